@@ -60,7 +60,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
-    from hermes_core.manager.outbox import Row as OutboxRow
+    from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.recalled import RecallReport
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.repair import Repair
@@ -174,7 +174,7 @@ def _log_line() -> Any:
         "kind": str,
         "pid": int,
         **{name: Sometimes(str, f"for the kinds {where}") for name, where in kinds.items()},
-        "row": Sometimes(int, "for the kind outbox.parked"),
+        "row": Sometimes(int, "for the kind outbox.dead_letter"),
         "hooks": Sometimes(dict, "for the kind provider.hooks"),
     }
 

@@ -34,7 +34,7 @@ MAX_OLD_FILES = 3
 
 MAX_TEXT_CHARS = 2000
 
-_ERRORS = frozenset({"provider.failed", "outbox.parked", "outbox.refused"})
+_ERRORS = frozenset({"provider.failed", "outbox.dead_letter", "outbox.refused"})
 _GOOD = frozenset({"provider.ready", "provider.hooks"})
 _OURS = ("hermes_", "_hermes_")
 _OWN_FIELDS = ("at", "level", "kind", "pid")

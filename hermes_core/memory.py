@@ -22,7 +22,6 @@ from hermes_core.contract.values import (
     AgentContext,
     EndReason,
     Field,
-    MemoryWrite,
     Message,
     Query,
     Recall,
@@ -57,14 +56,14 @@ from hermes_core.recalled import (
     TurnRecall,
     of_providers,
 )
-from hermes_core.recovery import caught_up, delete, owe, recover, tell
-from hermes_core.safety.redact import redact
-from hermes_core.sessions import recipients
+from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.lineage import delegated
 from hermes_core.sessions.records import Content, in_text, text_of
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.times import epoch_seconds
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.upgrade import delete_backup, outbox_of_home
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +120,7 @@ class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process.
 
     `sessions` is its `SessionDB`, `curated` its `MemoryStore`, `manager` its `MemoryManager`; `home` and `config` are what
-    it was opened with; `refused` says why the provider's last write was not accepted, else "". `at_close` ends before they do.
+    it was opened with. `at_close` ends before they do.
     """
 
     def __init__(
@@ -139,6 +138,8 @@ class Memory:
             journal_mode=config.sessions.journal_mode,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
+        chosen = config.memory.provider if provider is None else provider
+        self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
         self._control = LoadControl.of(config.providers)
         # Scanning the installed packages takes longer than all else here, so it is done once.
         self._entry_points = list(installed_entry_points())
@@ -149,6 +150,8 @@ class Memory:
             home,
             deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
             clock=clock,
+            outbox=outbox_of_home(home, self.sessions, redact_value),
+            selected=self._selected,
             transcripts=self.sessions.transcript,
             observers=observers,
             on_event=LogFile(home).on_event,
@@ -162,14 +165,12 @@ class Memory:
             per_user=config.memory.per_user,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
-            on_write=self._mirror,
-            taker=lambda: self._external if self._taken else self._selected,
+            on_write=self.manager.on_memory_write,
+            provider=lambda: self._external if self._taken else self._selected,
         )
         self._past = PastSessions(self.sessions, config)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
-        chosen = config.memory.provider if provider is None else provider
-        self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
-        self._external = self.refused = ""
+        self._external = ""
         self._taken = False
         self._unread: dict[str, str] = {}
         self._load_error: ProviderError | None = None
@@ -230,38 +231,42 @@ class Memory:
     def end_session(self, session: Session, reason: EndReason = "close") -> None:
         """Mark the session as ended and let the provider learn from the whole of it, durably.
 
-        The provider is told once for each last message, however often this is called.
+        The provider hears of one end for each last message, however often this is called.
         """
         _checked(session)
-        last = self.sessions.last_message_id(session.id)
-        if last is not None:  # told first: after a kill it can be ended again
-            self._hand_on(partial(self.manager.on_session_end, session, reason, last))
-        self.sessions.end_session(session.id, reason)
+        with self.sessions.transaction():
+            last = self.sessions.last_message_id(session.id)
+            if last is not None:
+                self._enqueue(partial(self.manager.on_session_end, session, reason, last))
+            self.sessions.end_session(session.id, reason)
 
     def switch_session(self, switch: SessionSwitch) -> None:
-        """Go on under another session id; providers hear of it after the old session's writes."""
-        self._hand_on(partial(self.manager.on_session_switch, switch))
+        """Go on under another session id. The provider hears of it after the old session's writes."""
+        self._enqueue(partial(self.manager.on_session_switch, switch))
 
     def rewind(self, session: Session, message_id: int) -> list[str]:
-        """Take back this message and all after it; ids of the turns that go with them.
+        """Undo this message and all after it, and return the ids of the turns that go with them.
 
-        What was not sent yet never reaches the provider; it is told of the rest, to forget it.
+        Turns that were not sent yet never reach the provider; it is asked to forget the others.
         """
         _checked(session)
         with self.sessions.transaction():
             turns = self.sessions.rewind(session.id, message_id)
             switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
-            owe(self.sessions, self.manager, self._selected, switch)
-        self._hand_on(partial(tell, self.sessions, self.manager, switch))
+            self.manager.on_session_switch(switch)
         return turns
 
     def delete_session(self, session_id: str) -> None:
-        """Delete a session, what it delegated, and what of both waits for the provider; what that has is its own, but it is
-        still told to forget turns that were taken back before.
+        """Delete a session, the sessions that it delegated, and their writes that wait for the provider.
+
+        The provider keeps what it has. It is still asked to forget turns that were rewound before.
         """
         if not isinstance(session_id, str):
             raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
-        delete(self.sessions, self.manager, session_id)
+        with self.sessions.transaction():
+            for deleted in delegated(self.sessions.database, session_id):
+                self.manager.forget_session(deleted)
+            self.sessions.delete_session(session_id)
 
     # -------------------------------------------------------------------- turn
 
@@ -345,9 +350,10 @@ class Memory:
             author=author,
             at=time.time() if (given := epoch_seconds(at)) is None else given,
         )
-        recipients.note(self.sessions, self._selected, self.manager.account(self._selected))
-        self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
-        self._hand_on(partial(self.manager.sync_all, turn, session))
+        row = self.manager.turn_row(turn, session)  # redacted before the write lock is taken
+        with self.sessions.transaction():
+            self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
+            self._enqueue(partial(self.manager.put, row, session))
         if warm:
             self.manager.queue_prefetch_all(self._query(said, stored), session)
         return turn
@@ -396,13 +402,22 @@ class Memory:
     def problems(self, session: Session | None = None) -> list[str]:
         """What is configured and does not work for who speaks, a sentence each; empty when all is well."""
         found = [str(self._load_error)] if self._load_error else []
-        found += [*self._observer_problems, *filter(None, [self.refused])]
-        found += dict.fromkeys(self._unread.values())
+        found += self._observer_problems
+        found += dict.fromkeys(filter(None, [*self._unread.values(), self.manager.outbox.held_back]))
         if self.sessions.vectors is not None:
             found += filter(None, [self.sessions.vectors.fault])
         found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
+        # A damaged state.db is said once: the provider's writes stand in it as well.
+        found += [
+            problem for problem in self.manager.problems() if not any(earlier in problem for earlier in found)
+        ]
         # They reach the person, other programs and models; an error may quote an address with a password.
-        return [redact(problem) for problem in (*found, *self.manager.problems())]
+        return [redact(problem) for problem in found]
+
+    @property
+    def outbox_problem(self) -> str:
+        """Why the last write is not sent to the provider; "" if it is."""
+        return redact(self._unread.get("outbox", ""))
 
     # --------------------------------------------------------------------- end
 
@@ -421,11 +436,10 @@ class Memory:
         at_exit.close_users_of(self, until)
         self.at_close.close()
         self.sessions.database.shorten_waits()
-        self.manager.outbox.hurry()
-        if self._taken and not self.manager.closed:
-            self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()
+        with contextlib.suppress(StorageError):
+            delete_backup(self.home, self.manager.outbox)
         self.sessions.close()
 
     def __enter__(self) -> Self:
@@ -436,19 +450,15 @@ class Memory:
 
     # ----------------------------------------------------------------- private
 
-    def _hand_on(self, store: Callable[[], object]) -> None:
-        """Put a call into the outbox. When that can't be done the turn goes on, and `problems` says so: it is in state.db by
-        then, and goes out before the next write, or at the next start.
-        """
-        before, self.refused = self.refused, ""
+    def _enqueue(self, put: Callable[[], object]) -> None:
+        """Put a row into the outbox. If it is full, the event is stored without it, and `problems` says so."""
         try:
-            # First: it was said before this.
-            if before and self._taken and not caught_up(self.sessions, self.manager, self._external):
-                self.refused = before
-            store()
-        except (OutboxError, StorageError) as exc:
+            put()
+        except OutboxError as exc:
             log.error("a write was not accepted for the provider: %s", exc)
-            self.refused = f"the last write was not accepted for the provider: {exc}"
+            self._unread["outbox"] = f"the last write was not accepted for the provider: {exc}"
+        else:
+            self._unread.pop("outbox", None)
 
     def _load(self, name: str) -> None:
         try:
@@ -460,19 +470,12 @@ class Memory:
             self._hold(loaded.factory, loaded.entry.name, loaded.settings)
 
     def _hold(self, source: object, name: str, fields: Sequence[Field]) -> None:
-        """Hand the provider to the manager, with the writes that a crash kept from it."""
+        """Hand the provider to the manager, with the notes that a crash kept from it."""
         self._external, account = name, account_of(fields, name, self.home)
         self._taken = self.manager.add_provider(source, name=name, fingerprint=account)
-        if self._taken:
-            self._read("past sessions", partial(recover, self.sessions, self.manager, self._external), None)
-            self._read("changes to hand on", self.curated.mirror_missing, 0)
-
-    def _mirror(self, write: MemoryWrite, session: Session) -> bool:
-        if self._selected and not self._taken:
-            raise OutboxError(
-                f"memory provider {self._selected!r} is not in use", "`hermes-memory doctor` says why"
-            )
-        return self.manager.on_memory_write(write, session)
+        # Rows of an earlier version that could not be read yet go first.
+        if self._taken and not self.manager.outbox.held_back:
+            self._read("notes for the provider", self.curated.enqueue_missing, 0)
 
     def _read(self, what: str, read: Callable[[], Read], without: Read) -> Read:
         """What a database of ours holds, or `without` it where that can't be read, and `problems` says so."""

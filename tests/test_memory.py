@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -30,7 +29,7 @@ from hermes_core.config import set_value
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.manager.delivery import ANOTHER_ACCOUNT
+from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import RecordingProvider
 
@@ -157,19 +156,18 @@ def test_a_turn_given_twice_is_stored_and_told_once(hermes_home: HermesHome) -> 
         assert len(memory.sessions.get_messages(session.id)) == 2
 
 
-def test_a_turn_stored_before_a_kill_reaches_the_provider_at_the_next_start(hermes_home: HermesHome) -> None:
-    provider = Elephant()
-    with open_memory(hermes_home, provider=provider) as memory:
-        session = memory.start_session(user_id="ann", platform="chat")
-    with open_memory(hermes_home, provider="") as crashed:
-        # The kill falls between the commit to state.db and the one to outbox.db.
-        messages = [{"role": "user", "content": "remember me"}, {"role": "assistant", "content": "yes"}]
-        crashed.sessions.append_turn(session.id, messages, "t1", 1)
-    with open_memory(hermes_home, provider=Elephant(provider.turns)) as memory:
-        memory.start_session()
-        assert memory.flush()
+def test_a_turn_and_its_row_are_one_commit(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    assert [(turn.id, turn.user) for turn in provider.turns] == [("t1", "remember me")]
+    with open_memory(hermes_home, provider=Elephant()) as memory:
+        session = memory.start_session(user_id="ann", platform="chat")
+        with monkeypatch.context() as kill:
+            kill.setattr(memory.manager, "put", killed)
+            with pytest.raises(KeyboardInterrupt):
+                say(memory, session, "remember me")
+        assert memory.sessions.get_messages(session.id) == []
+        assert memory.manager.outbox.depth == 0
 
 
 def test_what_was_said_while_the_provider_could_not_run_reaches_it_when_it_can(
@@ -212,7 +210,7 @@ def test_a_change_of_memory_made_while_the_provider_could_not_run_reaches_it_whe
     with open_memory(hermes_home, provider=Fitful(False)) as memory:
         result = memory.change_memory("add", content="Prefers tea")
         assert result["success"]
-        assert "was not told yet" in result["warning"]
+        assert "warning" not in result
     with open_memory(hermes_home, provider=Fitful(True)) as memory:
         assert memory.flush()
 
@@ -263,7 +261,6 @@ def test_what_is_said_in_the_place_of_a_turn_that_was_taken_back_has_an_id_of_it
 def test_a_deleted_session_leaves_nothing_behind_to_be_sent(hermes_home: HermesHome) -> None:
     provider = RecordingProvider()
     with open_memory(hermes_home, provider=provider) as memory:
-        memory.manager.outbox.append("fake", [], "")
         session = memory.start_session()
         say(memory, session, "forget all of this")
         memory.flush()
@@ -302,9 +299,9 @@ def test_a_session_whose_unsent_writes_cannot_be_dropped_is_not_half_deleted(her
     with open_memory(hermes_home, provider=Away()) as memory:
         session = memory.start_session()
         say(memory, session, "forget all of this")
-        with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None)) as disk:
+        with contextlib.closing(sqlite3.connect(hermes_home.state_db, isolation_level=None)) as disk:
             disk.execute(
-                "CREATE TRIGGER full BEFORE DELETE ON rows"
+                "CREATE TRIGGER full BEFORE DELETE ON outbox_rows"
                 " BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
             )
             with pytest.raises(StorageError):
@@ -491,85 +488,38 @@ def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
             full.setattr(memory.manager.outbox, "_max_rows", 0)
             say(memory, session, "while it is full")
             assert "is full" in memory.problems()[0]
+            assert "is full" in memory.begin_turn("again", session).problems[0]
+        assert memory.sessions.get_messages(session.id)[0].content == "while it is full"
         say(memory, session, "when there is room")
-        assert memory.problems() == []
-        assert memory.flush()  # a gateway is not started anew for months
-        assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}
-    with open_memory(hermes_home, provider=Elephant(provider.turns)) as memory:
-        memory.start_session()
-        memory.flush()
-
-    assert {turn.user for turn in provider.turns} == {"while it is full", "when there is room"}
-
-
-def test_turns_that_a_full_outbox_refused_keep_their_place_until_there_is_room_for_all(
-    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    provider = Elephant()
-    with open_memory(hermes_home, provider=provider) as memory:
-        session, outbox = memory.start_session(), memory.manager.outbox
-        with monkeypatch.context() as full:
-            full.setattr(outbox, "_max_rows", 0)
-            say(memory, session, "one")
-            say(memory, session, "two")
-            full.setattr(outbox, "_max_rows", 1)
-            say(memory, session, "three")
-            assert "is full" in memory.problems()[0]
-        say(memory, session, "four")
-        assert memory.problems() == []
         assert memory.flush()
-    assert [turn.user for turn in provider.turns] == ["one", "two", "three", "four"]
-
-
-@contextlib.contextmanager
-def handing_on(memory: Memory, monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[Session]:
-    """Another thread says this; within the block it is stored and not yet handed on."""
-    session, stored, done = memory.start_session(), threading.Event(), threading.Event()
-    sync_all = memory.manager.sync_all
-
-    def late(turn: Turn, session: Session) -> None:
-        stored.set()
-        done.wait()
-        sync_all(turn, session)
-
-    with monkeypatch.context() as slow:
-        slow.setattr(memory.manager, "sync_all", late)
-        other = threading.Thread(target=say, args=(memory, session, text))
-        other.start()
-        assert stored.wait(30)
-        yield session
-        done.set()
-        other.join()
-
-
-def test_a_turn_that_is_taken_back_before_it_is_handed_on_never_reaches_the_provider(
-    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    provider = Elephant()
-    with open_memory(hermes_home, provider=provider) as memory:
-        with handing_on(memory, monkeypatch, "my secret") as session:
-            (first, *_) = memory.sessions.get_messages(session.id)
-            assert len(memory.rewind(session, first.id)) == 1
-        say(memory, session, "hello")
-        assert memory.flush()
-    assert [turn.user for turn in provider.turns] == ["hello"]
+        assert {turn.user for turn in provider.turns} == {"when there is room"}
+        # The provider does not have it, and that is shown for as long as ids are remembered.
+        [problem] = memory.problems()
+        assert "1 write(s) were not accepted because the outbox was full" in problem
 
 
 @pytest.mark.parametrize("chosen", ["elephant", ""])
-def test_a_turn_whose_session_is_deleted_before_it_is_handed_on_never_reaches_the_provider(
-    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, chosen: str
+def test_an_unsent_turn_of_a_rewind_or_a_deleted_session_never_reaches_the_provider(
+    hermes_home: HermesHome, chosen: str
 ) -> None:
-    """Whoever deletes it: a process with the same provider, or with none."""
+    """Another process may rewind or delete, with the same provider or with none."""
     provider, other = Elephant(), Elephant() if chosen else ""
     with open_memory(hermes_home, provider=provider) as memory:
-        with (
-            open_memory(hermes_home, provider=other) as deleting,
-            handing_on(memory, monkeypatch, "my secret") as session,
-        ):
-            deleting.delete_session(session.id)
-        say(memory, memory.start_session(session.id), "hello")
+        rewound, deleted = memory.start_session(), memory.start_session()
+        memory.manager.outbox.held_back = "for this test"
+        for session in (rewound, deleted):
+            say(memory, session, "first")
+            say(memory, session, "my secret")
+        with open_memory(hermes_home, provider=other) as second:
+            second.manager.outbox.held_back = "for this test"
+            secret = second.sessions.get_messages(rewound.id)[2]
+            assert len(second.rewind(rewound, secret.id)) == 1
+            second.delete_session(deleted.id)
+        memory.manager.outbox.held_back = ""
+        with pytest.raises(SessionError, match="there is no session"):
+            say(memory, deleted, "too late")
         assert memory.flush()
-    assert [turn.user for turn in provider.turns] == ["hello"]
+    assert [turn.user for turn in provider.turns] == ["first"]
 
 
 @pytest.mark.parametrize("name", ["state_db", "journal_db"])
@@ -867,6 +817,6 @@ def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(herm
         with open_memory(hermes_home, provider=source) as memory:
             say(memory, memory.start_session(), f"said to {bank}")
             memory.flush(2)
-            parked = [row.error for row in memory.manager.outbox.parked("herd")]
-            assert parked == ([] if down else [ANOTHER_ACCOUNT])
+            dead = [row.error for row in memory.manager.outbox.dead_letters("herd")]
+            assert dead == ([] if down else [ANOTHER_ACCOUNT])
     assert [turn.user for turn in kept] == ["said to b"]

@@ -513,7 +513,7 @@ class Agent:
                 warm=self._services.has("memory"),
                 author=turn.author,
             )
-            self._life.problems += filter(None, [self.memory.refused])
+            self._life.problems += filter(None, [self.memory.outbox_problem])
         set_default_title(self.memory, self.session.id, turn.text)
 
     # ------------------------------------------------------------ background reviews

@@ -43,7 +43,6 @@ from hermes_core.errors import HermesError, LockTimeout, SessionError
 from hermes_core.manager import at_exit
 from hermes_core.manager.call import attempt
 from hermes_core.memory import Memory
-from hermes_core.recovery import owe, recover_switches, recover_turns, tell
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import Relation, meta_key, read_meta
 from hermes_core.stopping import stopped, stopped_by, wait_unless_stopped
@@ -161,7 +160,6 @@ class SessionLifecycle:
         with self._event("open") as step:
             if step("reopen", self._reopen, session):
                 step("initialize", self._initialize, session)
-                step("recover", self._recover, session)
                 step("restore", self._restore_prompt, session)
                 step("engine_start", self._notify_compressor_start, session, "open")
         self._load_counts()
@@ -185,7 +183,6 @@ class SessionLifecycle:
                 raise self._not_moved()
             step("initialize", self._initialize, new)
             step("prompt", self.write_prompt, new)
-            step("switch", self._notify_switch, switch)
             step("engine_start", self._notify_compressor_start, new, event)
         self.attempt("keeping account of the session", self._load_counts)
 
@@ -200,9 +197,7 @@ class SessionLifecycle:
             if not step("reopen", self._reopen, new, switch):
                 raise self._not_moved()
             step("initialize", self._initialize, new)
-            step("recover", self._recover, new)
             step("restore", self._restore_prompt, new)
-            step("switch", self._notify_switch, switch)
             step("engine_start", self._notify_compressor_start, new, "resume")
         self.attempt("keeping account of the session", self._load_counts)
 
@@ -218,7 +213,6 @@ class SessionLifecycle:
                 raise self._not_moved()
             step("initialize", self._initialize, new)
             step("carry", self._keep_prompt, new)
-            step("switch", self._notify_switch, switch)
             step("engine_start", self._notify_compressor_start, new, "branch")
 
         def copy_counts() -> None:
@@ -234,7 +228,6 @@ class SessionLifecycle:
             self.usage.reset()
             if switch is None:
                 raise self._not_moved()
-            step("switch", self._notify_switch, switch)
 
         def save_counts() -> None:
             self.usage.save(self.memory.sessions, self.session.id)
@@ -272,7 +265,6 @@ class SessionLifecycle:
             if moved:
                 step("initialize", self._initialize, new)
                 step("prompt", self.write_prompt, new)
-                step("switch", self._notify_switch, switch)
                 step("engine_start", self._notify_compressor_start, new, "compression")
         self.usage.record_attempt(before, self.history, rotated=bool(moved))
         if messages is not None and not moved:
@@ -326,7 +318,6 @@ class SessionLifecycle:
         # The crashed session may have had a memory although this agent has none.
         life = replace(self, skip_memory=False)
         with life._event("crash", is_last=True) as step:
-            step("recover", life._recover, session)
             step("session_end", life._notify_end, session, "crash")
             step("end", life._end_row, session, "crash")
 
@@ -431,17 +422,6 @@ class SessionLifecycle:
         if not self.skip_memory:
             self.memory.manager.initialize_all(session)
 
-    def _recover(self, session: Session) -> None:
-        memory = self.memory
-        if self.skip_memory or not memory.selected:
-            return
-        added = recover_turns(memory.sessions, memory.manager, memory.selected, session=session)
-        recover_switches(memory.sessions, memory.manager, memory.selected)
-        if added:
-            log.info(
-                "%d turns of session %s were stored and not on their way; they are now", added, session.id
-            )
-
     def _ask_providers(self, session: Session) -> str:
         """Return the text that providers want the summary to keep."""
         if self.skip_memory:
@@ -458,16 +438,9 @@ class SessionLifecycle:
         self.memory.manager.on_session_end(session, reason, last)
 
     def _record_switch(self, switch: SessionSwitch) -> None:
-        """Record, in the transaction that changes the rows, that providers must hear of the switch.
-
-        `_notify_switch` delivers it; after a crash in between the next start does.
-        """
+        """Store the switch for the provider, in the transaction that changes the rows."""
         if not self.skip_memory or switch.rewound_turns:
-            owe(self.memory.sessions, self.memory.manager, self.memory.selected, switch)
-
-    def _notify_switch(self, switch: SessionSwitch) -> None:
-        if not self.skip_memory:
-            tell(self.memory.sessions, self.memory.manager, switch)
+            self.memory.manager.on_session_switch(switch)
 
     def _shut_down_providers(self, deadline: float) -> None:
         left = min(deadline - time.monotonic(), at_exit.EXIT_TIMEOUT_S) - COMPRESSOR_TIMEOUT_S
@@ -715,16 +688,14 @@ STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
     "session_end": ("hook", "`on_session_end` of the old session, if it has turns"),
     "engine_end": ("agent", "the compressor's `on_session_end`"),
     "create": ("rows", "create the session's row"),
-    "rotate": ("rows", "end the old session and create the new one with its messages"),
-    "reopen": ("rows", "end the session that is left and open the other one again"),
-    "rewind": ("rows", "remove messages and turns"),
+    "rotate": ("rows", "end the old session and create the new one with its messages; `on_session_switch`"),
+    "reopen": ("rows", "end the session that is left and open the other one again; `on_session_switch`"),
+    "rewind": ("rows", "remove messages and turns; `on_session_switch`"),
     "end": ("rows", "end the session; one without messages is removed"),
     "initialize": ("hook", "`initialize`, once for each instance"),
-    "recover": ("hook", "`sync_turn` of complete turns that are not in the outbox"),
     "prompt": ("agent", "`system_prompt_block` of all providers, and a new system prompt, which is stored"),
     "restore": ("agent", "the stored system prompt, the same bytes"),
     "carry": ("agent", "the system prompt of the old session, the same bytes"),
-    "switch": ("hook", "`on_session_switch`"),
     "engine_start": ("agent", "the compressor's `on_session_start`"),
     "shutdown": ("hook", "`shutdown` of all providers, in reverse order"),
 }
@@ -734,20 +705,20 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
     event: tuple(steps.split())
     for event, steps in {
         "start": "create initialize prompt engine_start",
-        "open": "reopen initialize recover restore engine_start",
-        "new": "flush session_end engine_end rotate initialize prompt switch engine_start",
-        "reset": "flush session_end engine_end rotate initialize prompt switch engine_start",
-        "resume": "flush session_end engine_end reopen initialize recover restore switch engine_start",
-        "branch": "session_end engine_end rotate initialize carry switch engine_start",
-        "rewind": "rewind switch",
-        "compress": "look flush pre_compress summarise session_end engine_end rotate initialize prompt switch "
+        "open": "reopen initialize restore engine_start",
+        "new": "flush session_end engine_end rotate initialize prompt engine_start",
+        "reset": "flush session_end engine_end rotate initialize prompt engine_start",
+        "resume": "flush session_end engine_end reopen initialize restore engine_start",
+        "branch": "session_end engine_end rotate initialize carry engine_start",
+        "rewind": "rewind",
+        "compress": "look flush pre_compress summarise session_end engine_end rotate initialize prompt "
         "engine_start",
         "cadence": "flush session_end",
         "commit": "session_end engine_end",
         "evict": "flush session_end engine_end end",
         "close": "flush session_end engine_end end",
         "shutdown": "flush session_end end shutdown engine_end",
-        "crash": "recover session_end end",
+        "crash": "session_end end",
     }.items()
 }
 """The steps of each event, in order."""

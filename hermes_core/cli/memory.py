@@ -295,7 +295,7 @@ def _show_status(report: Status) -> None:
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
-    rows.append(("outbox", waiting, f"{box.parked} parked" if box.parked else ""))
+    rows.append(("outbox", waiting, f"{box.dead_letters} dead letter(s)" if box.dead_letters else ""))
     stored = report.sessions
     if "sessions" in stored:
         search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"

@@ -1,4 +1,4 @@
-"""`hermes-memory outbox`."""
+"""The command `hermes-memory outbox`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_json, print_table
-from hermes_core.manager.outbox import MAX_ROWS
 from hermes_core.memory import Memory, open_memory
+from hermes_core.outbox.store import MAX_ROWS
 
 
 @click.group(cls=Group)
@@ -22,12 +22,12 @@ def outbox() -> None:
 @json_option
 @click.pass_context
 def list_rows(ctx: click.Context, limit: int, as_json: bool) -> None:
-    """Show what is parked, then what waits, the oldest first, with the last error."""
+    """Show the dead letters, then the writes that wait, oldest first, with the last error."""
     with open_memory(home_of(ctx), provider="") as memory:
         stored = memory.manager.outbox
-        rows = stored.parked(limit=limit)
+        rows = stored.dead_letters(limit=limit)
         rows += stored.pending(limit=limit - len(rows))
-        more = sum(one.depth + one.parked for one in stored.backlogs().values()) - len(rows)
+        more = sum(backlog.depth + backlog.dead_letters for backlog in stored.backlogs().values()) - len(rows)
     if as_json:
         print_json(rows)
         return
@@ -52,10 +52,10 @@ def list_rows(ctx: click.Context, limit: int, as_json: bool) -> None:
 
 @outbox.command()
 @click.argument("rows", type=int, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All parked rows.")
+@click.option("--all", "every", is_flag=True, help="All dead letters.")
 @click.pass_context
 def retry(ctx: click.Context, rows: tuple[int, ...], every: bool) -> None:
-    """Try parked ROWS again."""
+    """Try the dead letters ROWS again."""
     _need_rows(rows, every)
     with open_memory(home_of(ctx)) as memory:
         chosen = _chosen(memory, rows)
@@ -64,8 +64,8 @@ def retry(ctx: click.Context, rows: tuple[int, ...], every: bool) -> None:
         memory.flush()
         waiting = any(row.number in chosen for row in outbox.pending())
         again = [
-            f"row {row.number} is parked again: {row.error}"
-            for row in outbox.parked()
+            f"row {row.number} is a dead letter again: {row.error}"
+            for row in outbox.dead_letters()
             if row.number in chosen
         ]
     click.echo(f"{count} row(s) to be tried again{'; some are still waiting' if waiting else ''}")
@@ -74,16 +74,15 @@ def retry(ctx: click.Context, rows: tuple[int, ...], every: bool) -> None:
 
 @outbox.command()
 @click.argument("rows", type=int, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All parked rows.")
+@click.option("--all", "every", is_flag=True, help="All dead letters.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def drop(ctx: click.Context, rows: tuple[int, ...], every: bool, yes: bool) -> None:
-    """Throw ROWS away, parked or waiting; the provider will never see them, unless one is on its way just now."""
+    """Delete ROWS, dead letters or waiting. The provider never sees them, unless one is on its way just now."""
     _need_rows(rows, every)
     with open_memory(home_of(ctx), provider="") as memory:
-        chosen = _chosen(
-            memory, rows, waiting=True
-        )  # what is parked while the question stands was not asked about
+        # Chosen before the question: a row that becomes a dead letter meanwhile was not asked about.
+        chosen = _chosen(memory, rows, waiting=True)
         if not yes:
             click.confirm("The provider will never see these writes. Drop them?", abort=True)
         click.echo(f"{memory.manager.outbox.drop(chosen)} row(s) dropped")
@@ -95,12 +94,11 @@ def _need_rows(rows: tuple[int, ...], every: bool) -> None:
 
 
 def _chosen(memory: Memory, rows: tuple[int, ...], *, waiting: bool = False) -> tuple[int, ...]:
-    """The rows, or all that are parked. Those that are not there are named before anything is done to the others."""
+    """Return the rows, or all dead letters. Rows that do not exist are named before anything is done to the others."""
     outbox = memory.manager.outbox
-    parked = tuple(row.number for row in outbox.parked())
-    there = {*parked, *(row.number for row in outbox.pending())} if waiting else parked
-    if missing := [str(row) for row in rows if row not in there]:
-        raise Failure(
-            f"no {'' if waiting else 'parked '}row {', '.join(missing)}; hermes-memory outbox list shows them"
-        )
-    return rows or parked
+    dead_letters = tuple(row.number for row in outbox.dead_letters())
+    existing = {*dead_letters, *(row.number for row in outbox.pending())} if waiting else dead_letters
+    if missing := [str(row) for row in rows if row not in existing]:
+        kind = "row" if waiting else "dead letter"
+        raise Failure(f"no {kind} {', '.join(missing)}; hermes-memory outbox list shows them")
+    return rows or dead_letters

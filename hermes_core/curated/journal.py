@@ -58,7 +58,7 @@ CREATE TABLE changes (
     undone INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
-_NOT_TOLD = "Saved here, but the memory provider was not told yet"
+_NOT_ENQUEUED = "Saved here, but the memory provider does not know of it yet"
 _DAMAGED = "move it away: only history and undo are lost, MEMORY.md and USER.md are whole"
 
 OnWrite = Callable[[MemoryWrite, Session], object]
@@ -226,14 +226,19 @@ class NoteJournal:
         *,
         lock_timeout: float,
         on_write: OnWrite | None = None,
-        taker: Callable[[], str] = str,
+        provider: Callable[[], str] = str,
     ) -> None:
-        migrations = [("changes", _create), ("changes by file", _index), ("who took a change", _takers)]
+        migrations = [
+            ("changes", _create),
+            ("changes by file", _index),
+            ("who took a change", _takers),
+            ("rows in the outbox", _name_outbox),
+        ]
         self._database = Database(path, migrations, secure_delete=True, repair=_DAMAGED, reopen_moved=True)
         self._clock = clock
         self._lock_timeout = lock_timeout
         self._on_write = on_write
-        self._taker = taker
+        self._provider = provider
 
     @contextlib.contextmanager
     def opened(self, target: MemoryTarget, file: NoteFile, session: Session) -> Iterator[OpenNotes]:
@@ -273,7 +278,7 @@ class NoteJournal:
 
         Raises `StorageError`. Whether the file was replaced by then is settled when the file is opened next.
         """
-        told = writes if self._on_write else ()
+        rows = writes if self._on_write else ()
         text = join_entries(after)
         change = self._insert(
             opened,
@@ -281,15 +286,15 @@ class NoteJournal:
             opened.entries,
             text,
             fingerprint(text.encode()),
-            told,
+            rows,
             undoes,
-            self._taker(),
+            self._provider(),
             "intent",
         )
         opened.file.replace(text, opened.fingerprint)
-        warning = self._deliver(change, told, opened.session)
+        warning = self._enqueue_all(change, rows, opened.session)
         try:
-            self._finish(change, mirrored=not warning)
+            self._finish(change, enqueued=not warning)
         except StorageError as exc:
             # The file holds the change and the journal its intent, so `_settle` marks it done at the next opening.
             log.warning("change %d of %s is written, not marked done: %s", change, opened.file.name, exc)
@@ -331,11 +336,11 @@ class NoteJournal:
             with self._database.transaction() as connection:
                 newest = "(SELECT max(id) FROM changes WHERE file = :file AND state = 'done')"
                 connection.execute(
-                    f"UPDATE changes SET before = after, writes = '[]', undoes = NULL WHERE id = {newest} AND mirrored",  # noqa: S608  a constant
+                    f"UPDATE changes SET before = after, writes = '[]', undoes = NULL WHERE id = {newest} AND enqueued",  # noqa: S608  a constant
                     {"file": file.key},
                 )
                 deleted = connection.execute(
-                    f"DELETE FROM changes WHERE file = :file AND mirrored"  # noqa: S608  a constant
+                    f"DELETE FROM changes WHERE file = :file AND enqueued"  # noqa: S608  a constant
                     f" AND NOT (id = {newest} AND fingerprint = :fingerprint)",
                     {"file": file.key, "fingerprint": present},
                 ).rowcount
@@ -352,7 +357,7 @@ class NoteJournal:
         intents = "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'"
         for row in self._database.execute(intents, (key,)).fetchall():
             if row["fingerprint"] == present:
-                self._finish(row["id"], mirrored=False)
+                self._finish(row["id"], enqueued=False)
             else:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
 
@@ -386,7 +391,7 @@ class NoteJournal:
         mark: str,
         writes: Sequence[MemoryWrite],
         undoes: int | None,
-        taker: str,
+        provider: str,
         state: str,
     ) -> int:
         """Insert a row, on disk when this returns, and return its id, which no other process gets."""
@@ -396,7 +401,7 @@ class NoteJournal:
         ]
         cursor = self._database.execute(
             "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
-            " mirrored, undoes, taker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " enqueued, undoes, provider) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 opened.file.key,
                 opened.target,
@@ -410,26 +415,26 @@ class NoteJournal:
                 json.dumps(plain),
                 not writes,
                 undoes,
-                taker,
+                provider,
             ),
         )
         return int(cursor.lastrowid or 0)
 
-    def _finish(self, change: int, *, mirrored: bool, taker: str | None = None) -> None:
+    def _finish(self, change: int, *, enqueued: bool, provider: str | None = None) -> None:
         """Mark a change done, and the change that it takes back as undone. Drops changes beyond `MAX_CHANGES`.
 
         Args:
-            mirrored: The provider knows of the change.
-            taker: Name of that provider; None keeps the name that `write` stored.
+            enqueued: The rows of the change are in the outbox.
+            provider: Name of the provider that they are for; None keeps the name that `write` stored.
         """
         # Without a sync: if a power cut loses this mark, `_settle` sets it again.
         self._database.execute("PRAGMA synchronous = NORMAL")
         try:
             with self._database.transaction() as connection:
                 connection.execute(
-                    "UPDATE changes SET state = 'done', mirrored = mirrored OR ?, taker = coalesce(?, taker)"
+                    "UPDATE changes SET state = 'done', enqueued = enqueued OR ?, provider = coalesce(?, provider)"
                     " WHERE id = ?",
-                    (mirrored, taker, change),
+                    (enqueued, provider, change),
                 )
                 row = connection.execute(
                     "SELECT file, undoes FROM changes WHERE id = ?", (change,)
@@ -444,66 +449,71 @@ class NoteJournal:
                         (row["undoes"],),
                     )
                 connection.execute(
-                    "DELETE FROM changes WHERE file = ? AND mirrored AND id <= "
+                    "DELETE FROM changes WHERE file = ? AND enqueued AND id <= "
                     "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
                     (row["file"], row["file"], MAX_CHANGES),
                 )
         finally:
             self._database.execute("PRAGMA synchronous = FULL")
 
-    # ------------------------------------------------------------------ delivery to the provider
+    # ------------------------------------------------------------------ rows of the outbox
 
-    def mirror_missing(self) -> int:
-        """Give `on_write` the changes that it refused or never saw; return the number of changes that it took.
+    def enqueue_missing(self) -> int:
+        """Give `on_write` the changes that a crash or a full outbox kept from it; return how many it took.
 
-        If the provider took changes before and was inactive since, it is also given the removals of its entries.
+        If another provider was chosen for a while, the one in use also gets the removals of its entries since then.
         """
-        count, taker = 0, self._taker()
-        since = self._last_taken(taker) if taker else 0
-        for change, session, writes in self._unmirrored(taker):
-            if self._on_write is None or not self._try_deliver(change, writes, session):
-                break
-            self._finish(change, mirrored=True, taker=taker)
-            count += 1
-        for change, session, write in self._removed_since(taker, since) if since else ():
-            self._deliver_write(change, replace(write, action="remove", content=""), session)
+        count, provider = 0, self._provider()
+        since = self._last_enqueued(provider) if provider else 0
+        try:
+            count = self._enqueue_earlier() if self._on_write else 0
+            for change, session, write in self._removed_since(provider, since) if since else ():
+                self._enqueue(change, replace(write, action="remove", content=""), session)
+        except (OutboxError, StorageError) as exc:
+            log.warning("earlier changes of the notes are not in the outbox: %s", exc)
         return count
 
-    def hand_on(self, write: MemoryWrite, session: Session) -> bool:
-        """Give a write to the provider. Returns False if there is none.
+    def enqueue(self, write: MemoryWrite, session: Session) -> bool:
+        """Store a write for the provider. Return False if there is none.
 
-        Raises `OutboxError`, or `StorageError` of its disk, if the provider does not take it.
+        Raises `OutboxError`, or `StorageError` of its disk, if it can't be stored.
         """
         if self._on_write is None:
             raise OutboxError("no memory provider takes it", "check the provider's state")
         return self._on_write(write, session) is not False
 
-    def _deliver(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> str:
-        """Give the provider first what it refused before, then these writes; return a warning if it takes them not."""
+    def _enqueue_earlier(self) -> int:
+        """Store the done changes that are not in the outbox yet, oldest first; return how many there were."""
+        count, provider = 0, self._provider()
+        rows = self._database.execute(
+            "SELECT id, session, writes FROM changes"
+            " WHERE state = 'done' AND NOT enqueued AND provider IN ('', ?) ORDER BY id",
+            (provider,),
+        )
+        for row in rows.fetchall():
+            session = Session.from_dict(json.loads(row["session"]))
+            for write in _writes(row["writes"]):
+                if not self._enqueue(row["id"], write, session):
+                    return count
+            self._finish(row["id"], enqueued=True, provider=provider)
+            count += 1
+        return count
+
+    def _enqueue_all(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> str:
+        """Store the writes of a change for the provider; return a warning if that was not possible."""
         try:
-            # In order, since an older change that arrives later would overrule a newer one.
-            for earlier, speaker, missed in self._unmirrored(self._taker()) if writes else ():
-                if not all(self._deliver_write(earlier, write, speaker) for write in missed):
-                    break
-                self._finish(earlier, mirrored=True, taker=self._taker())
+            if writes:
+                # In order, since an older change that arrives later would overrule a newer one.
+                self._enqueue_earlier()
             for write in writes:
-                self._deliver_write(change, write, session)
+                self._enqueue(change, write, session)
         except (OutboxError, StorageError) as exc:
-            log.warning("change %d is not mirrored: %s", change, exc)
-            return f"{_NOT_TOLD}: {exc}"
+            log.warning("change %d of the notes is not in the outbox: %s", change, exc)
+            return f"{_NOT_ENQUEUED}: {exc}"
         return ""
 
-    def _try_deliver(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> bool:
-        try:
-            for write in writes:
-                self._deliver_write(change, write, session)
-        except (OutboxError, StorageError) as exc:
-            log.warning("change %d is not mirrored: %s", change, exc)
-            return False
-        return True
-
-    def _deliver_write(self, change: int, write: MemoryWrite, session: Session) -> bool:
-        """Give a write to the provider. A removed entry goes to the memory of the user who had it written."""
+    def _enqueue(self, change: int, write: MemoryWrite, session: Session) -> bool:
+        """Store a write for the provider. A removed entry goes to the memory of the user who had it written."""
         origin = self._origin(write.previous, change) if write.previous and session.primary else None
         writer = Session.from_dict(json.loads(origin["session"])) if origin else None
         # Some providers keep the memory of each user apart, some of each user and chat.
@@ -512,36 +522,25 @@ class NoteJournal:
             or not writer.primary
             or (writer.owner, writer.chat_id) == (session.owner, session.chat_id)
         ):
-            return self.hand_on(write, session)
+            return self.enqueue(write, session)
         there = replace(writer, identity=session.identity, home=session.home)
-        taken = self.hand_on(replace(write, action="remove", content=""), there)
+        taken = self.enqueue(replace(write, action="remove", content=""), there)
         if not write.content:
             return taken
         new = replace(write, id=f"{write.id}-new", action="add", old_text="", previous="")
-        return self.hand_on(new, session) and taken
+        return self.enqueue(new, session) and taken
 
-    def _unmirrored(self, taker: str) -> list[tuple[int, Session, list[MemoryWrite]]]:
-        """Return the done changes that wait for the provider `taker`, or for a provider not known, oldest first."""
-        rows = self._database.execute(
-            "SELECT id, session, writes FROM changes"
-            " WHERE state = 'done' AND NOT mirrored AND taker IN ('', ?) ORDER BY id",
-            (taker,),
-        )
-        return [
-            (row["id"], Session.from_dict(json.loads(row["session"])), _writes(row["writes"])) for row in rows
-        ]
+    def _last_enqueued(self, provider: str) -> int:
+        """Return the newest change that was stored for `provider`, or 0."""
+        query = "SELECT coalesce(max(id), 0) FROM changes WHERE provider = ? AND enqueued"
+        return int(self._database.execute(query, (provider,)).fetchone()[0])
 
-    def _last_taken(self, taker: str) -> int:
-        """Return the newest change that the provider `taker` took, or 0."""
-        query = "SELECT coalesce(max(id), 0) FROM changes WHERE taker = ? AND mirrored"
-        return int(self._database.execute(query, (taker,)).fetchone()[0])
-
-    def _removed_since(self, taker: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
-        """Yield the writes after change `since` that removed entries which `taker` has, and that did not come back."""
+    def _removed_since(self, provider: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
+        """Yield the writes after change `since` that removed entries of `provider`, and that did not come back."""
         rows = self._database.execute(
             "SELECT id, file, session, writes FROM changes"
-            " WHERE id > ? AND state = 'done' AND (mirrored OR taker <> '') AND taker <> ? ORDER BY id",
-            (since, taker),
+            " WHERE id > ? AND state = 'done' AND (enqueued OR provider <> '') AND provider <> ? ORDER BY id",
+            (since, provider),
         )
         for row in rows.fetchall():
             for write in _writes(row["writes"]):
@@ -549,7 +548,7 @@ class NoteJournal:
                 now = self._last_done(row["file"])
                 if (
                     origin
-                    and origin["taker"] == taker
+                    and origin["provider"] == provider
                     and now
                     and write.previous not in split_entries(now["after"])
                 ):
@@ -558,7 +557,7 @@ class NoteJournal:
     def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
         """Return the change that brought an entry which `change` removed; None if it came by hand or is forgotten."""
         rows = self._database.execute(
-            "SELECT before, after, session, taker FROM changes"
+            "SELECT before, after, session, provider FROM changes"
             " WHERE file = (SELECT file FROM changes WHERE id = ?)"
             " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
             (change, change, entry),
@@ -580,6 +579,11 @@ def _index(connection: sqlite3.Connection) -> None:
 
 def _takers(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE changes ADD COLUMN taker TEXT NOT NULL DEFAULT ''")
+
+
+def _name_outbox(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE changes RENAME COLUMN mirrored TO enqueued")
+    connection.execute("ALTER TABLE changes RENAME COLUMN taker TO provider")
 
 
 def _writes(text: str) -> list[MemoryWrite]:

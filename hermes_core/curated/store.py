@@ -103,7 +103,7 @@ class MemoryStore:
         suppresses: Returns True for a target whose writes only the provider keeps; the local file stays as it is.
         on_write: Gets every accepted write, in order and under the file's lock. If it raises `OutboxError` or
             `StorageError`, the write stands and the result holds a warning.
-        taker: Returns the name of the provider that takes writes now.
+        provider: Returns the name of the provider that writes are stored for now.
         per_user: Gives each user of a gateway a USER.md of their own, see `of`.
         lock_timeout: Seconds to wait for the file's lock.
     """
@@ -120,7 +120,7 @@ class MemoryStore:
         filter_write: FilterWrite | None = None,
         suppresses: Callable[[str], bool] | None = None,
         on_write: OnWrite | None = None,
-        taker: Callable[[], str] = str,
+        provider: Callable[[], str] = str,
         per_user: bool = False,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
@@ -144,7 +144,7 @@ class MemoryStore:
         self._filter_write = filter_write
         self._suppresses = suppresses
         self._journal = NoteJournal(
-            home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, taker=taker
+            home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
@@ -292,13 +292,13 @@ class MemoryStore:
         """
         return sum(self._journal.prune(file) for file in self._files.values())
 
-    def mirror_missing(self) -> int:
-        """Give `on_write` the accepted writes that it refused or never saw; return the number of changes it took.
+    def enqueue_missing(self) -> int:
+        """Give `on_write` the accepted writes that a crash or a full outbox kept from it; return how many changes it took.
 
-        A host calls this at its start. Writes keep their ids, so that the provider recognizes those that it has.
+        A host calls this at its start. Writes keep their ids, so that the outbox recognizes those that it has.
         """
-        self._settle(None)  # a change of a process that died is done first, then mirrored
-        return self._journal.mirror_missing()
+        self._settle(None)  # a change of a process that died is done first, then enqueued
+        return self._journal.enqueue_missing()
 
     def start_turn(self, session: Session | None = None) -> None:
         """Start counting this session's refusals anew."""
@@ -350,7 +350,7 @@ class MemoryStore:
         if isinstance(writes, Refusal):
             return self.refuse(writes, target, who)
         if limit is None:  # only the provider keeps this target
-            return self._hand_on(target, writes, who)
+            return self._enqueue_suppressed(target, writes, who)
         operations = [Operation(write.action, write.content, write.old_text) for write in writes]
 
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
@@ -511,11 +511,13 @@ class MemoryStore:
             result[key] = self._shown(target, edit.changes[0].previous)
         return result | _caution(target, edit) | notice
 
-    def _hand_on(self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session) -> Result:
+    def _enqueue_suppressed(
+        self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session
+    ) -> Result:
         """Give suppressed writes to the provider. Nobody else holds them, so a write it refuses is no success."""
         for taken, write in enumerate(writes):
             try:
-                self._journal.hand_on(replace(write, performed=False), session)
+                self._journal.enqueue(replace(write, performed=False), session)
             except (OutboxError, StorageError) as exc:
                 part = f"The first {taken} operation(s) are with the memory provider, do not repeat them; the others were not"
                 refusal = Refusal(

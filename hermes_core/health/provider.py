@@ -25,9 +25,10 @@ from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.outbox import Backlog
 from hermes_core.manager.stats import START_HOOKS, HookHealth, ProviderHealth
+from hermes_core.manager.writes import refused_reason
 from hermes_core.memory import Memory
+from hermes_core.outbox.store import Backlog
 from hermes_core.safety.redact import redact, redact_value
 
 Origin = Literal["environment", ".env", "file", "default", ""]
@@ -166,7 +167,7 @@ def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, m
     if health.state == "active":
         return Finding(what, "ok", f"active{version}, {health.calls} calls, {health.failed} failed")
     remedy = f"hermes-memory memory setup {memory.selected}"
-    if health.well_but_parked:
+    if health.only_dead_letters:
         remedy = ""
     elif health.breakers and health.state == "degraded":
         remedy = "see that its backend runs and can be reached; hermes-memory logs shows what it answered"
@@ -209,7 +210,7 @@ def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator
 
 
 def examine_outbox(memory: Memory) -> Iterator[Finding]:
-    """Report the pending and parked writes of each provider."""
+    """Yield what waits for each provider, since when, and how many dead letters there are."""
     outbox = memory.manager.outbox
     if not outbox.path.exists():
         yield Finding("outbox", "ok", "nothing was ever to be sent")
@@ -228,12 +229,15 @@ def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
     what = f"outbox for {name}"
     oldest = f", the oldest for {age(backlog.oldest_age)}" if backlog.oldest_age is not None else ""
     waiting = f"{backlog.depth} write(s) wait{oldest}"
-    if backlog.parked:
+    if backlog.dead_letters:
         return failed(
             what,
-            f"{backlog.parked} write(s) are parked, {waiting}",
+            f"{backlog.dead_letters} write(s) are dead letters, {waiting}",
             "hermes-memory outbox list says why; then hermes-memory outbox retry, or drop",
         )
+    if backlog.refused:
+        remedy = "see why the provider takes nothing: hermes-memory doctor"
+        return Finding(what, "warning", f"{refused_reason(backlog.refused)}, {waiting}", remedy)
     if not active:
         return Finding(
             what,

@@ -55,7 +55,7 @@ class OutboxStatus:
     """Writes that no provider has taken yet, None when the outbox can't be read; `oldest_age_s` is in seconds."""
 
     waiting: int | None = 0
-    parked: int | None = 0
+    dead_letters: int | None = 0
     oldest_age_s: float | None = None
 
 
@@ -130,16 +130,16 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]
     outbox = OutboxStatus(None, None)
-    if "outbox.db" not in unusable_names:
-        findings += run_check("outbox", lambda: examine_outbox(memory))
-        with contextlib.suppress(StorageError):  # `examine_outbox` tells
-            outbox = _outbox(memory)
     sessions: dict[str, Any] = {"search_enabled": memory.config.sessions.search_enabled}
     if "state.db" not in unusable_names:
         try:
             sessions |= {**memory.sessions.counts(), "by_meaning": vector_state(memory)}
         except StorageError as exc:
             findings.append(error_finding("state.db", exc))
+        else:  # the outbox stands in the same file, whose fault is said once
+            findings += run_check("outbox", lambda: examine_outbox(memory))
+            with contextlib.suppress(StorageError):  # `examine_outbox` tells
+                outbox = _outbox(memory)
     problems = memory.problems()
     untold = [one for one in findings if not any(one.detail in text for text in problems)]
     return Status(
@@ -197,7 +197,7 @@ def _outbox(memory: Memory) -> OutboxStatus:
     outbox = memory.manager.outbox
     if not outbox.path.exists():
         return OutboxStatus()
-    return OutboxStatus(outbox.depth, len(outbox.parked()), outbox.oldest_age)
+    return OutboxStatus(outbox.depth, len(outbox.dead_letters()), outbox.oldest_age)
 
 
 def _last_taken(memory: Memory, provider: str) -> float | None:

@@ -34,14 +34,15 @@ from hermes_core.errors import ConfigError, OutboxError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.observers import Listener, Observers
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Transcripts, pack, pack_end, plain
 from hermes_core.manager.plugins import Monitor, register_observers, wrapping
 from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth
 from hermes_core.manager.worker import PendingCall
 from hermes_core.manager.writes import Writes
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
+from hermes_core.outbox.store import Outbox
 from hermes_core.safety.fence import without_turns
 from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import stopped
@@ -65,6 +66,8 @@ class MemoryManager:
         start_wait: Seconds that a start waits for `initialize`.
         clock: Measures ages and cooldowns; waiting itself is in real time.
         wall: Dates events and rows, in seconds since the epoch.
+        outbox: The outbox in the host's session store; by default a file of its own in the home.
+        selected: Name of the provider that writes are stored for while it is not loaded; "" for none.
         transcripts: Reads a session that ended, by (session id, last message id). Without it the messages given to
             `on_session_end` are stored.
         observers: Filters, listeners, and wrappers of provider hooks (`@hookimpl(wrapper=True)`). The first is asked
@@ -85,6 +88,8 @@ class MemoryManager:
         start_wait: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        outbox: Outbox | None = None,
+        selected: str = "",
         transcripts: Transcripts | None = None,
         observers: Sequence[object] = (),
         on_event: Callable[[Event], None] | None = None,
@@ -105,7 +110,9 @@ class MemoryManager:
         listeners = [Listener(on_event)] if on_event else []
         self._observers = Observers([*observers, *listeners], self._config)
         self._registry = ProviderRegistry(self._config)
-        self._writes = Writes(home, self._registry, self._config, transcripts)
+        self._owns_outbox = outbox is None
+        self.outbox = outbox if outbox is not None else open_outbox(home, wall=wall)
+        self._writes = Writes(self.outbox, home.path, self._registry, self._config, transcripts, selected)
         self._prefetch = Prefetch(self._config)
         self._prompts: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()  # guards the prompts, and lets one caller shut down
@@ -182,18 +189,6 @@ class MemoryManager:
             if health.state in ("degraded", "failed", "unavailable"):
                 sentences.append(f"memory provider {health.name!r} is {health.state}: {health.reason}")
         return sentences
-
-    def account(self, provider: str) -> str | None:
-        """Return the fingerprint of the account that this provider was started with; None if it is not in use."""
-        for handle in self._registry.external:
-            if handle.name == provider:
-                return handle.fingerprint
-        return None
-
-    @property
-    def outbox(self) -> Outbox:
-        """The writes that wait for a provider. The file is made when it is first needed."""
-        return self._writes.outbox
 
     # ------------------------------------------------------------------- start
 
@@ -283,36 +278,45 @@ class MemoryManager:
         return _error(f"memory tool {call.name!r} {result.status}: {result.error or 'it can not be called'}")
 
     def sync_all(self, turn: Turn, session: Session) -> None:
-        """Store a completed turn for the providers: on disk when this returns, delivered in the background.
+        """Store a completed turn for the provider: on disk when this returns, delivered in the background.
 
         Raises:
             OutboxFull, DatabaseUnavailable: The turn could not be stored.
         """
-        self._writes.store("sync_turn", session, lambda: pack("sync_turn", turn, session, self._redact))
+        self.put(self.turn_row(turn, session), session)
 
-    def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
-        """Store a change of the notes for the providers, as `sync_all` does. Return False if no provider takes it.
+    def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
+        """Return the redacted row of a turn, for `put` in the transaction that stores the turn; None if nobody takes it."""
+        if not session.primary or not self._writes.recipients("sync_turn"):
+            return None
+        return encode("sync_turn", turn, session, self._redact)
+
+    def put(self, row: NewRow | None, session: Session) -> None:
+        """Store a row as `sync_all` does, in the caller's transaction if one is open."""
+        if row is not None:
+            self._writes.put(session, row)
+
+    def on_memory_write(self, write: MemoryWrite, session: Session, provider: str | None = None) -> bool:
+        """Store a change of the notes for the provider, as `sync_all` does. Return False if no provider takes it.
+
+        Args:
+            provider: Name of another provider than the one in use, if that one has to hear of it.
 
         Raises:
             OutboxError: The change was not made in the file (`performed` is False), so that no other place has it, and
                 no provider takes it.
         """
-        takers = self._registry.takers("on_memory_write") if session.primary else ()
-        if not (write.performed or takers):
+        taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact), provider)
+        if not (write.performed or taken):
             raise OutboxError(
                 f"no memory provider stores what a session of kind {session.agent_context!r} writes",
                 "tell the person, or say it in your answer",
             )
-        self._writes.store(
-            "on_memory_write", session, lambda: pack("on_memory_write", write, session, self._redact)
-        )
-        return bool(takers) or not session.primary
+        return taken or not session.primary
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
-        """Store what a subagent did for the providers, as `sync_all` does."""
-        self._writes.store(
-            "on_delegation", session, lambda: pack("on_delegation", delegation, session, self._redact)
-        )
+        """Store what a subagent did for the provider, as `sync_all` does."""
+        self._writes.put(session, encode("on_delegation", delegation, session, self._redact))
 
     @staticmethod
     def vet_observer(observer: object) -> None:
@@ -361,53 +365,27 @@ class MemoryManager:
         by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
         event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
         stored = None if by_reference else messages
-        self._writes.store(
-            "on_session_end",
-            session,
-            lambda: pack_end(event, session, reason, last_message_id, stored, self._redact),
-        )
+        self._writes.put(session, encode_end(event, session, reason, last_message_id, stored, self._redact))
 
-    def on_session_switch(
-        self, switch: SessionSwitch, turns_to_drop: Iterable[str] = (), account: str | None = None
-    ) -> bool:
-        """Go on under another session id: recall follows at once, the providers hear of it after earlier writes.
+    def on_session_switch(self, switch: SessionSwitch) -> None:
+        """Go on under another session id: recall follows at once, the provider hears of it after earlier writes.
 
-        Args:
-            turns_to_drop: Ids of rewound turns, beside those of the switch. Rows that were not delivered yet are
-                dropped in the same operation; the others travel as `rewound_turns`.
-            account: The account under which it happened (default: the one in use).
-
-        Returns:
-            Whether there is a provider that takes writes.
+        Rows of `switch.rewound_turns` that were not delivered yet are dropped in the same transaction. The provider is
+        asked to forget the other turns, and so is every earlier provider that has one. Call this in the transaction
+        that changes the sessions.
         """
         self._prefetch.forget(switch.old.id)
-        return self._writes.switch(switch, turns_to_drop, account)
+        self._writes.switch(switch)
 
-    def forget_session(self, session_id: str, turns: Iterable[str] = ()) -> int:
+    def forget_session(self, session_id: str) -> int:
         """Drop the recall and the undelivered writes of a deleted session. Return how many writes waited.
 
-        Writes of its `turns` that another thread or process stores only now are dropped as well. A row that tells the
-        provider to forget rewound turns stays.
+        A row that asks a provider to forget rewound turns stays. Call this in the transaction that deletes the session.
         """
         self._prefetch.forget(session_id)
         with self._lock:
             self._prompts.pop(session_id, None)
-        return self._writes.drop_session(session_id, turns)
-
-    # --------------------------------------------------------------- recovery
-
-    def recover(self, turns: Iterable[tuple[Turn, Session]], account: str | None = None) -> int:
-        """Store complete turns that the outbox does not know, after a crash between the two stores. Return how many.
-
-        Args:
-            turns: Turns stored since `recover_since()`: ids that were settled before are no longer remembered.
-            account: The account under which they happened (default: the one in use).
-        """
-        return self._writes.recover(turns, account)
-
-    def recover_since(self) -> float:
-        """Return the time, in seconds since the epoch, from which on turns may be given to `recover`."""
-        return self._writes.recover_since()
+        return self.outbox.drop_session(session_id)
 
     # --------------------------------------------------------------------- end
 
@@ -438,7 +416,7 @@ class MemoryManager:
                 return
             self._shut_down = True
         until = time.monotonic() + timeout
-        self.outbox.hurry()
+        self.outbox.database.shorten_waits()
         try:
             self._writes.flush_at_end(timeout / 5)
         except sqlite3.Error as exc:
@@ -459,7 +437,8 @@ class MemoryManager:
         for handle in self._registry.external:
             handle.stats.report()
         self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
-        self._writes.outbox.close()
+        if self._owns_outbox:
+            self.outbox.close()
 
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
         self._observers.emit(kind, data)

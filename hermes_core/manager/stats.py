@@ -68,7 +68,7 @@ class ProviderHealth:
         breakers: State of the breaker of each worker.
         depth: Rows of the outbox that wait for delivery.
         oldest_age: Age in seconds of the first of these rows.
-        parked: Dead letters: rows that wait for a decision of a person.
+        dead_letters: How many rows wait for a decision of a person.
         last_success: Time of the last good call, in seconds since the epoch.
         warnings: Faults that don't stop the provider, such as a tool with a reserved name.
     """
@@ -79,7 +79,7 @@ class ProviderHealth:
     breakers: Mapping[str, BreakerState] = field(default_factory=dict)
     depth: int = 0
     oldest_age: float | None = None
-    parked: int = 0
+    dead_letters: int = 0
     last_error: str = ""
     last_success: float | None = None
     calls: int = 0
@@ -89,15 +89,15 @@ class ProviderHealth:
     hooks: Mapping[str, HookHealth] = field(default_factory=dict)
 
     @property
-    def well_but_parked(self) -> bool:
+    def only_dead_letters(self) -> bool:
         """Whether dead letters are all there is to report."""
-        return self.parked > 0 and self.reason == parked_reason(self.parked)
+        return self.dead_letters > 0 and self.reason == dead_letter_reason(self.dead_letters)
 
 
-def parked_reason(count: int) -> str:
+def dead_letter_reason(count: int) -> str:
     """Return the sentence about `count` dead letters; "" for 0."""
     way_out = "`hermes-memory outbox list` says why, then `hermes-memory outbox retry` or `drop`"
-    return f"{count} write(s) are parked: {way_out}" if count else ""
+    return f"{count} write(s) are dead letters: {way_out}" if count else ""
 
 
 @dataclass(frozen=True, slots=True)

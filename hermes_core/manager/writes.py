@@ -1,136 +1,130 @@
-"""What must not be lost: durable calls go to the outbox of the home and from there, one drainer a provider, on."""
+"""The durable half of the manager: calls of durable hooks go to the outbox, and from there to the provider."""
 
 from __future__ import annotations
 
 import contextvars
 import dataclasses
-import itertools
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from hermes_core.contract.values import Session, SessionSwitch, Turn
-from hermes_core.errors import HermesError
-from hermes_core.home import HermesHome
-from hermes_core.manager.delivery import OutboxWorker
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Transcripts, Write, pack, pack_switch
+from hermes_core.contract.values import Session, SessionSwitch
+from hermes_core.errors import HermesError, OutboxError
+from hermes_core.manager.breaker import Breaker
+from hermes_core.manager.call import CallResult, attempt, describe
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
-from hermes_core.manager.stats import ManagerConfig, ProviderHealth, parked_reason
+from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter_reason
+from hermes_core.outbox.delivery import Delivery, OutboxWorker
+from hermes_core.outbox.rows import NewRow, Row, Transcripts, decode, encode_switch
+from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 
 log = logging.getLogger(__name__)
 
-RECOVERY_CHUNK = 200
-"""Turns that a recovery stores in one transaction."""
+ANOTHER_ACCOUNT = "recorded for another account; `hermes-memory outbox retry` sends it to the one in use now"
 
-UNANSWERED = 2.5
-"""Seconds of waiting in vain after which a write under way at the end counts as a try that failed: where every process is
-short, a backend that never answers would look like one that nobody has asked yet."""
+UNANSWERED_S = 2.5
+"""Seconds of waiting in vain after which a write under way at the end counts as a failed try. Without it, a backend that
+never answers would look like one that nobody has asked yet, if every process is short."""
 
 
 class Writes:
-    """The durable half of the manager. Writes of sessions without a person (cron, subagents, reviews) are left out."""
+    """The writes of one manager. Those of sessions without a person (cron, subagents, reviews) are left out.
+
+    Args:
+        selected: Name of the provider that rows are written for while it is not loaded; "" for none.
+    """
 
     def __init__(
         self,
-        home: HermesHome,
-        roster: ProviderRegistry,
-        terms: ManagerConfig,
+        outbox: Outbox,
+        folder: Path,
+        registry: ProviderRegistry,
+        config: ManagerConfig,
         transcripts: Transcripts | None,
+        selected: str = "",
     ) -> None:
-        self.outbox = Outbox(home, wall=terms.wall)
-        self._folder = home.path
-        self._roster = roster
-        self._terms = terms
+        self.outbox = outbox
+        self.outbox.on_row = self._wake
+        self._folder = folder
+        self._registry = registry
+        self._config = config
         self._transcripts = transcripts
-        self._drainers: dict[str, OutboxWorker] = {}
+        self._selected = selected
+        self._workers: dict[str, OutboxWorker] = {}
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._waited = 0.0
 
-    def resume(self) -> None:
-        """Go on with what an earlier process left, once a provider."""
-        for held in self._durable():
-            if held.name in self._drainers:
-                continue
-            try:
-                self.outbox.attach(held.name)
-            except HermesError as exc:
-                # A start goes on without; each write will raise, and health shows it.
-                log.error("%s: nothing can be sent: %s", held.name, exc)
-            else:
-                self._drainer(held).wake()
+    # --------------------------------------------------------------------- add
 
-    def store(self, hook: str, session: Session, write: Callable[[], Write]) -> None:
-        """Put one call on disk for each provider that has the hook. Raises `OutboxFull` or `DatabaseUnavailable`."""
-        takers = self._roster.takers(hook) if session.primary else ()
-        if not takers:
-            return
-        self._waited = 0.0
-        row = write()
-        for held in takers:
-            try:
-                self.outbox.put(held.name, row, held.fingerprint)
-            except HermesError as exc:
-                held.stats.last_error = self._terms.redact(f"{hook}: {exc}")
-                data = {"provider": held.name, "hook": hook, "error": str(exc)}
-                self._terms.emit("outbox.refused", data)
-                raise
-            self._drainer(held).wake()
+    def recipients(self, hook: str) -> dict[str, str]:
+        """Return the names of the providers that rows of `hook` are for, each with the fingerprint of its account."""
+        if not self._registry.external and self._selected:
+            return {self._selected: UNKNOWN_ACCOUNT}
+        return {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
 
-    def switch(self, switch: SessionSwitch, turns: Iterable[str], account: str | None) -> bool:
-        """Drop unsent rows of `turns` and put the switch in line, in one transaction; whether there is a provider.
+    def put(self, session: Session, row: NewRow, provider: str | None = None) -> bool:
+        """Store a row for each provider that has the hook, or for `provider` alone. Return False if there is none.
 
-        What waits for a provider that is not in use now is dropped as well: it may be one day.
+        Raises:
+            OutboxFull: There is no room for it.
         """
-        taken_back = list(dict.fromkeys([*switch.rewound_turns, *turns]))
-        in_use, self._waited = self._durable(), 0.0
-        if taken_back and self.outbox.path.exists():
-            for name in self.outbox.backlogs().keys() - {held.name for held in in_use}:
-                self.outbox.drop_turns(name, taken_back)
-        for held in in_use if switch.old.primary else []:
-            told = held.implements("on_session_switch")
-            if told or taken_back:
-                row = self._switch_row(switch) if told else None
-                self.outbox.drop_turns(held.name, taken_back, row, *self._recorded(held, account))
-                self._drainer(held).wake()
-        return bool(in_use)
+        recipients = self.recipients(row.hook) if session.primary else {}
+        if provider is not None and session.primary:
+            recipients = {provider: self._fingerprint(provider, row.hook)}
+        self._waited = 0.0
+        for name, fingerprint in recipients.items():
+            try:
+                self.outbox.put(name, row, fingerprint)
+            except HermesError as exc:
+                data = {"provider": name, "hook": row.hook, "error": str(exc)}
+                self._config.emit("outbox.refused", data)
+                raise
+        return bool(recipients)
 
-    def drop_session(self, session_id: str, turns: Iterable[str]) -> int:
-        """Drop what waits of a session that is deleted, or is yet to come of its turns; how many rows waited."""
-        return self.outbox.drop_session(session_id, turns) if self.outbox.path.exists() else 0
+    def switch(self, switch: SessionSwitch) -> None:
+        """Store the switch for the provider in use, and let every provider that may have a rewound turn forget it.
 
-    def recover(self, turns: Iterable[tuple[Turn, Session]], account: str | None) -> int:
-        """Store the turns that the outbox does not know; how many."""
-        added = 0
-        rest = iter(turns)
-        while chunk := list(itertools.islice(rest, RECOVERY_CHUNK)):
-            for held in self._roster.takers("sync_turn"):
-                writes = [
-                    pack("sync_turn", turn, session, self._terms.redact)
-                    for turn, session in chunk
-                    if session.primary and not self.outbox.knows(held.name, "sync_turn", turn.id)
-                ]
-                recorded = self._recorded(held, account)
-                added += self.outbox.append(held.name, writes, *recorded) if writes else 0
-                self._drainer(held).wake()
-        return added
+        Rows of rewound turns that were not sent are deleted in the same transaction.
+        """
+        turns = tuple(dict.fromkeys(switch.rewound_turns))
+        recipients = self.recipients("on_session_switch") if switch.old.primary else {}
+        self._waited = 0.0
+        with self.outbox.transaction():
+            # Another provider that was in use when the turns were sent must hear of the rewind once it is in use again.
+            others = self.outbox.providers_of(turns)
+            for name in {handle.name: "" for handle in self._registry.external} | recipients | others:
+                sent = self.outbox.drop_turns(name, turns)
+                in_use = name in recipients
+                if in_use or (sent and name not in self._loaded()):
+                    row = encode_switch(
+                        dataclasses.replace(switch, rewound_turns=tuple(sent)), self._config.redact
+                    )
+                    # A full outbox takes it all the same: a provider that misses it keeps what the person rewound.
+                    account = recipients[name] if in_use else others[name]
+                    self.outbox.put(name, row, account, bounded=False)
 
-    def recover_since(self) -> float:
-        """The time from which on the ids of what was settled are known, in seconds since the epoch."""
-        found = (self.outbox.recover_since(held.name) for held in self._durable())
-        return min(found, default=self._terms.wall())
+    # ----------------------------------------------------------------- deliver
+
+    def resume(self) -> None:
+        """Go on with the rows that an earlier process left, once a provider."""
+        for handle in self._durable():
+            if handle.name not in self._workers:
+                self._worker(handle).wake()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until nothing waits. False after `timeout` seconds, or when nothing can move."""
+        """Wait until nothing waits. Return False after `timeout` seconds, or if nothing can move."""
         began = time.monotonic()
         until = began + timeout
         if not self.outbox.path.exists():
             return True
         try:
-            sent = [self._drainer(held).flush(until - time.monotonic()) for held in self._durable()]
+            sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._durable()]
         except HermesError as exc:
             log.error("nothing can be sent: %s", exc)
             return False
@@ -138,40 +132,51 @@ class Writes:
         return all(sent)
 
     def flush_at_end(self, timeout: float) -> bool:
-        """The same, less what was waited since the last write: who waited in vain for it does not wait again."""
+        """Flush, less the seconds waited since the last write: a caller that waited in vain does not wait again."""
         return self.flush(max(0.0, timeout - self._waited))
 
     def stop(self, timeout: float) -> None:
         """Send nothing more."""
-        for name, drainer in self._drainers.items():
-            if not drainer.stop(timeout) and self._waited >= UNANSWERED:
+        for name, worker in self._workers.items():
+            if not worker.stop(timeout) and self._waited >= UNANSWERED_S:
                 self._note_unanswered(name)
 
-    def with_backlog(self, held: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
-        """`health` and what waits in the outbox; waiting for no good reason is a trouble."""
-        if not held.durable or not self.outbox.path.exists():
+    def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
+        """Return `health` with what waits in the outbox, and with the reason if that is no good one."""
+        if not handle.durable or not self.outbox.path.exists():
             return health
         try:
-            backlog = self.outbox.backlog(held.name)
+            backlog = self.outbox.backlog(handle.name)
         except HermesError as exc:
-            return dataclasses.replace(
-                health, state="failed", reason=self._terms.redact(f"its writes can't be stored: {exc}")
-            )
-        drainer = self._drainers.get(held.name)
-        stuck = (drainer.stuck() or drainer.trouble) if drainer and backlog.depth else ""
-        parked = parked_reason(backlog.parked)
+            return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
+        worker = self._workers.get(handle.name)
+        stuck = (worker.stuck() or worker.trouble) if worker and backlog.depth else ""
         tried = f"{backlog.depth} write(s) wait, because a try failed: {backlog.error}"
         if stuck or not backlog.error or backlog.error in health.reason:
             tried = ""  # there is nothing more to say
-        trouble = "; ".join(dict.fromkeys(filter(None, [health.reason, stuck, tried, parked])))
+        reasons = (
+            health.reason,
+            stuck,
+            tried,
+            refused_reason(backlog.refused),
+            dead_letter_reason(backlog.dead_letters),
+        )
+        reason = "; ".join(dict.fromkeys(filter(None, reasons)))
         return dataclasses.replace(
             health,
-            state="degraded" if trouble and health.state == "active" else health.state,
-            reason=trouble,
+            state="degraded" if reason and health.state == "active" else health.state,
+            reason=reason,
             depth=backlog.depth,
             oldest_age=backlog.oldest_age,
-            parked=backlog.parked,
+            dead_letters=backlog.dead_letters,
         )
+
+    # ----------------------------------------------------------------- private
+
+    def _wake(self, provider: str) -> None:
+        for handle in self._durable():
+            if handle.name == provider:
+                self._worker(handle).wake()
 
     def _note_unanswered(self, name: str) -> None:
         try:
@@ -180,36 +185,126 @@ class Writes:
                 error = f"no answer within {round(self._waited, 1):g} s, and then the program ended; is the backend well?"
                 self.outbox.failed(first, error, counted=False)
         except (HermesError, sqlite3.Error) as exc:
-            log.error("%s: what is under way can't be noted: %s", name, exc)
+            log.error("%s: the write under way can't be noted: %s", name, exc)
 
     def _durable(self) -> list[ProviderHandle]:
-        return [held for held in self._roster.external if held.durable]
+        return [handle for handle in self._registry.external if handle.durable]
 
-    def _recorded(self, held: ProviderHandle, account: str | None) -> tuple[str, float]:
-        """The account of a row, that in use for None, and when it was made: what is handed on for another one is from before
-        ours, and no row of a process that lives and has that account.
-        """
-        now = self._terms.wall()
-        if account in (None, held.fingerprint):
-            return held.fingerprint, now
-        return str(account), held.account_since or now
+    def _loaded(self) -> set[str]:
+        return {handle.name for handle in self._registry.external}
 
-    def _switch_row(self, switch: SessionSwitch) -> Callable[[list[str]], Write]:
-        def row(sent: list[str]) -> Write:
-            return pack_switch(dataclasses.replace(switch, rewound_turns=tuple(sent)), self._terms.redact)
+    def _fingerprint(self, provider: str, hook: str) -> str:
+        return self.recipients(hook).get(provider, UNKNOWN_ACCOUNT)
 
-        return row
-
-    def _drainer(self, held: ProviderHandle) -> OutboxWorker:
-        found = self._drainers.get(held.name)
-        if found is not None:
-            return found
+    def _worker(self, handle: ProviderHandle) -> OutboxWorker:
         with self._lock:
-            found = self._drainers.get(held.name)
-            if found is None:
-                found = OutboxWorker(
-                    held, self.outbox, self._terms, self._folder, self._transcripts, self._context
+            worker = self._workers.get(handle.name)
+            if worker is None:
+                receiver = ProviderReceiver(handle, self._config, self._transcripts)
+                worker = OutboxWorker(
+                    receiver,
+                    self.outbox,
+                    self._folder,
+                    clock=self._config.clock,
+                    emit=self._config.emit,
+                    context=self._context,
                 )
-                self._drainers[held.name] = found
-                held.busy, held.on_start = found.sending, found.provider_started
-            return found
+                self._workers[handle.name] = worker
+                handle.busy, handle.on_start = worker.sending, worker.provider_started
+            return worker
+
+
+class ProviderReceiver:
+    """A provider as the outbox sees it: takes a row, and answers with the result of the call."""
+
+    def __init__(
+        self, handle: ProviderHandle, config: ManagerConfig, transcripts: Transcripts | None
+    ) -> None:
+        self._handle = handle
+        self._config = config
+        self._transcripts = transcripts
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        return self._handle.name
+
+    @property
+    def breaker(self) -> Breaker:
+        """The breaker of its writes."""
+        return self._handle.stats.breakers["write"]
+
+    @property
+    def per_session(self) -> bool:
+        """Whether each session has an instance of its own."""
+        return self._handle.per_session
+
+    def start_failure(self) -> str:
+        """Return why the only instance could not be started; "" if it was, or may be yet."""
+        first = self._handle.first
+        return first.reason if first.phase == "failed" and not self._handle.per_session else ""
+
+    def start_again(self) -> None:
+        """Try another start, if the last one failed a while ago."""
+        self._handle.first.start_again()
+
+    def unstartable_sessions(self) -> list[str]:
+        """Return the ids of sessions whose instance could not be started, and is not tried again yet."""
+        return self._handle.given_up()
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error as one line without secrets."""
+        return describe(error, self._config.redact)
+
+    def deliver(self, row: Row, on_late: Callable[[Delivery], None]) -> Delivery:
+        """Call the row's hook, and wait for it until its deadline."""
+        handle = self._handle
+        if not handle.implements(row.hook):
+            # Nothing could tell which hooks it has while it was not loaded.
+            status = "needless" if row.fingerprint == UNKNOWN_ACCOUNT else "dead"
+            return Delivery(status, f"{handle.name} has no {row.hook}()")  # type: ignore[arg-type]
+        decoded, error = attempt(decode, row, self._transcripts, self._config.redact)
+        if decoded is None:
+            # A row that can't be read never can; a transcript that can't be read may be later.
+            status = "dead" if isinstance(error, OutboxError) else "failed"
+            return Delivery(status, self.describe(error or ValueError(row.hook)))  # type: ignore[arg-type]
+        session, arguments = decoded
+        instance = handle.instance(session)
+        instance.start(session)
+        if instance.phase != "ready":
+            return Delivery("unready", instance.reason if instance.phase == "failed" else "")
+        if row.fingerprint not in (handle.fingerprint, ANY_ACCOUNT, UNKNOWN_ACCOUNT):
+            if handle.account_since < row.created_at <= self._config.wall():
+                return Delivery("unready")  # it is of a process that lives, and has that account
+            return Delivery("dead", ANOTHER_ACCOUNT)
+        late = partial(self._returned_late, row, arguments, on_late)
+        result = handle.call(row.hook, arguments, session, late)
+        return (
+            Delivery("in doubt", result.error) if result.in_doubt else self._delivery(row, arguments, result)
+        )
+
+    def _returned_late(
+        self, row: Row, arguments: Mapping[str, Any], on_late: Callable[[Delivery], None], result: CallResult
+    ) -> None:
+        on_late(self._delivery(row, arguments, result))
+
+    def _delivery(self, row: Row, arguments: Mapping[str, Any], result: CallResult) -> Delivery:
+        if result.ok:
+            if row.hook == "on_session_switch" and self._handle.per_session:
+                switch = arguments["switch"]
+                if switch.new.id != switch.old.id:  # a rewind goes on in its session
+                    self._handle.retire(row.session_id)
+            return Delivery("taken")
+        if result.status in ("open", "skipped"):
+            return Delivery("not sent", result.error)
+        answered = result.status == "failed" and not result.counts
+        return Delivery("failed", result.error, answered, result.retry_after or 0.0)
+
+
+def refused_reason(count: int) -> str:
+    """Return what a person is told of rows that a full outbox refused; "" for none."""
+    return (
+        f"{count} write(s) were not accepted because the outbox was full: the provider does not have them"
+        if count
+        else ""
+    )

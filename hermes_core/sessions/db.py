@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -634,11 +634,6 @@ class SessionDB:
     def last_turn_key(self) -> int:
         """Return the key of the newest completed turn, 0 if there is none."""
         return int(self.database.execute("SELECT coalesce(max(key), 0) FROM turns").fetchone()[0])
-
-    def keys_of_turns(self, turn_ids: Iterable[str]) -> list[int]:
-        """Return the keys of those of these turns that were stored, oldest first, even if they were rewound since."""
-        sql = "SELECT key FROM turns WHERE id IN (SELECT value FROM json_each(?)) ORDER BY key"
-        return [int(row[0]) for row in self.database.execute(sql, (json.dumps([*turn_ids]),))]
 
     def complete_turns(
         self,

@@ -21,7 +21,7 @@ from hermes_core.sessions.search import index, vectors
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
-TABLES = ("sessions", "messages", "turns", "state_meta")
+TABLES = ("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused")
 
 PAGE_SIZE = 4096
 """SQLite's default, which all our files have."""
@@ -88,12 +88,12 @@ def repair(
     with locked(path.with_name(f"{path.name}.repair")), file_errors(path):
         if not database_files(path) and not finished.exists():
             raise SessionError(f"there is no session store {str(path)!r}", "there is nothing to repair")
-        with _exclusive(path):
+        with exclusive(path):
             before = _stamps(path)
         result = Repair(_copy_aside(path, clock()))
         if not finished.exists():  # it does if a repair was killed in its last step
             _build(path, result, finished, progress)
-        with _exclusive(path):
+        with exclusive(path):
             if _stamps(path) != before:
                 finished.unlink()
                 raise DatabaseUnavailable(
@@ -111,7 +111,7 @@ def repair(
 
 
 @contextlib.contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """Keep other processes from the database, where locks are POSIX's. Raises if one has it open.
 
     This process must not have it open either: closing the file here would drop its locks.

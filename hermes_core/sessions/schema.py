@@ -11,6 +11,7 @@ import json
 import sqlite3
 
 from hermes_core.contract.values import Session
+from hermes_core.outbox.store import create_tables
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search import index
 from hermes_core.storage.migrations import Migration
@@ -155,4 +156,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("vectors-of-words", _store_words),
     ("owners-of-chats", give_to_chats),
     ("titles-of-users", _title_by_user),
+    ("outbox", create_tables),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,9 +20,12 @@ from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
+from hermes_core.safety.redact import redact_value
+from hermes_core.sessions.db import SessionDB
 from hermes_core.setup.answers import Answers
 from hermes_core.setup.packages import extra_requirements, missing_packages, missing_tools
 from hermes_core.setup.persist import select_provider
+from hermes_core.upgrade import outbox_of_home
 
 
 @runtime_checkable
@@ -57,16 +61,25 @@ def require_available(home: HermesHome, name: str) -> None:
     Opening the memory would deliver writes to it that wait for another provider.
     """
     loaded = load(home, name)
-    manager = MemoryManager(home, on_event=LogFile(home).on_event)
-    try:
+    with _manager(home, shutdown_timeout=1.0) as manager:
         if not manager.add_provider(
             loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
         ):
             refused = manager.health()[-1]
             reason = f"{name!r} is {refused.state}: {refused.reason}"
             raise ProviderUnavailable(f"{reason}; config.yaml was not changed")
-    finally:
-        manager.shutdown_all(1.0)
+
+
+@contextlib.contextmanager
+def _manager(home: HermesHome, *, shutdown_timeout: float) -> Iterator[MemoryManager]:
+    """Make a manager over the home's outbox, without notes and past sessions."""
+    with contextlib.closing(SessionDB(home.state_db)) as sessions:
+        outbox = outbox_of_home(home, sessions, redact_value)
+        manager = MemoryManager(home, outbox=outbox, on_event=LogFile(home).on_event)
+        try:
+            yield manager
+        finally:
+            manager.shutdown_all(shutdown_timeout)
 
 
 def missing_requirements(home: HermesHome, name: str) -> MissingRequirements:
@@ -125,26 +138,27 @@ def run_wizard(home: HermesHome, loaded: LoadedProvider) -> bool | None:
 def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
     """Start the provider through a manager, as a turn does, and run its self-test. The active provider stays active."""
     name = loaded.entry.name
-    manager = MemoryManager(home, on_event=LogFile(home).on_event)
     session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
     try:
-        accepted = manager.add_provider(
-            loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
-        )
-        if accepted:
-            start_providers(manager, session)
-        return [*_condition(manager, name), *(check_provider(manager, name, session) if accepted else [])]
+        with _manager(home, shutdown_timeout=5.0) as manager:
+            accepted = manager.add_provider(
+                loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
+            )
+            if accepted:
+                start_providers(manager, session)
+            return [
+                *_condition(manager, name),
+                *(check_provider(manager, name, session) if accepted else []),
+            ]
     except HermesError as exc:
         return [failed(f"provider {name}", exc.message, exc.remedy)]
-    finally:
-        manager.shutdown_all(5.0)
 
 
 def _condition(manager: MemoryManager, name: str) -> Sequence[Finding]:
     found = next((one for one in manager.health() if one.name == name), None)
     if found is not None and found.state == "active":
         return [Finding(f"provider {name}", "ok", "it starts")]
-    if found is not None and found.well_but_parked:
+    if found is not None and found.only_dead_letters:
         return [Finding(f"provider {name}", "warning", f"it starts; {found.reason}")]
     reason = f"{found.state}: {found.reason}" if found else "it was not accepted"
     return [failed(f"provider {name}", reason, "correct that, then run setup again")]

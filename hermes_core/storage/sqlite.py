@@ -113,6 +113,7 @@ class Database:
         self._open_lock = threading.Lock()
         # Threads of this process queue here, so that SQLite never lets them time out on one another.
         self._write_lock = threading.RLock()
+        self._after_commit: list[Callable[[], None]] = []
         self._ready = False
         self._closed = False
         self._process = self._inode = 0
@@ -172,6 +173,13 @@ class Database:
                 connection.execute("COMMIT")
             finally:
                 roll_back(connection)
+                callbacks, self._after_commit = self._after_commit, []
+        for callback in callbacks:
+            callback()
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once the open transaction of this thread has committed. A rollback drops it."""
+        self._after_commit.append(callback)
 
     @property
     def moved(self) -> bool:

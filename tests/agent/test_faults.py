@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.errors import BackendRefused, BackendUnavailable
-from hermes_core.manager.delivery import PARK_AFTER
+from hermes_core.outbox.delivery import PARK_AFTER
 from hermes_core.testing.fakes import Clock, RecordingProvider
 from hermes_core.testing.model_server import Reply
 from tests.manager.conftest import until
@@ -124,7 +124,7 @@ def test_a_read_that_raises_changes_nothing_of_what_is_told(stage: Stage, hook: 
 
 
 def refused(memory: Any, clock: Clock) -> bool:
-    """Let time pass until each write was taken or parked."""
+    """Let time pass until each write was taken or is a dead letter."""
     for _ in range(200):
         clock.advance(61)
         if memory.flush(0.1):
@@ -140,10 +140,10 @@ def test_what_a_provider_refuses_is_repeated_under_its_id_until_it_is_parked(sta
     live(stage, memory, lambda: refused(memory, clock))
     assert refused(memory, clock)
     tried = [(name, given) for name, given in provider.calls if name == hook]
-    parked = memory.manager.outbox.parked()
+    dead = memory.manager.outbox.dead_letters()
     assert set(Counter(ids(tried)).values()) == {PARK_AFTER}
-    assert {row.hook for row in parked} == {hook}
-    assert len(parked) == LIFE.count(hook) - (hook == "sync_turn"), "the turn taken back goes with its row"
+    assert {row.hook for row in dead} == {hook}
+    assert len(dead) == LIFE.count(hook) - (hook == "sync_turn"), "the turn taken back goes with its row"
     told = [(name, given) for name, given in provider.calls if name != hook]
     rest = [[name for name in session if name != hook] for session in (FIRST, SECOND)]
     assert sorted(by_session(told).values()) == sorted(rest)

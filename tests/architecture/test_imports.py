@@ -21,10 +21,10 @@ STEPS = [
     ("errors", "contract", "safety", "recall", "stopping"),
     ("home",),
     ("storage",),
-    ("config", "logs"),
-    ("loader", "kit", "manager", "outbox"),
+    ("config", "logs", "outbox"),
+    ("loader", "kit", "manager"),
     ("curated", "sessions", "skills"),
-    ("recalled", "recovery"),
+    ("recalled", "upgrade"),
     ("memory",),
     ("agent", "health", "importers"),
     ("setup",),
@@ -35,7 +35,7 @@ STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in p
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
-BROAD = {"manager/call.py", "loader/guard.py", "sessions/summaries.py"}
+BROAD = {"manager/call.py", "outbox/delivery.py", "loader/guard.py", "sessions/summaries.py"}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")

@@ -12,12 +12,12 @@ from hermes_core.logs import LogFile
 
 
 def test_the_last_lines_are_shown_newest_last(hermes_home: HermesHome) -> None:
-    LogFile(hermes_home).write("error", "outbox.parked", {"provider": "notes", "error": "full"})
+    LogFile(hermes_home).write("error", "outbox.dead_letter", {"provider": "notes", "error": "full"})
     LogFile(hermes_home).write("info", "log", {"logger": "x", "message": "all is well"})
     done = CliRunner().invoke(main, ["logs"])
     assert done.exit_code == 0
     assert "provider=notes error=full" in done.output
-    assert done.output.index("outbox.parked") < done.output.index("all is well")
+    assert done.output.index("outbox.dead_letter") < done.output.index("all is well")
 
 
 def test_json_gives_the_lines_as_they_are_and_levels_leave_out_the_rest(hermes_home: HermesHome) -> None:

@@ -120,7 +120,7 @@ def test_status_of_a_new_home(hermes: Any, data: Any, hermes_home: HermesHome) -
     report = data("memory", "status")
     assert report["home"] == str(hermes_home.path)
     assert report["problems"] == []
-    assert report["outbox"] == {"waiting": 0, "parked": 0, "oldest_age_s": None}
+    assert report["outbox"] == {"waiting": 0, "dead_letters": 0, "oldest_age_s": None}
     assert report["builtin"]["memory"] == {
         "enabled": True, "entries": 0, "used": 0, "limit": 2200, "flagged": []
     }  # fmt: skip
@@ -218,12 +218,12 @@ def test_a_provider_that_can_not_work_is_not_chosen(
     assert not hermes_home.config_yaml.exists()
 
 
-def test_a_provider_is_chosen_while_notes_wait_to_be_handed_on(
+def test_a_provider_is_chosen_while_notes_wait_for_it(
     hermes: Any, hermes_home: HermesHome, notes: Path
 ) -> None:
     set_value(hermes_home, "memory.provider", "notes")
     (notes / "__init__.py").write_text("raise ImportError('not installed yet')\n")
-    assert "was not told yet" in hermes("memory", "add", "Rex is a dog.", code=3).stdout
+    assert "Entry added." in hermes("memory", "add", "Rex is a dog.", code=3).stdout
     (notes / "__init__.py").write_text(
         "import time\nfrom pathlib import Path\nfrom hermes_core import MemoryProvider\n\n"
         "class Notes(MemoryProvider):\n    name = 'notes'\n"
@@ -325,7 +325,7 @@ def test_an_outbox_that_can_not_be_read_is_not_called_empty(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
     hermes("sessions", "list")
-    (hermes_home.path / "outbox.db").write_bytes(b"no database" * 500)
+    hermes_home.state_db.write_bytes(b"no database" * 500)
     assert data("memory", "status", code=3)["outbox"]["waiting"] is None
     assert re.search(r"outbox +can't be read", hermes("memory", "status", code=3).stdout)
 
@@ -350,11 +350,11 @@ def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_th
     source = notes / "__init__.py"
     source.write_text(source.read_text() + "\n    def on_memory_write(self, write):\n        pass\n")
     set_value(hermes_home, "memory.provider", "notes")
-    hermes_home.outbox_db.write_bytes(b"garbage" * 1000)
+    hermes_home.state_db.write_bytes(b"garbage" * 1000)
     added = hermes("memory", "add", "Likes tea", code=3)
     assert "Entry added." in added.stdout
-    assert "was not told yet" in added.stdout
-    assert f"{str(hermes_home.outbox_db)!r} is damaged" in added.stderr
+    assert "does not know of it yet" in added.stdout
+    assert f"{str(hermes_home.state_db)!r} is damaged" in added.stderr
     assert "Likes tea" in hermes("memory", "show").stdout
 
 

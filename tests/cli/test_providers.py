@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +9,8 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.config import set_value
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Write
 from tests.cli.conftest import Hermes
+from tests.outbox_of import outbox_of, turn_rows
 
 NEEDS_A_BACKEND = """
 from pathlib import Path
@@ -145,30 +143,30 @@ def test_a_change_that_the_provider_has_not_answered_yet_says_so(
 
 
 @pytest.fixture
-def parked(hermes_home: HermesHome) -> None:
+def dead_letters(hermes_home: HermesHome) -> None:
     """Two rows that were taken out of the line."""
-    outbox = Outbox(hermes_home)
-    outbox.append("notes", [Write("sync_turn", event, "s1", "{}") for event in ("t1", "t2")])
-    for row in outbox.pending():
-        outbox.park(row, "it is \x1b[31m poison")
-    outbox.close()
+    with outbox_of(hermes_home) as outbox:
+        for row in turn_rows("t1", "t2"):
+            outbox.put("notes", row)
+        for stored in outbox.pending():
+            outbox.bury(stored, "it is \x1b[31m poison")
 
 
-@pytest.mark.usefixtures("parked")
-@pytest.mark.parametrize(("command", "told"), [("retry", "no parked row 7"), ("drop", "no row 7")])
+@pytest.mark.usefixtures("dead_letters")
+@pytest.mark.parametrize(("command", "told"), [("retry", "no dead letter 7"), ("drop", "no row 7")])
 def test_a_row_that_is_not_there_is_named_before_anything_is_done(
     hermes: Any, data: Any, command: str, told: str
 ) -> None:
     assert (
         f"{told}; hermes-memory outbox list shows them" in hermes("outbox", command, "1", "7", code=1).stderr
     )
-    assert [row["state"] for row in data("outbox", "list")] == ["parked", "parked"]
+    assert [row["state"] for row in data("outbox", "list")] == ["dead letter", "dead letter"]
 
 
-@pytest.mark.usefixtures("parked")
+@pytest.mark.usefixtures("dead_letters")
 def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: Any, data: Any) -> None:
     shown = hermes("outbox", "list").stdout
-    assert "parked" in shown
+    assert "dead letter" in shown
     assert "\x1b" not in shown
     assert hermes("outbox", "drop", "1", typed="n\n", code=1).stderr == "Aborted!\n"
     assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row(s) dropped\n"
@@ -177,19 +175,20 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
     assert data("outbox", "list")[0]["state"] == "pending"
 
 
-@pytest.mark.usefixtures("parked")
+@pytest.mark.usefixtures("dead_letters")
 def test_a_long_outage_is_listed_in_part_what_waits_for_a_person_first(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
-    with contextlib.closing(Outbox(hermes_home)) as outbox:
-        outbox.append("notes", [Write("sync_turn", f"w{number}", "s1", "{}") for number in range(30)])
+    with outbox_of(hermes_home) as outbox, outbox.transaction():
+        for row in turn_rows(*(f"w{number}" for number in range(30))):
+            outbox.put("notes", row)
     assert len(data("outbox", "list")) == 20
     assert [row["event"] for row in data("outbox", "list", "--limit", 3)] == ["t1", "t2", "w0"]
     assert hermes("outbox", "list", "--limit", 3).stdout.endswith("\n29 more; --limit shows them\n")
     assert "more" not in hermes("outbox", "list", "--limit", 32).stdout
 
 
-@pytest.mark.usefixtures("parked")
+@pytest.mark.usefixtures("dead_letters")
 def test_a_row_that_waits_is_dropped_by_number_and_not_with_all(hermes: Any, data: Any) -> None:
     hermes("outbox", "retry", "1")  # no provider is chosen: it waits
     assert hermes("outbox", "drop", "--all", "--yes").stdout == "1 row(s) dropped\n"
@@ -198,21 +197,21 @@ def test_a_row_that_waits_is_dropped_by_number_and_not_with_all(hermes: Any, dat
     assert data("outbox", "list") == []
 
 
-@pytest.mark.usefixtures("parked")
-def test_what_is_parked_while_the_question_stands_is_not_dropped(
+@pytest.mark.usefixtures("dead_letters")
+def test_a_row_that_becomes_a_dead_letter_during_the_question_is_not_dropped(
     hermes: Any, data: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def confirm(*_: Any, **__: Any) -> None:
-        with contextlib.closing(Outbox(hermes_home)) as outbox:
-            outbox.append("notes", [Write("sync_turn", "t3", "s2", "{}")])
-            outbox.park(outbox.pending()[0], "late")
+        with outbox_of(hermes_home) as outbox:
+            outbox.put("notes", *turn_rows("t3"))
+            outbox.bury(outbox.pending()[0], "late")
 
     monkeypatch.setattr("click.confirm", confirm)
     assert hermes("outbox", "drop", "--all").stdout == "2 row(s) dropped\n"
     assert [row["number"] for row in data("outbox", "list")] == [3]
 
 
-@pytest.mark.usefixtures("parked")
+@pytest.mark.usefixtures("dead_letters")
 def test_a_retry_says_what_is_not_taken_this_time_either(
     hermes: Any, hermes_home: HermesHome, notes: Path
 ) -> None:
@@ -220,8 +219,8 @@ def test_a_retry_says_what_is_not_taken_this_time_either(
         file.write("\n    def sync_turn(self, turn):\n        pass\n")
     assert hermes("outbox", "retry", "1").stdout.endswith("; some are still waiting\n")
     set_value(hermes_home, "memory.provider", "notes")
-    # What the fixture parked is no turn that anybody could read.
-    assert "row 2 is parked again: " in hermes("outbox", "retry", "2", code=3).stderr
+    # What the fixture stored is no turn that anybody could read.
+    assert "row 2 is a dead letter again: " in hermes("outbox", "retry", "2", code=3).stderr
 
 
 DUCK = """

@@ -48,7 +48,7 @@ def tell(write, session):
     print(write.id, file=mirror, flush=True)
 
 store, step = open_store(tell), int(sys.argv[2])
-store.mirror_missing()
+store.enqueue_missing()
 while True:
     done = [
         lambda: store.add("memory", f"fact {step}"),
@@ -168,7 +168,7 @@ def test_killed_at_any_moment_no_acknowledged_change_is_lost(
     assert len(store.history(limit=10_000)) == reached
     told = set((hermes_home.path / "mirror").read_text().split())
     late: list[MemoryWrite] = []
-    make_store(on_write=lambda write, session: late.append(write)).mirror_missing()
+    make_store(on_write=lambda write, session: late.append(write)).enqueue_missing()
     assert len(told | {write.id for write in late}) == reached
     for _ in range(20):
         assert store.undo()["success"]
@@ -229,7 +229,7 @@ def test_a_change_that_died_before_its_mirror_is_mirrored_at_the_next_start(
     finish(start(DIE_AFTER_THE_FILE, hermes_home))
     told: list[tuple[MemoryWrite, Session]] = []
     store = make_store(on_write=lambda write, session: told.append((write, session)))
-    assert store.mirror_missing() == 1
+    assert store.enqueue_missing() == 1
     [(write, session)] = told
     assert (write.action, write.content, write.previous, session.id) == ("replace", "rye", "tea", "local")
 

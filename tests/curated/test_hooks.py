@@ -170,12 +170,12 @@ def test_a_write_whose_mirror_is_refused_stands_says_so_and_is_mirrored_later(
     outbox.failure = failure
     result = store.add("user", "Mel")
     assert result["success"]
-    assert "the memory provider was not told yet: the outbox holds 10000 rows" in result["warning"]
+    assert "the memory provider does not know of it yet: the outbox holds 10000 rows" in result["warning"]
     assert store.entries("user") == ("Mel",)
-    assert store.mirror_missing() == 0
+    assert store.enqueue_missing() == 0
     outbox.failure = None
-    assert store.mirror_missing() == 1
-    assert store.mirror_missing() == 0
+    assert store.enqueue_missing() == 1
+    assert store.enqueue_missing() == 0
     assert outbox.told == [("add", "Mel", "", "")]
 
 
@@ -193,7 +193,7 @@ def test_the_provider_hears_of_changes_in_their_order_also_after_it_refused_some
         ("replace", "Lives in Ulm"),
         ("remove", ""),
     ]
-    assert store.mirror_missing() == 0
+    assert store.enqueue_missing() == 0
 
 
 def test_what_a_provider_refused_waits_for_it_while_it_is_off(make_store: MakeStore, outbox: Outbox) -> None:
@@ -202,7 +202,7 @@ def test_what_a_provider_refused_waits_for_it_while_it_is_off(make_store: MakeSt
     outbox.failure = None
     off = make_store(on_write=lambda write, session: False)
     assert "warning" not in off.add("user", "Likes tea")
-    assert make_store(on_write=outbox).mirror_missing() == 1
+    assert make_store(on_write=outbox).enqueue_missing() == 1
     assert outbox.told == [("add", "Lives in Bonn", "", "")]
 
 

@@ -82,7 +82,7 @@ def test_a_prune_keeps_what_the_provider_was_not_told_yet(make_store: MakeStore)
     store.add("memory", "Uses mypy")
     store.prune()
     full = False
-    assert store.mirror_missing() == 2
+    assert store.enqueue_missing() == 2
     assert told == ["Uses ruff", "Uses mypy"]
 
 

@@ -103,7 +103,7 @@ def test_what_a_user_removes_is_taken_back_from_the_memory_of_who_wrote_it(make_
     full.append(True)
     store.replace("memory", "mypy", "Uses pyright", session=BOB)
     full.clear()
-    assert store.mirror_missing() == 1
+    assert store.enqueue_missing() == 1
     store.remove("memory", "uv", session=dataclasses.replace(ANN, id="of-ann-in-a-group", chat_id="7"))
     store.remove("memory", "pyright", session=BOB)
     assert told[3:] == [

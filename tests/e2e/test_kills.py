@@ -38,7 +38,7 @@ def stored(home: HermesHome) -> tuple[set[str], dict[tuple[str, str], int]]:
 
 def waiting(home: HermesHome) -> int:
     with open_memory(home, provider="") as memory:
-        return len(memory.manager.outbox.pending()) + len(memory.manager.outbox.parked())
+        return len(memory.manager.outbox.pending()) + len(memory.manager.outbox.dead_letters())
 
 
 def assert_nothing_is_lost(hosts: Any) -> None:

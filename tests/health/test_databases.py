@@ -13,7 +13,7 @@ import pytest
 from hermes_core.health.databases import databases, examine_databases, rescue, unusable
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.manager.outbox import Outbox
+from hermes_core.outbox.recovery import open_outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix
@@ -30,8 +30,8 @@ def stored(hermes_home: HermesHome) -> HermesHome:
     db.create_session("s1")
     db.append_message("s1", "user", "the tent is in the garage")
     db.close()
-    outbox = Outbox(hermes_home)
-    outbox.attach("notes")
+    outbox = open_outbox(hermes_home)
+    assert outbox.depth == 0
     outbox.close()
     return hermes_home
 

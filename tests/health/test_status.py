@@ -19,8 +19,7 @@ from hermes_core.health.provider import examine_outbox, hook_records, setting_li
 from hermes_core.health.status import Status, status_of
 from hermes_core.home import HermesHome
 from hermes_core.kit import load_settings, save_settings
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Write
+from tests.outbox_of import outbox_of, turn_rows
 
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
@@ -175,15 +174,15 @@ def test_a_damaged_store_hides_neither_provider_nor_notes(
     assert status.selected
     assert (status.selected.name, status.selected.state) == ("lockbox", "active")
     assert status.builtin["memory"].entries == 1
-    assert status.outbox.waiting == 0
+    assert status.outbox.waiting is None  # it stands in the same file
     assert "hermes-memory sessions repair" in problems(status)
     assert len(status.problems) == 1
 
 
 def test_an_outbox_of_a_newer_version_is_told_and_hides_nothing_else(hermes_home: HermesHome) -> None:
-    with contextlib.closing(Outbox(hermes_home)) as outbox:
-        outbox.attach("notes")
-    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None)) as newer:
+    with outbox_of(hermes_home) as outbox:
+        assert outbox.depth == 0
+    with contextlib.closing(sqlite3.connect(hermes_home.state_db, isolation_level=None)) as newer:
         newer.execute("INSERT INTO schema_migrations VALUES ('0100 of next year', 1)")
     status = status_of(hermes_home)
     assert "newer version" in problems(status)
@@ -204,24 +203,24 @@ def test_a_key_with_a_typing_error_is_a_warning(hermes_home: HermesHome) -> None
     assert "did you mean" in status_of(hermes_home).config_warnings[0]
 
 
-def test_what_waits_and_what_is_parked_is_counted_for_every_provider(hermes_home: HermesHome) -> None:
-    outbox = Outbox(hermes_home, wall=lambda: 1000.0)
-    outbox.append("old", [Write("sync_turn", "t1", "s1", "{}"), Write("sync_turn", "t2", "s1", "{}")])
-    row = outbox.next("old")
-    assert row
-    outbox.park(row, "the account is gone")
-    outbox.close()
+def test_rows_that_wait_and_dead_letters_are_counted_for_every_provider(hermes_home: HermesHome) -> None:
+    with outbox_of(hermes_home, wall=lambda: 1000.0) as outbox:
+        for row in turn_rows("t1", "t2"):
+            outbox.put("old", row)
+        first = outbox.next("old")
+        assert first
+        outbox.bury(first, "the account is gone")
     status = status_of(hermes_home)
-    assert (status.outbox.waiting, status.outbox.parked) == (1, 1)
-    assert "1 write(s) are parked" in problems(status)
+    assert (status.outbox.waiting, status.outbox.dead_letters) == (1, 1)
+    assert "1 write(s) are dead letters" in problems(status)
 
 
 @pytest.mark.parametrize(("chosen", "state"), [("gone", "ok"), ("", "note")])
 def test_what_waits_for_the_chosen_provider_is_its_own_also_while_it_is_uninstalled(
     hermes_home: HermesHome, chosen: str, state: str
 ) -> None:
-    with contextlib.closing(Outbox(hermes_home)) as outbox:
-        outbox.append("gone", [Write("sync_turn", "t1", "s1", "{}")])
+    with outbox_of(hermes_home) as outbox:
+        outbox.put("gone", *turn_rows("t1"))
     with open_memory(hermes_home, provider=chosen) as memory:
         (found,) = examine_outbox(memory)
     assert (found.state, "hermes-memory memory use gone" in found.remedy) == (state, state == "note")

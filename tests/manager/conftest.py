@@ -11,8 +11,8 @@ import pytest
 from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import pack
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import encode
 from hermes_core.testing.fakes import Clock, HangingProvider, RecordingProvider, make_turn
 
 
@@ -80,9 +80,9 @@ def left_behind(hermes_home: HermesHome, clock: Clock) -> Callable[..., None]:
     """Leave a turn in the outbox, as a process does that died."""
 
     def leave(provider: str, turn: str, session: Session, fingerprint: str = "") -> None:
-        outbox = Outbox(hermes_home, wall=clock)
-        row = pack("sync_turn", make_turn(turn), session, lambda value: value)
-        outbox.append(provider, [row], fingerprint)
-        outbox.close()
+        outbox = open_outbox(hermes_home, wall=clock)
+        row = encode("sync_turn", make_turn(turn), session, lambda value: value)
+        outbox.put(provider, row, fingerprint)
+        outbox.database.close()
 
     return leave

@@ -305,13 +305,13 @@ def test_no_write_goes_to_a_provider_that_is_shut_down_after_its_initialize(
     manager.initialize_all(A)
     manager.on_session_end(A, "close", 5)
     assert reads.wait(30)
-    (drainer,) = manager._writes._drainers.values()
+    (worker,) = manager._writes._workers.values()
     manager.shutdown_all(0.3)
     start.set()
     assert provider.wait_for("shutdown")
     read.set()
-    assert drainer._thread is not None
-    drainer._thread.join(30)
+    assert worker._thread is not None
+    worker._thread.join(30)
     end.set()
     assert "on_session_end" not in provider.hooks
 

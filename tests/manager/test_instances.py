@@ -138,7 +138,7 @@ def test_an_instance_goes_on_when_turns_of_its_session_are_taken_back(
     manager = open_manager(per_session)
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1"), A)
-    manager.on_session_switch(SessionSwitch("x", A, A, "rewind"), ["t1"])
+    manager.on_session_switch(SessionSwitch("x", A, A, "rewind", rewound_turns=("t1",)))
     manager.on_session_switch(SessionSwitch("y", B, B, "rewind"))
     assert manager.flush(30)
     assert manager.prefetch_all(Query("tea"), A).contexts == [("per-session", "a")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import stat
 from collections.abc import Callable
@@ -15,9 +14,8 @@ from click.testing import CliRunner, Result
 from hermes_core.cli import main
 from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.home import HermesHome
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Write
 from tests.conftest import LOCKBOX
+from tests.outbox_of import outbox_of, turn_rows
 
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
@@ -26,6 +24,7 @@ PUBLISHED = """
 import json, os
 from pathlib import Path
 from agent.memory_provider import MemoryProvider
+from tests.outbox_of import outbox_of, turn_rows
 
 
 class Elephant(MemoryProvider):
@@ -145,15 +144,15 @@ def test_writes_that_wait_for_a_person_are_told_and_keep_no_provider_from_being_
     hermes_home: HermesHome, install_plugin: InstallPlugin
 ) -> None:
     install_plugin(source=f"{LOCKBOX}\n    def sync_turn(self, turn):\n        pass\n")
-    with contextlib.closing(Outbox(hermes_home)) as outbox:
-        outbox.append("lockbox", [Write("sync_turn", "t1", "s1", "{}")])
+    with outbox_of(hermes_home) as outbox:
+        outbox.put("lockbox", *turn_rows("t1"))
         row = outbox.next("lockbox")
         assert row
-        outbox.park(row, "recorded for another account")
+        outbox.bury(row, "recorded for another account")
     done = run("lockbox", "--set", f"api_key={KEY}", "--yes")
     assert done.exit_code == 0, done.output
     assert (
-        "warning  provider lockbox: it starts; 1 write(s) are parked: `hermes-memory outbox list`"
+        "warning  provider lockbox: it starts; 1 write(s) are dead letters: `hermes-memory outbox list`"
         in done.stdout
     )
     assert chosen(hermes_home) == "lockbox"

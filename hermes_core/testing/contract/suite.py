@@ -171,7 +171,7 @@ class Run:
         longest = max(self.deadlines[hook] for hook, policy in POLICIES.items() if policy.durable)
         until = time.monotonic() + longest + 5.0
         outbox = self.manager.outbox
-        while waiting := [*outbox.parked(self.name), *outbox.pending(self.name)]:
+        while waiting := [*outbox.dead_letters(self.name), *outbox.pending(self.name)]:
             failed = next((row for row in waiting if row.error), None)
             if failed is not None:
                 how = "is late" if failed.error.startswith("in doubt") else "failed"
@@ -209,8 +209,8 @@ class Run:
         self, old: Session, new: Session, reason: Any, turns: Sequence[str] = (), *, reset: bool = False
     ) -> None:
         """The conversation goes on under another session; stored durably when this returns."""
-        switch = SessionSwitch(uuid.uuid4().hex, old, new, reason, reset=reset)
-        self.manager.on_session_switch(switch, turns)
+        switch = SessionSwitch(uuid.uuid4().hex, old, new, reason, reset=reset, rewound_turns=tuple(turns))
+        self.manager.on_session_switch(switch)
 
     # ------------------------------------------------------------------- recall
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.manager.delivery import PARK_AFTER
-from hermes_core.manager.outbox import Outbox, Row
+from hermes_core.outbox.delivery import MAX_ATTEMPTS
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import Row
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
@@ -91,9 +92,10 @@ class Zygote:
         return [data for line in lines if "id" in (data := json.loads(line))]
 
     def waiting(self) -> tuple[list[Row], list[Row]]:
-        """The rows that wait, and those that are parked."""
-        with contextlib.closing(Outbox(HermesHome(self.home))) as outbox:
-            return outbox.pending(), outbox.parked()
+        """The rows that wait, and the dead letters."""
+        outbox = open_outbox(HermesHome(self.home))
+        with contextlib.closing(outbox.database):
+            return outbox.pending(), outbox.dead_letters()
 
 
 @pytest.fixture
@@ -135,11 +137,11 @@ def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
     zygote.finish()
     taken = zygote.taken
     assert len(zygote.acknowledged) > KILLS
-    pending, parked = zygote.waiting()
+    pending, dead = zygote.waiting()
     assert pending == []
     # A slow machine has one row under way at five kills: that one may be what kills, and a person decides.
-    assert all(row.attempts == PARK_AFTER for row in parked)
-    kept = {row.event for row in parked}
+    assert all(row.attempts == MAX_ATTEMPTS for row in dead)
+    kept = {row.event for row in dead}
     assert {event for _, _, event in zygote.acknowledged} <= {call["id"] for call in taken} | kept
     for session in "ab":
         order = first_of_each(taken, session)
@@ -230,12 +232,11 @@ manager = MemoryManager(home)
 manager.add_provider(Deadly)
 session = Session("s1", home=str(home.path))
 if not home.outbox_db.exists():
-    manager.outbox.append("deadly", [])
     manager.sync_all(Turn("t1", 1, "hello", "hi"), session)
 manager.initialize_all(session)
 time.sleep(life)
 health = manager.health()[0]
-print(health.state, health.parked, health.reason)
+print(health.state, health.dead_letters, health.reason)
 manager.shutdown_all(1)
 """
 
@@ -251,12 +252,12 @@ def test_a_write_of_which_the_process_dies_is_told_and_parked(hermes_home: Herme
     assert code == 0
     assert said.startswith("degraded 0 1 write(s) wait")
     assert "the process ended while the provider took it" in said
-    outbox = Outbox(hermes_home)
+    outbox = open_outbox(hermes_home)
     row = outbox.pending("deadly")[0]
     assert row.attempts == 2
     for _ in range(2):
         outbox.failed(row, "as before", counted=True)
-    outbox.close()
+    outbox.database.close()
     hermes_home.path.joinpath("outbox.deadly.row").write_text(f"{row.number:020d}")  # and once more
     code, said = live(0.5)
     assert (code, said.split()[:2]) == (0, ["degraded", "1"])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Write
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import NewRow
+from hermes_core.outbox.store import Outbox
 
 ASKED: dict[str, Callable[[Outbox], object]] = {
     "forget a session": lambda outbox: outbox.drop_session("mine"),
@@ -23,7 +24,7 @@ ASKED: dict[str, Callable[[Outbox], object]] = {
 
 def steps(outbox: Outbox, asked: Callable[[Outbox], object]) -> int:
     """How much SQLite works, in tens of its steps."""
-    connection, counted = outbox._db.connection, 0
+    connection, counted = outbox.database.connection, 0
 
     def count() -> int:
         nonlocal counted
@@ -39,9 +40,12 @@ def steps(outbox: Outbox, asked: Callable[[Outbox], object]) -> int:
 @pytest.mark.parametrize("asked", ASKED)
 def test_a_long_outbox_costs_a_session_no_more_than_a_short_one(tmp_path: Path, asked: str) -> None:
     def cost(others: int) -> int:
-        outbox = Outbox(HermesHome(tmp_path / str(others)))
-        outbox.append("fake", [Write("sync_turn", f"t{n}", f"s{n // 10}", "{}") for n in range(others)])
-        outbox.append("fake", [Write("sync_turn", name, "mine", "{}") for name in ("first", "mine")])
+        outbox = open_outbox(HermesHome(tmp_path / str(others)))
+        with outbox.transaction():
+            for n in range(others):
+                outbox.put("fake", NewRow("sync_turn", f"t{n}", f"s{n // 10}", "{}"))
+            for name in ("first", "mine"):
+                outbox.put("fake", NewRow("sync_turn", name, "mine", "{}"))
         with contextlib.closing(outbox):
             return steps(outbox, ASKED[asked])
 

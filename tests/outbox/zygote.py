@@ -18,7 +18,8 @@ from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import MemoryWrite, Session, Turn
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.outbox import Outbox
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.store import Outbox
 
 
 def die() -> None:
@@ -64,12 +65,12 @@ class DyingOutbox(Outbox):
 
     point = ""
 
-    def append(self, *arguments: Any, **more: Any) -> int:
+    def put(self, *arguments: Any, **more: Any) -> bool:
         if self.point == "inside the insert":
-            with self._db.transaction():
-                super().append(*arguments, **more)
+            with self.transaction():
+                super().put(*arguments, **more)
                 die()
-        added = super().append(*arguments, **more)
+        added = super().put(*arguments, **more)
         if self.point == "after the insert":
             die()
         return added
@@ -83,10 +84,9 @@ class DyingOutbox(Outbox):
 
 
 def opened(home: Path, provider: FileProvider, point: str = "") -> MemoryManager:
-    manager = MemoryManager(HermesHome(home), redact=lambda value: value)
-    outbox = DyingOutbox(manager.home)
+    outbox = DyingOutbox(open_outbox(HermesHome(home)).database)
     outbox.point = point
-    manager._writes.outbox = outbox
+    manager = MemoryManager(HermesHome(home), redact=lambda value: value, outbox=outbox)
     manager.add_provider(provider)
     return manager
 

@@ -16,10 +16,11 @@ from hermes_core.contract.values import Capabilities, MemoryWrite, Message, Quer
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable, OutboxFull
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
-from hermes_core.manager.delivery import ANOTHER_ACCOUNT, MAX_BACKOFF, PARK_AFTER
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.manager.outbox import Outbox
-from hermes_core.manager.payload import Transcript
+from hermes_core.manager.writes import ANOTHER_ACCOUNT
+from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import Transcript
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import count_questions, until
 
@@ -60,7 +61,7 @@ def later(manager: MemoryManager, clock: Clock, condition: Callable[[], object])
     """Let backoffs pass, again and again, until the condition holds."""
 
     def step() -> object:
-        clock.advance(MAX_BACKOFF / 4)
+        clock.advance(MAX_BACKOFF_S / 4)
         manager.flush(0.02)
         return condition()
 
@@ -73,7 +74,7 @@ def test_a_write_is_on_disk_before_the_call_returns(
     provider = Backend()
     manager = open_manager(provider)
     manager.sync_all(make_turn("t1"), A)
-    other = Outbox(hermes_home)
+    other = open_outbox(hermes_home)
     assert other.knows(provider.name, "sync_turn", "t1")
     other.close()
 
@@ -134,7 +135,7 @@ def test_a_try_that_failed_in_another_process_is_told_as_well(
     open_manager: OpenManager, hermes_home: HermesHome, left_behind: Callable[..., None]
 ) -> None:
     left_behind("fake", "t1", A)
-    with contextlib.closing(Outbox(hermes_home)) as other:
+    with contextlib.closing(open_outbox(hermes_home)) as other:
         other.failed(other.pending()[0], "nobody listens", counted=False)
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
@@ -156,7 +157,7 @@ def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
     unanswered: float,
     error: str,
 ) -> None:
-    monkeypatch.setattr("hermes_core.manager.writes.UNANSWERED", unanswered)
+    monkeypatch.setattr("hermes_core.manager.writes.UNANSWERED_S", unanswered)
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
     manager = start(open_manager(provider))
@@ -165,7 +166,7 @@ def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
     assert until(lambda: provider.hooks[-1] == "sync_turn")
     manager.flush(0.1)
     manager.shutdown_all(0.1)
-    with contextlib.closing(Outbox(hermes_home)) as other:
+    with contextlib.closing(open_outbox(hermes_home)) as other:
         assert re.fullmatch(error, other.backlog("fake").error)
         assert [row.attempts for row in other.pending()] == [0, 0]
     gate.set()
@@ -174,7 +175,7 @@ def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
 def test_a_write_that_began_late_in_its_time_is_not_sent_again_while_it_runs(
     open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.manager.delivery.LOCK_POLL", 0.01)
+    monkeypatch.setattr("hermes_core.outbox.delivery.LOCK_POLL_S", 0.01)
     provider = Backend()
     provider.capabilities = Capabilities(serial=True)
     recall, write = provider.gates["prefetch"], provider.gates["sync_turn"] = (
@@ -206,7 +207,7 @@ def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
     other = contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None))
     with other as disk:
         disk.execute(
-            "CREATE TRIGGER full BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
+            "CREATE TRIGGER full BEFORE DELETE ON outbox_rows BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
         )
         manager.sync_all(make_turn("t1"), A)
         assert until(lambda: provider.tries == ["t0", "t1"])
@@ -221,7 +222,7 @@ def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
 def test_a_fault_of_the_program_stops_no_delivery_for_ever_and_is_shown(
     open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.manager.delivery.IDLE_POLL", 0.05)
+    monkeypatch.setattr("hermes_core.outbox.delivery.IDLE_POLL_S", 0.05)
     provider = Backend()
     manager = start(open_manager(provider))
     with monkeypatch.context() as broken:
@@ -234,7 +235,7 @@ def test_a_fault_of_the_program_stops_no_delivery_for_ever_and_is_shown(
 
 
 def told(caplog: pytest.LogCaptureFixture) -> int:
-    return sum("can't be worked off" in record.message for record in caplog.records)
+    return sum("can't be delivered" in record.message for record in caplog.records)
 
 
 def test_a_disk_that_stays_full_is_told_once(
@@ -244,7 +245,7 @@ def test_a_disk_that_stays_full_is_told_once(
     assert manager.outbox.depth == 0
     with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, timeout=5, isolation_level=None)) as disk:
         disk.execute(
-            "CREATE TRIGGER full BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
+            "CREATE TRIGGER full BEFORE DELETE ON outbox_rows BEGIN SELECT raise(ABORT, 'database or disk is full'); END"
         )
         manager.sync_all(make_turn("t1"), A)
         assert until(lambda: told(caplog))
@@ -285,10 +286,10 @@ def test_a_poison_row_is_parked_and_shown_and_the_session_goes_on(
     manager.sync_all(make_turn("a1", "refused"), A)
     manager.sync_all(make_turn("a2"), A)
     assert later(manager, clock, lambda: provider.taken)
-    assert provider.tries == ["a1"] * PARK_AFTER + ["a2"]
-    assert [(row.event, row.error) for row in manager.outbox.parked()] == [("a1", "too long")]
+    assert provider.tries == ["a1"] * MAX_ATTEMPTS + ["a2"]
+    assert [(row.event, row.error) for row in manager.outbox.dead_letters()] == [("a1", "too long")]
     (health,) = manager.health()
-    assert (health.state, health.parked) == ("degraded", 1)
+    assert (health.state, health.dead_letters) == ("degraded", 1)
     assert "hermes-memory outbox list" in health.reason
 
 
@@ -297,7 +298,7 @@ def test_a_parked_row_can_be_tried_again(open_manager: OpenManager, clock: Clock
     provider.down = BackendRefused("not today")
     manager = start(open_manager(provider))
     manager.sync_all(make_turn("a1"), A)
-    assert later(manager, clock, manager.outbox.parked)
+    assert later(manager, clock, manager.outbox.dead_letters)
     provider.down = None
     assert manager.outbox.retry() == 1
     assert manager.flush(30)
@@ -319,7 +320,7 @@ def test_an_outage_opens_the_breaker_and_parks_nothing(open_manager: OpenManager
     assert not manager.flush(0.2)
     assert len(provider.tries) == tries
     assert later(manager, clock, lambda: len(provider.tries) == tries + 5)
-    assert manager.outbox.parked() == []
+    assert manager.outbox.dead_letters() == []
     provider.down = None
     assert later(manager, clock, lambda: provider.taken == ["a1"])
     assert until(lambda: manager.health()[0].state == "active")
@@ -335,8 +336,8 @@ def test_an_address_where_nothing_is_parks_nothing_and_all_arrives_when_it_is_ri
     provider.down = BackendNotFound("404 page not found")  # a proxy, while the service behind it is away
     for turn, session in (("a2", A), ("b1", B), ("a3", A)):
         manager.sync_all(make_turn(turn), session)
-    assert later(manager, clock, lambda: len(provider.tries) > 3 * PARK_AFTER)
-    assert manager.outbox.parked() == []
+    assert later(manager, clock, lambda: len(provider.tries) > 3 * MAX_ATTEMPTS)
+    assert manager.outbox.dead_letters() == []
     assert "404 page not found" in manager.health()[0].reason
     provider.down = None
     clock.advance(COOLDOWN_S)
@@ -353,8 +354,8 @@ def test_a_row_whose_thing_is_gone_is_parked_once_the_backend_takes_others(
     manager.sync_all(make_turn("a1", "gone"), A)
     assert later(manager, clock, lambda: manager.health()[0].breakers["write"] == "open")
     manager.sync_all(make_turn("b1"), B)
-    assert later(manager, clock, manager.outbox.parked)
-    assert (provider.taken, [row.event for row in manager.outbox.parked()]) == (["b1"], ["a1"])
+    assert later(manager, clock, manager.outbox.dead_letters)
+    assert (provider.taken, [row.event for row in manager.outbox.dead_letters()]) == (["b1"], ["a1"])
 
 
 def test_an_outage_over_many_short_processes_parks_nothing(open_manager: OpenManager, clock: Clock) -> None:
@@ -367,10 +368,10 @@ def test_an_outage_over_many_short_processes_parks_nothing(open_manager: OpenMan
         tries = len(provider.tries)
         assert later(manager, clock, lambda: len(provider.tries) >= tries + 3)  # noqa: B023  asked at once
         manager.shutdown_all(1)
-    assert len(provider.tries) > PARK_AFTER
+    assert len(provider.tries) > MAX_ATTEMPTS
     provider.down = None
     manager = start(open_manager(provider))
-    assert manager.outbox.parked() == []
+    assert manager.outbox.dead_letters() == []
     assert manager.flush(30)
     assert provider.taken == ["a1"]
 
@@ -386,8 +387,8 @@ def test_a_poison_row_that_opened_the_breaker_does_not_hold_the_other_sessions(
     clock.advance(COOLDOWN_S)
     manager.flush(0.05)
     assert until(lambda: provider.taken == ["b1"])
-    assert later(manager, clock, manager.outbox.parked)
-    assert [row.event for row in manager.outbox.parked()] == ["a1"]
+    assert later(manager, clock, manager.outbox.dead_letters)
+    assert [row.event for row in manager.outbox.dead_letters()] == ["a1"]
 
 
 def test_a_late_write_is_in_doubt_and_its_lane_sends_nothing_more(open_manager: OpenManager) -> None:
@@ -530,8 +531,8 @@ def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_h
 def test_the_lock_is_kept_a_moment_for_what_follows_and_given_back_at_the_end(
     open_manager: OpenManager, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.manager.delivery.LINGER", 60.0)
-    monkeypatch.setattr("hermes_core.manager.delivery.IDLE_POLL", 60.0)
+    monkeypatch.setattr("hermes_core.outbox.delivery.LINGER_S", 60.0)
+    monkeypatch.setattr("hermes_core.outbox.delivery.IDLE_POLL_S", 60.0)
     provider = Backend()
     manager = start(open_manager(provider))
     other = FileLock(str(hermes_home.path / "outbox.fake.lock"))
@@ -555,26 +556,11 @@ def test_rows_of_another_account_are_parked_until_a_person_decides(
     manager.add_provider(provider, fingerprint=lambda: "url-2")
     manager.initialize_all(A)
     assert manager.flush(30)
-    assert [row.error for row in manager.outbox.parked()] == [ANOTHER_ACCOUNT]
+    assert [row.error for row in manager.outbox.dead_letters()] == [ANOTHER_ACCOUNT]
     assert provider.taken == []
     manager.outbox.retry()
     assert manager.flush(30)
     assert provider.taken == ["t1"]
-
-
-def test_what_is_handed_on_later_for_another_account_is_parked_as_well(
-    open_manager: OpenManager, clock: Clock
-) -> None:
-    provider = Backend()
-    manager = open_manager()
-    manager.add_provider(provider, fingerprint=lambda: "url-2")
-    manager.initialize_all(A)
-    clock.advance(1)
-    manager.recover([(make_turn("t1"), A)], "url-1")
-    manager.on_session_switch(SessionSwitch("x1", B, A, "new"), account="url-1")
-    assert manager.flush(30)
-    assert [row.error for row in manager.outbox.parked()] == [ANOTHER_ACCOUNT] * 2
-    assert provider.taken == []
 
 
 def test_a_row_of_another_account_from_before_a_clock_was_set_back_is_parked_as_well(
@@ -587,7 +573,7 @@ def test_a_row_of_another_account_from_before_a_clock_was_set_back_is_parked_as_
     manager.add_provider(Backend(), fingerprint=lambda: "url-2")
     manager.initialize_all(A)
     assert manager.flush(30)
-    assert manager.outbox.parked()
+    assert manager.outbox.dead_letters()
 
 
 def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_with(
@@ -605,8 +591,8 @@ def test_the_account_is_the_one_of_the_settings_that_the_provider_was_started_wi
     manager.initialize_all(A)
     manager.sync_all(make_turn("t1"), A)
     account[0] = "url-2"
-    assert later(manager, clock, manager.outbox.parked)
-    assert manager.outbox.parked()[0].error == ANOTHER_ACCOUNT
+    assert later(manager, clock, manager.outbox.dead_letters)
+    assert manager.outbox.dead_letters()[0].error == ANOTHER_ACCOUNT
     manager.sync_all(make_turn("t2"), A)
     assert manager.flush(30)
     assert provider.taken == ["t2"]
@@ -627,7 +613,7 @@ def test_two_processes_with_an_account_each_send_what_is_their_own(
     assert until(lambda: one.tries == ["t1"])
     managers[1].sync_all(make_turn("t2"), B)
     assert until(lambda: other.taken == ["t2"])
-    assert managers[1].outbox.parked() == []
+    assert managers[1].outbox.dead_letters() == []
     one.down = None
     assert later(managers[0], clock, lambda: one.taken)
     assert (one.taken, other.taken) == (["t1"], ["t2"])
@@ -653,7 +639,7 @@ def test_a_row_of_a_hook_that_the_provider_has_no_more_is_parked(
     left_behind("fake", "t1", A)
     manager = start(open_manager(New()))
     assert manager.flush(30)
-    assert [row.error for row in manager.outbox.parked()] == ["fake has no sync_turn()"]
+    assert [row.error for row in manager.outbox.dead_letters()] == ["fake has no sync_turn()"]
 
 
 def test_a_session_end_is_read_from_the_host_when_it_is_delivered(open_manager: OpenManager) -> None:
@@ -683,9 +669,9 @@ def test_a_transcript_that_cannot_be_read_does_not_stop_the_drainer(
     manager = start(open_manager(provider, transcripts=transcripts))
     manager.on_session_end(A, "close", last_message_id=9)
     manager.sync_all(make_turn("b1"), B)
-    assert later(manager, clock, manager.outbox.parked)
+    assert later(manager, clock, manager.outbox.dead_letters)
     assert provider.taken == ["b1"]
-    assert "session is gone" in manager.outbox.parked()[0].error
+    assert "session is gone" in manager.outbox.dead_letters()[0].error
 
 
 def test_a_switch_comes_after_the_rows_of_the_old_session(open_manager: OpenManager) -> None:
@@ -709,7 +695,7 @@ def test_a_rewind_drops_what_was_not_sent_and_names_what_was(open_manager: OpenM
     assert until(lambda: "tried" in provider.tries)
     manager.sync_all(make_turn("unsent"), A)
     provider.down = None
-    manager.on_session_switch(SessionSwitch("x1", A, A, "rewind"), ["sent", "tried", "unsent"])
+    manager.on_session_switch(SessionSwitch("x1", A, A, "rewind", rewound_turns=("sent", "tried", "unsent")))
     assert later(manager, clock, lambda: "on_session_switch" in provider.hooks)
     assert "unsent" not in provider.tries
     assert provider.of("on_session_switch")[0]["switch"].rewound_turns == ("sent", "tried")
@@ -721,25 +707,22 @@ def test_a_rewind_drops_what_waits_for_a_provider_that_is_off(
     for turn in ("t1", "t2"):
         left_behind("off", turn, A)
     manager = start(open_manager(Backend()))
-    manager.on_session_switch(SessionSwitch("w1", A, A, "rewind"), turns_to_drop=["t2"])
+    manager.on_session_switch(SessionSwitch("w1", A, A, "rewind", rewound_turns=("t2",)))
     assert [row.event for row in manager.outbox.pending("off")] == ["t1"]
     manager.shutdown_all()
     alone = open_manager()
-    alone.on_session_switch(SessionSwitch("w2", A, A, "rewind"), turns_to_drop=["t1"])
-    assert alone.outbox.pending("off") == []
+    alone.on_session_switch(SessionSwitch("w2", A, A, "rewind", rewound_turns=("t1",)))
+    assert [row.hook for row in alone.outbox.pending("off")] == ["on_session_switch"], "t1 may have been sent"
 
 
 def test_a_full_outbox_refuses_the_write_visibly(open_manager: OpenManager, hermes_home: HermesHome) -> None:
     backend = Backend()
     backend.down = BackendUnavailable("down")
-    manager = open_manager(backend)
-    manager._writes.outbox.close()
-    manager._writes.outbox = Outbox(hermes_home, max_rows=1)
+    manager = open_manager(backend, outbox=open_outbox(hermes_home, max_rows=1))
     manager.sync_all(make_turn("t1"), A)
     with pytest.raises(OutboxFull):
         manager.sync_all(make_turn("t2"), A)
-    assert "OutboxFull" not in manager.health()[0].last_error
-    assert "is full" in manager.health()[0].last_error
+    assert "1 write(s) were not accepted because the outbox was full" in manager.health()[0].reason
 
 
 @pytest.mark.parametrize("context", ["subagent", "cron", "review", "flush"])
@@ -756,28 +739,6 @@ def test_writes_of_sessions_without_a_person_reach_no_provider(
     assert manager.on_pre_compress([Message(role="user", content="x")], 0, session) == ""
     assert manager.outbox.depth == 0
     assert set(provider.hooks) == {"is_available", "get_tool_schemas", "initialize"}
-
-
-def test_turns_that_the_outbox_does_not_know_are_recovered_once(open_manager: OpenManager) -> None:
-    provider = Backend()
-    manager = start(open_manager(provider))
-    manager.sync_all(make_turn("t1"), A)
-    assert manager.flush(30)
-    stored = [(make_turn("t1"), A), (make_turn("t2"), A), (make_turn("t3"), B)]
-    cron = (make_turn("t4"), make_session("c", agent_context="cron"))
-    assert manager.recover([*stored, cron]) == 2
-    assert manager.recover(stored) == 0
-    assert manager.flush(30)
-    assert sorted(provider.taken) == ["t1", "t2", "t3"]
-
-
-def test_recovery_looks_back_to_the_first_use_of_the_provider(
-    open_manager: OpenManager, clock: Clock
-) -> None:
-    began = clock()
-    manager = start(open_manager(Backend()))
-    clock.advance(100)
-    assert manager.recover_since() == began
 
 
 def test_a_serial_provider_never_runs_two_hooks_at_once(open_manager: OpenManager) -> None:

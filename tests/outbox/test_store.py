@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,40 +17,44 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Message, SessionSwitch, Turn
 from hermes_core.errors import DatabaseCorrupt, OutboxError, OutboxFull
 from hermes_core.home import HermesHome
-from hermes_core.manager.outbox import ANY_ACCOUNT, MIGRATIONS, REMEMBERED, Outbox, Row
-from hermes_core.manager.payload import (
+from hermes_core.outbox.recovery import open_outbox
+from hermes_core.outbox.rows import (
     MAX_TRANSCRIPT,
+    NewRow,
+    Row,
     Transcript,
-    Write,
-    pack,
-    pack_end,
-    pack_switch,
+    decode,
+    encode,
+    encode_end,
+    encode_switch,
     plain,
-    unpack,
 )
-from hermes_core.storage.migrations import migrate
+from hermes_core.outbox.store import ANY_ACCOUNT, REMEMBERED_S, Outbox
 from hermes_core.testing.fakes import Clock, make_session, make_turn
 
 
 @pytest.fixture
 def outbox(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
-    outbox = Outbox(hermes_home, wall=clock, max_rows=10, max_bytes=2000)
+    outbox = open_outbox(hermes_home, wall=clock, max_rows=10, max_bytes=2000)
     yield outbox
     outbox.close()
 
 
 @pytest.fixture
 def roomy(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
-    """One that has counted its room, so that it takes the next thousand puts without looking."""
-    outbox = Outbox(hermes_home, wall=clock)
-    outbox.append("other", [write("counted")])
-    outbox.drop_session("s1")
+    """An outbox that never gets full."""
+    outbox = open_outbox(hermes_home, wall=clock)
     yield outbox
     outbox.close()
 
 
-def write(event: str, session: str = "s1", body: str = "{}", hook: str = "sync_turn") -> Write:
-    return Write(hook, event, session, body)
+def add(outbox: Outbox, provider: str, rows: Sequence[NewRow], fingerprint: str = "") -> int:
+    """Put rows, and return how many were new."""
+    return sum(outbox.put(provider, row, fingerprint) for row in rows)
+
+
+def write(event: str, session: str = "s1", body: str = "{}", hook: str = "sync_turn") -> NewRow:
+    return NewRow(hook, event, session, body)
 
 
 def head(outbox: Outbox, skip: tuple[str, ...] = ()) -> Row:
@@ -60,17 +64,17 @@ def head(outbox: Outbox, skip: tuple[str, ...] = ()) -> Row:
 
 
 def test_rows_come_out_in_the_order_in_which_they_went_in(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a"), write("b", "s2"), write("c")])
-    outbox.append("other", [write("a")])
+    add(outbox, "fake", [write("a"), write("b", "s2"), write("c")])
+    add(outbox, "other", [write("a")])
     assert [row.event for row in outbox.pending("fake")] == ["a", "b", "c"]
     assert head(outbox).event == "a"
     assert head(outbox, ("s1",)).event == "b"
     assert outbox.next("fake", ("s1", "s2")) is None
 
 
-def test_what_a_host_puts_there_stands_in_line_with_what_is_appended(roomy: Outbox) -> None:
+def test_rows_of_several_providers_stand_in_one_order(roomy: Outbox) -> None:
     roomy.put("fake", write("a"), "account-1")
-    roomy.append("fake", [write("b")])
+    add(roomy, "fake", [write("b")])
     roomy.put("other", write("c"))
     roomy.put("fake", write("d", "s2", body="[]"))
     assert [row.event for row in roomy.pending()] == ["a", "b", "c", "d"]
@@ -78,9 +82,8 @@ def test_what_a_host_puts_there_stands_in_line_with_what_is_appended(roomy: Outb
     assert (roomy.depth, roomy.backlog("fake").depth) == (4, 3)
 
 
-@pytest.mark.parametrize("first", ["put", "append"])
-def test_what_is_put_there_twice_is_sent_once(roomy: Outbox, first: str) -> None:
-    roomy.put("fake", write("a")) if first == "put" else roomy.append("fake", [write("a")])
+def test_what_is_put_there_twice_is_sent_once(roomy: Outbox) -> None:
+    roomy.put("fake", write("a"))
     roomy.put("fake", write("a"))
     assert roomy.depth == 1
     roomy.delivered(head(roomy))
@@ -101,7 +104,7 @@ def test_what_is_put_there_twice_is_sent_once(roomy: Outbox, first: str) -> None
         lambda outbox: outbox.backlog("fake").depth,
         lambda outbox: "fake" in outbox.backlogs(),
         lambda outbox: outbox.drop_session("s1"),
-        lambda outbox: not outbox.append("fake", [write("a")]),
+        lambda outbox: not add(outbox, "fake", [write("a")]),
     ],
 )
 def test_every_look_sees_what_was_just_put_there(roomy: Outbox, look: Callable[[Outbox], object]) -> None:
@@ -112,68 +115,38 @@ def test_every_look_sees_what_was_just_put_there(roomy: Outbox, look: Callable[[
 def test_a_turn_that_was_just_put_there_can_be_taken_back(roomy: Outbox) -> None:
     roomy.put("fake", write("a"))
     roomy.put("fake", write("b"))
-    sent: list[str] = []
-    roomy.drop_turns("fake", ["b"], lambda turns: sent.extend(turns) or write("switch"))
-    assert [row.event for row in roomy.pending()] == ["a", "switch"]
-    assert sent == []
+    assert roomy.drop_turns("fake", ["b"]) == []
+    assert [row.event for row in roomy.pending()] == ["a"]
 
 
 def test_an_id_is_stored_once_per_provider_and_hook(outbox: Outbox) -> None:
-    assert outbox.append("fake", [write("a"), write("a")]) == 1
-    assert outbox.append("fake", [write("a")]) == 0
-    assert outbox.append("fake", [write("a", hook="on_memory_write")]) == 1
-    assert outbox.append("other", [write("a")]) == 1
+    assert add(outbox, "fake", [write("a"), write("a")]) == 1
+    assert add(outbox, "fake", [write("a")]) == 0
+    assert add(outbox, "fake", [write("a", hook="on_memory_write")]) == 1
+    assert add(outbox, "other", [write("a")]) == 1
 
 
 def test_a_settled_id_is_known_and_not_taken_again(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a")])
+    add(outbox, "fake", [write("a")])
     outbox.delivered(head(outbox))
     assert outbox.depth == 0
     assert outbox.knows("fake", "sync_turn", "a")
-    assert outbox.append("fake", [write("a")]) == 0
+    assert add(outbox, "fake", [write("a")]) == 0
 
 
-def test_settled_ids_are_forgotten_when_recovery_looks_no_further_back(outbox: Outbox, clock: Clock) -> None:
-    started = outbox.attach("fake")
-    assert outbox.recover_since("fake") == started
-    outbox.append("fake", [write("a")])
-    outbox.delivered(head(outbox))
-    clock.advance(REMEMBERED + 1)
-    assert outbox.recover_since("fake") == clock() - REMEMBERED > started
-
-
-def test_what_a_clock_that_ran_ahead_made_forget_is_not_recovered(outbox: Outbox, clock: Clock) -> None:
-    outbox.attach("fake")
-    for event, ahead in (("a", 60.0), ("b", 365 * 86_400.0)):
-        clock.advance(ahead)
-        outbox.append("fake", [write(event)])
+def test_settled_ids_are_forgotten_after_thirty_days(outbox: Outbox, clock: Clock) -> None:
+    for event, wait in (("a", 0.0), ("b", REMEMBERED_S - 1), ("c", 2.0)):
+        clock.advance(wait)
+        outbox.put("fake", write(event))
         outbox.delivered(head(outbox))
-    clock.advance(-365 * 86_400)
-    assert not outbox.knows("fake", "sync_turn", "a")
-    assert outbox.recover_since("fake") == clock()
-
-
-def test_turns_are_recovered_also_after_a_clock_that_ran_ahead_was_set_right(
-    outbox: Outbox, clock: Clock
-) -> None:
-    clock.advance(365 * 86_400)
-    outbox.attach("fake")
-    clock.advance(-365 * 86_400)
-    started = outbox.attach("fake")
-    clock.advance(60)
-    assert outbox.recover_since("fake") == started < clock()
-    outbox.append("fake", [write("b")])
-    outbox.delivered(head(outbox))
-    assert not outbox.knows("fake", "sync_turn", "a")
-    assert outbox.knows("fake", "sync_turn", "b")
+    assert [outbox.knows("fake", "sync_turn", event) for event in "abc"] == [False, True, True]
 
 
 def test_a_full_outbox_refuses_the_new_write_and_keeps_the_old(outbox: Outbox) -> None:
-    outbox.append("fake", [write(str(n)) for n in range(10)])
+    add(outbox, "fake", [write(str(n)) for n in range(10)])
     with pytest.raises(OutboxFull, match="was not accepted"):
-        outbox.append("fake", [write("one more")])
-    with pytest.raises(OutboxFull, match="was not accepted"):
-        outbox.put("fake", write("one more"))
+        add(outbox, "fake", [write("one more")])
+    assert outbox.backlog("fake").refused == 1
     assert [row.event for row in outbox.pending()] == [str(n) for n in range(10)]
     outbox.delivered(head(outbox))
     outbox.put("fake", write("one more"))
@@ -181,73 +154,58 @@ def test_a_full_outbox_refuses_the_new_write_and_keeps_the_old(outbox: Outbox) -
 
 
 def test_the_outbox_is_bounded_in_bytes_too(outbox: Outbox) -> None:
-    outbox.append("fake", [write("big", body="x" * 1900)])
+    add(outbox, "fake", [write("big", body="x" * 1900)])
     with pytest.raises(OutboxFull):
-        outbox.append("fake", [write("next", body="x" * 200)])
+        add(outbox, "fake", [write("next", body="x" * 200)])
 
 
 def test_a_write_that_is_known_is_no_reason_to_refuse(outbox: Outbox) -> None:
-    outbox.append("fake", [write(str(n)) for n in range(10)])
-    assert outbox.append("fake", [write("3")]) == 0
+    add(outbox, "fake", [write(str(n)) for n in range(10)])
+    assert add(outbox, "fake", [write("3")]) == 0
 
 
 def test_a_failed_try_is_noted_and_counted_only_when_it_counts(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a")])
+    add(outbox, "fake", [write("a")])
     outbox.failed(head(outbox), "down", counted=False)
     outbox.failed(head(outbox), "bad", counted=True)
     assert (head(outbox).attempts, head(outbox).error) == (1, "bad")
 
 
 def test_a_parked_row_waits_for_a_person(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a"), write("b")], "account-1")
-    outbox.park(head(outbox), "too long")
-    assert [(row.event, row.error, row.state) for row in outbox.parked()] == [("a", "too long", "parked")]
+    add(outbox, "fake", [write("a"), write("b")], "account-1")
+    outbox.bury(head(outbox), "too long")
+    assert [(row.event, row.error, row.state) for row in outbox.dead_letters()] == [
+        ("a", "too long", "dead letter")
+    ]
     assert head(outbox).event == "b"
     assert outbox.knows("fake", "sync_turn", "a")
     assert outbox.retry([999]) == 0
-    assert outbox.retry([outbox.parked()[0].number]) == 1
+    assert outbox.retry([outbox.dead_letters()[0].number]) == 1
     assert (head(outbox).event, head(outbox).attempts, head(outbox).fingerprint) == ("a", 0, ANY_ACCOUNT)
 
 
 def test_a_dropped_row_is_never_taken_again(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a"), write("b")])
-    outbox.park(head(outbox), "too long")
+    add(outbox, "fake", [write("a"), write("b")])
+    outbox.bury(head(outbox), "too long")
     assert outbox.drop() == 1
-    assert outbox.append("fake", [write("a")]) == 0
+    assert add(outbox, "fake", [write("a")]) == 0
     assert [row.event for row in outbox.pending()] == ["b"]
 
 
-def test_turns_taken_back_are_dropped_and_the_switch_names_those_that_may_be_out(outbox: Outbox) -> None:
-    outbox.append("fake", [write("gone")])
+def test_rewound_turns_are_dropped_and_those_that_may_have_been_sent_are_named(outbox: Outbox) -> None:
+    add(outbox, "fake", [write("gone")])
     outbox.delivered(head(outbox))
-    outbox.append("fake", [write(event) for event in ("first", "second", "third")])
-    told: list[list[str]] = []
-
-    def switch(sent: list[str]) -> Write:
-        told.append(sent)
-        return write("switch", hook="on_session_switch")
-
-    outbox.drop_turns("fake", ["gone", "first", "second"], switch)
-    assert told == [["gone", "first"]]
-    assert [row.event for row in outbox.pending()] == ["third", "switch"]
-    assert outbox.append("fake", [write("second")]) == 0
+    add(outbox, "fake", [write(event) for event in ("first", "second", "third")])
+    assert outbox.providers_of(["second", "unknown"]) == {"fake": ""}
+    assert outbox.drop_turns("fake", ["gone", "first", "second"]) == ["gone", "first"]
+    assert [row.event for row in outbox.pending()] == ["third"]
+    assert add(outbox, "fake", [write("second")]) == 0
 
 
 def test_a_deleted_session_leaves_nothing_that_waits(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a"), write("b", "s2")])
+    add(outbox, "fake", [write("a"), write("b", "s2")])
     assert outbox.drop_session("s1") == 1
     assert [row.event for row in outbox.pending()] == ["b"]
-
-
-def test_a_turn_of_a_deleted_session_that_comes_only_now_is_not_taken(outbox: Outbox) -> None:
-    for provider in ("fake", "other"):
-        outbox.attach(provider)
-    outbox.append("fake", [write("waits")])
-    assert outbox.drop_session("s1", ["waits", "late"]) == 1
-    for provider in ("fake", "other"):
-        outbox.put(provider, write("late"))
-        outbox.put(provider, write("new"))
-        assert [row.event for row in outbox.pending(provider)] == ["new"]
 
 
 def test_a_deleted_session_leaves_the_word_to_forget_what_was_taken_back(outbox: Outbox) -> None:
@@ -258,24 +216,24 @@ def test_a_deleted_session_leaves_the_word_to_forget_what_was_taken_back(outbox:
         "damaged": "{",
     }
     for event, body in switches.items():
-        outbox.append("fake", [write(event, body=body, hook="on_session_switch")])
+        add(outbox, "fake", [write(event, body=body, hook="on_session_switch")])
     assert outbox.drop_session("s1") == 3
     assert [row.event for row in outbox.pending()] == ["rewind"]
 
 
 def test_the_backlog_tells_depth_age_and_parked(outbox: Outbox, clock: Clock) -> None:
-    outbox.append("fake", [write("a")])
+    add(outbox, "fake", [write("a")])
     clock.advance(5)
-    outbox.append("fake", [write("b"), write("c")])
-    outbox.park(outbox.pending()[1], "bad")
+    add(outbox, "fake", [write("b"), write("c")])
+    outbox.bury(outbox.pending()[1], "bad")
     backlog = outbox.backlog("fake")
-    assert (backlog.depth, backlog.oldest_age, backlog.parked) == (2, 5.0, 1)
+    assert (backlog.depth, backlog.oldest_age, backlog.dead_letters) == (2, 5.0, 1)
     assert (outbox.depth, outbox.oldest_age) == (2, 5.0)
 
 
 def test_the_backlog_tells_why_the_first_try_of_what_waits_failed(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a"), write("b"), write("c", "s2")])
-    outbox.append("other", [write("a")])
+    add(outbox, "fake", [write("a"), write("b"), write("c", "s2")])
+    add(outbox, "other", [write("a")])
     assert outbox.backlog("fake").error == ""
     for row, error in zip(outbox.pending("fake"), ("down", "", "late"), strict=True):
         outbox.failed(row, error, counted=False)
@@ -283,16 +241,16 @@ def test_the_backlog_tells_why_the_first_try_of_what_waits_failed(outbox: Outbox
     assert outbox.backlog("other").error == ""
     outbox.delivered(head(outbox))
     assert outbox.backlog("fake").error == "late"
-    outbox.park(outbox.pending("fake")[1], "bad")
+    outbox.bury(outbox.pending("fake")[1], "bad")
     assert outbox.backlog("fake").error == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
 def test_the_file_is_private_and_synced(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a")])
+    add(outbox, "fake", [write("a")])
     assert stat.S_IMODE(outbox.path.stat().st_mode) == 0o600
-    assert outbox._db.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
-    assert outbox._db.connection.execute("PRAGMA secure_delete").fetchone()[0] == 1
+    assert outbox.database.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert outbox.database.connection.execute("PRAGMA secure_delete").fetchone()[0] == 1
 
 
 def test_what_was_sent_is_not_left_in_the_file(roomy: Outbox) -> None:
@@ -303,7 +261,7 @@ def test_what_was_sent_is_not_left_in_the_file(roomy: Outbox) -> None:
 
 
 def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
-    outbox = Outbox(hermes_home)
+    outbox = open_outbox(hermes_home)
 
     def append(prefix: str) -> None:
         for n in range(50):
@@ -326,10 +284,10 @@ def test_a_write_is_refused_exactly_when_there_is_no_room(
     hermes_home: HermesHome, steps: list[tuple[str, int]]
 ) -> None:
     hermes_home.outbox_db.unlink(missing_ok=True)
-    outbox = Outbox(hermes_home, max_rows=200, max_bytes=20_000)  # a lease of two rows and 200 bytes
-    outbox.append("fake", [write(f"before {n}", body="x" * 70) for n in range(190)])
+    outbox = open_outbox(hermes_home, max_rows=200, max_bytes=20_000)
+    add(outbox, "fake", [write(f"before {n}", body="x" * 70) for n in range(190)])
     for number, (step, size) in enumerate(steps):
-        kept = [*outbox.pending(), *outbox.parked()]
+        kept = [*outbox.pending(), *outbox.dead_letters()]
         room = len(kept) < 200 and sum(len(row.body) for row in kept) + size <= 20_000
         if step == "a":
             try:
@@ -341,57 +299,32 @@ def test_a_write_is_refused_exactly_when_there_is_no_room(
         elif step == "d":
             outbox.delivered(head(outbox))
         elif step == "p":
-            outbox.park(head(outbox), "bad")
+            outbox.bury(head(outbox), "bad")
         else:
             outbox.drop()
     outbox.close()
 
 
-def test_an_outbox_of_the_first_version_keeps_its_rows(hermes_home: HermesHome) -> None:
-    hermes_home.path.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db)) as connection:
-        migrate(connection, MIGRATIONS[:1])
-        row = "INSERT INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)"
-        connection.execute(f"{row} VALUES ('fake', 's1', 'sync_turn', 'a', 1.0, '', '{{}}')")
-        connection.commit()
-    outbox = Outbox(hermes_home)
-    assert outbox.append("fake", [write("b")]) == 1
-    assert [row.event for row in outbox.pending("fake")] == ["a", "b"]
-    outbox.delivered(head(outbox))
-    outbox.close()
-
-
 def test_damage_is_named_whatever_the_outbox_is_asked(outbox: Outbox) -> None:
-    outbox.append("fake", [write("a")])
+    add(outbox, "fake", [write("a")])
     outbox.delivered(head(outbox))
     outbox.close()
     with contextlib.closing(sqlite3.connect(outbox.path)) as connection:
-        root = "SELECT rootpage FROM sqlite_master WHERE name = 'settled'"
-        (settled,) = connection.execute(root).fetchone()
+        roots = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'outbox_settled'"
+        pages = [row[0] for row in connection.execute(roots)]
     with outbox.path.open("r+b") as file:
-        file.seek((settled - 1) * 4096)
-        file.write(b"\xff" * 4096)
-    damaged = Outbox(HermesHome(outbox.path.parent))
+        for page in pages:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xff" * 4096)
+    damaged = open_outbox(HermesHome(outbox.path.parent))
     for ask in (
         lambda: damaged.knows("fake", "sync_turn", "a"),
-        lambda: damaged.append("fake", [write("a")]),
+        lambda: add(damaged, "fake", [write("a")]),
         lambda: damaged.last_settled("fake"),
     ):
         with pytest.raises(DatabaseCorrupt, match="is damaged"):
             ask()
     damaged.close()
-
-
-def test_a_program_of_the_first_version_goes_on_beside_a_newer_one(outbox: Outbox) -> None:
-    outbox.append("fake", [write("new")])
-    with contextlib.closing(sqlite3.connect(outbox.path, isolation_level=None)) as older:
-        older.execute(
-            "INSERT OR IGNORE INTO rows (provider, session_id, hook, event, created_at, fingerprint, body)"
-            " SELECT 'fake', 's1', 'sync_turn', 'old', 1.0, '', '{}'"
-            " WHERE (SELECT count < 1 AND bytes <= 0 FROM totals)"
-        )
-        older.execute("DELETE FROM rows WHERE event = 'new'")
-    assert [row.event for row in outbox.pending()] == ["old"]
 
 
 # ------------------------------------------------------------------ payload
@@ -431,8 +364,8 @@ def turns(draw: st.DrawFn) -> Turn:
 
 @given(turns(), st.builds(make_session, TEXT, user_name=TEXT))
 def test_a_turn_comes_back_as_it_was(turn: Any, session: Any) -> None:
-    row = pack("sync_turn", turn, session, lambda value: value)
-    again, arguments = unpack("sync_turn", row.body, None, lambda value: value)
+    row = encode("sync_turn", turn, session, lambda value: value)
+    again, arguments = decode(row, None, lambda value: value)
     assert (again, arguments["turn"]) == (session, turn)
 
 
@@ -452,8 +385,8 @@ def test_a_turn_comes_back_as_it_was(turn: Any, session: Any) -> None:
 )
 def test_no_turn_is_lost_because_a_part_is_of_another_type(odd: dict[str, Any]) -> None:
     turn = dataclasses.replace(make_turn("t1"), **odd)
-    row = pack("sync_turn", turn, make_session("s1"), clean)
-    assert unpack("sync_turn", row.body, None, clean)[1]["turn"] == turn
+    row = encode("sync_turn", turn, make_session("s1"), clean)
+    assert decode(row, None, clean)[1]["turn"] == turn
 
 
 def test_no_turn_is_lost_because_a_content_refuses_to_be_compared() -> None:
@@ -468,14 +401,13 @@ def test_no_turn_is_lost_because_a_content_refuses_to_be_compared() -> None:
     turn = dataclasses.replace(
         make_turn("t1"), messages=(question, Message(role="assistant", content="sum?"))
     )
-    row = pack("sync_turn", turn, make_session("s1"), clean)
-    assert unpack("sync_turn", row.body, None, clean)[1]["turn"].messages[0]["content"] == "[1 2]"
+    row = encode("sync_turn", turn, make_session("s1"), clean)
+    assert decode(row, None, clean)[1]["turn"].messages[0]["content"] == "[1 2]"
 
 
-@pytest.mark.parametrize("first", ["put", "append"])
-def test_a_write_waits_from_the_moment_it_was_stored(roomy: Outbox, first: str) -> None:
+def test_a_write_waits_from_the_moment_it_was_stored(roomy: Outbox) -> None:
     assert not roomy.waits("fake")
-    roomy.put("fake", write("a")) if first == "put" else roomy.append("fake", [write("a")])
+    roomy.put("fake", write("a"))
     assert [roomy.waits("fake"), roomy.waits("fake", "s1")] == [True, True]
     assert not any([roomy.waits("other"), roomy.waits("fake", "s2")])
     roomy.delivered(head(roomy))
@@ -484,9 +416,9 @@ def test_a_write_waits_from_the_moment_it_was_stored(roomy: Outbox, first: str) 
 
 def test_a_row_is_redacted_but_keeps_its_ids() -> None:
     turn = make_turn("turn-sk-secret", "my key is sk-secret")
-    row = pack("sync_turn", turn, make_session("s-sk-secret"), clean)
+    row = encode("sync_turn", turn, make_session("s-sk-secret"), clean)
     assert row.event == "turn-sk-secret"
-    session, arguments = unpack("sync_turn", row.body, None, clean)
+    session, arguments = decode(row, None, clean)
     assert (session.id, arguments["turn"].id) == ("s-sk-secret", "turn-sk-secret")
     assert arguments["turn"].user == "my key is [redacted]"
     assert "my key is sk-secret" not in row.body
@@ -494,36 +426,36 @@ def test_a_row_is_redacted_but_keeps_its_ids() -> None:
 
 def test_a_switch_comes_back_with_both_sessions() -> None:
     switch = SessionSwitch("x", make_session("a"), make_session("b"), "rewind", rewound_turns=("t1",))
-    row = pack_switch(switch, clean)
+    row = encode_switch(switch, clean)
     assert row.session_id == "a"
-    assert unpack("on_session_switch", row.body, None, clean)[1]["switch"] == switch
+    assert decode(row, None, clean)[1]["switch"] == switch
 
 
 def test_an_end_by_reference_is_read_when_it_is_delivered() -> None:
-    row = pack_end("e", make_session("a"), "close", 7, None, clean)
+    row = encode_end("e", make_session("a"), "close", 7, None, clean)
     asked: list[tuple[str, int | None]] = []
 
     def transcripts(session_id: str, last: int | None) -> Transcript:
         asked.append((session_id, last))
         return Transcript([Message(role="user", content="key sk-secret")])
 
-    arguments = unpack("on_session_end", row.body, transcripts, clean)[1]
+    arguments = decode(row, transcripts, clean)[1]
     assert arguments["reader"].messages() == ({"role": "user", "content": "key [redacted]"},)
     assert (asked, arguments["reason"]) == ([("a", 7)], "close")
 
 
 def test_an_end_with_messages_carries_them_compressed() -> None:
     messages = [Message(role="user", content="the same words " * 20) for _ in range(100)]
-    row = pack_end("e", make_session(), "close", None, messages, clean)
+    row = encode_end("e", make_session(), "close", None, messages, clean)
     assert len(row.body) < 3000
-    reader = unpack("on_session_end", row.body, None, clean)[1]["reader"]
+    reader = decode(row, None, clean)[1]["reader"]
     assert list(reader.messages()) == messages
 
 
 def test_of_a_transcript_that_is_too_long_the_newest_messages_are_kept() -> None:
     messages = [Message(role="user", content=f"{n} " + "x" * 1_000_000) for n in range(6)]
-    row = pack_end("e", make_session(), "close", None, messages, clean)
-    kept = unpack("on_session_end", row.body, None, clean)[1]["reader"].messages()
+    row = encode_end("e", make_session(), "close", None, messages, clean)
+    kept = decode(row, None, clean)[1]["reader"].messages()
     assert [message["content"][0] for message in kept] == ["3", "4", "5"]
     assert sum(len(message["content"]) for message in kept) < MAX_TRANSCRIPT
 
@@ -533,12 +465,12 @@ def test_of_a_transcript_that_is_too_long_the_newest_messages_are_kept() -> None
 )
 def test_a_row_that_cannot_be_read_says_so(body: str) -> None:
     with pytest.raises(OutboxError, match="can't be read"):
-        unpack("sync_turn", body, None, clean)
+        decode(write("e", body=body), None, clean)
 
 
 def test_a_row_of_a_later_version_waits_for_the_upgrade() -> None:
     with pytest.raises(OutboxError, match="upgrade"):
-        unpack("sync_turn", '{"schema": 2, "session": {"id": "a"}, "value": {}}', None, clean)
+        decode(write("e", body='{"schema": 2, "session": {"id": "a"}, "value": {}}'), None, clean)
 
 
 def test_what_json_cannot_carry_becomes_text() -> None:
@@ -548,11 +480,11 @@ def test_what_json_cannot_carry_becomes_text() -> None:
 def test_a_program_that_runs_beside_a_newer_one_reads_rows_that_have_a_column_more(
     outbox: Outbox, hermes_home: HermesHome
 ) -> None:
-    outbox.append("fake", [write("a"), write("b", "s2")])
-    with contextlib.closing(sqlite3.connect(hermes_home.outbox_db)) as newer:
-        newer.execute("ALTER TABLE rows ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0")
+    add(outbox, "fake", [write("a"), write("b", "s2")])
+    with contextlib.closing(sqlite3.connect(outbox.path)) as newer:
+        newer.execute("ALTER TABLE outbox_rows ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0")
     assert [row.event for row in outbox.pending()] == ["a", "b"]
-    assert outbox.waiting(head(outbox).number)
+    assert outbox.pending_row(head(outbox).number)
     assert outbox.drop_session("s2") == 1
     outbox.drop_turns("fake", ["a"])
     assert outbox.pending() == []
@@ -562,10 +494,10 @@ def test_the_file_is_made_small_again_after_an_outage_while_others_use_it(
     hermes_home: HermesHome, clock: Clock
 ) -> None:
     with (
-        contextlib.closing(Outbox(hermes_home, wall=clock)) as other,
-        contextlib.closing(Outbox(hermes_home, wall=clock)) as ours,
+        contextlib.closing(open_outbox(hermes_home, wall=clock)) as other,
+        contextlib.closing(open_outbox(hermes_home, wall=clock)) as ours,
     ):
-        ours.append("fake", [write(f"t{number}", body="x" * 10_000) for number in range(2_000)])
+        add(ours, "fake", [write(f"t{number}", body="x" * 10_000) for number in range(2_000)])
         ours.put("fake", write("last"))
         assert len(other.pending()) == 2_001
         ours.drop(range(1_999))
@@ -580,8 +512,8 @@ def test_the_file_is_made_small_again_after_an_outage_while_others_use_it(
 def test_a_file_that_another_writes_to_is_left_as_it_is_at_the_end(
     hermes_home: HermesHome, clock: Clock
 ) -> None:
-    outbox = Outbox(hermes_home, wall=clock)
-    outbox.append("fake", [write(f"t{number}", body="x" * 10_000) for number in range(2_000)])
+    outbox = open_outbox(hermes_home, wall=clock)
+    add(outbox, "fake", [write(f"t{number}", body="x" * 10_000) for number in range(2_000)])
     outbox.drop(range(1, 2_001))
     with contextlib.closing(sqlite3.connect(hermes_home.outbox_db, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

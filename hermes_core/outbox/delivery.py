@@ -1,0 +1,518 @@
+"""Delivery: the rows of the outbox go to one provider, in order within each session, at least once.
+
+One process at a time delivers to a provider of a home: the holder of the lock file, which the system releases when
+that process dies. What can become of a row:
+
+    taken           it is deleted and its id remembered
+    failed          its session waits, longer after each try; the other sessions go on
+    failed often    it becomes a dead letter, if the breaker is closed and the backend has answered since the start: then
+                    the backend is well and the row is not
+    in doubt        its call did not return by the deadline: nothing more is sent until it returns (a late success
+                    counts) or the process ends, and with it the lock; also after the manager was shut down
+    killed          the process ended while the provider took it: the next process counts a failed try
+    not noted       a full disk kept the result from being stored: in doubt as well, until the result is on disk
+    breaker open    nothing is sent until the backend may be probed, then a row of another session goes first
+    other account   it was recorded for settings that are no longer in use: a dead letter
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from urllib.parse import quote
+
+from filelock import FileLock, Timeout
+
+from hermes_core.errors import HermesError
+from hermes_core.outbox.rows import Row
+from hermes_core.outbox.store import Outbox
+from hermes_core.stopping import stopped_by
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
+from hermes_core.storage.sqlite import Database
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_S = 5.0
+"""Seconds between looks for rows of other processes. Rows of this process wake the worker."""
+
+LINGER_S = 0.1
+"""Seconds for which the lock is kept after the last row: more of a turn may follow, and taking it costs more than sending."""
+
+LOCK_POLL_S = 0.5
+"""Seconds between tries for the lock while rows wait and another process has it."""
+
+MAX_ATTEMPTS = 5
+"""Failed tries after which the row, not the backend, counts as the fault."""
+
+BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+
+MAX_RETRY_AFTER_S = 3600.0
+"""Longest pause that a backend is granted: one whose clock is wrong asks for years."""
+
+DISK_ERRORS = (HermesError, sqlite3.Error, OSError)
+"""Errors that a full disk or a lost file raises."""
+
+_HELD_AFTER_STOP: dict[Path, str] = {}
+"""Lock files that stopped workers of this process still hold, and for which row: its call has not returned."""
+
+
+class Delivery(NamedTuple):
+    """The result of one try to deliver a row.
+
+    taken       the provider took it
+    failed      the call failed; `answered` says that the backend itself refused it, and so is reachable
+    in doubt    the call still runs; its result follows through `on_late`
+    unready     the session's provider instance is not started yet, or has another account
+    not sent    the call was not made: the breaker is open, or the worker is busy
+    dead        no try can help; `error` says why
+    needless    the provider has no use for it
+
+    `retry_after` is how many seconds the backend asks to be left alone.
+    """
+
+    status: Literal["taken", "failed", "in doubt", "unready", "not sent", "dead", "needless"]
+    error: str = ""
+    answered: bool = False
+    retry_after: float = 0.0
+
+
+class Breaker(Protocol):
+    """What a worker asks of the breaker of the provider's writes."""
+
+    @property
+    def state(self) -> str:
+        """Return closed, open or half-open."""
+
+    @property
+    def remaining(self) -> float:
+        """Return the seconds until the backend may be probed; 0 if calls may go out."""
+
+
+class Receiver(Protocol):
+    """The provider, as a worker sees it."""
+
+    @property
+    def name(self) -> str:
+        """Return the provider's name, which its rows carry."""
+
+    @property
+    def breaker(self) -> Breaker:
+        """Return the breaker of the provider's writes."""
+
+    @property
+    def per_session(self) -> bool:
+        """Return True if each session has an instance of its own, so that one can be unready alone."""
+
+    def deliver(self, row: Row, on_late: Callable[[Delivery], None]) -> Delivery:
+        """Call the row's hook and wait for it until its deadline. `on_late` gets the result of a call in doubt."""
+
+    def start_failure(self) -> str:
+        """Return why the provider's only instance could not be started; "" if it was, or may be yet."""
+
+    def start_again(self) -> None:
+        """Try another start, if the last one failed a while ago."""
+
+    def unstartable_sessions(self) -> list[str]:
+        """Return the ids of sessions whose instance could not be started, and is not tried again yet."""
+
+    def describe(self, error: BaseException) -> str:
+        """Return an error as one line without secrets."""
+
+
+class OutboxWorker:
+    """Delivers the rows of one provider, on one daemon thread that starts with the first of them.
+
+    Args:
+        receiver: The provider.
+        outbox: Where its rows stand.
+        folder: Folder of the lock file.
+        clock: Returns seconds; measures pauses between tries.
+        emit: Is told the kind and the data of an event, and returns at once.
+        context: Context variables that the hooks see: the same on every try, whoever made the write.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        outbox: Outbox,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        emit: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _data: None,
+        context: contextvars.Context | None = None,
+    ) -> None:
+        self._receiver = receiver
+        self._name = receiver.name
+        self._outbox = outbox
+        self._clock = clock
+        self._emit = emit
+        self._context = (context or contextvars.Context()).copy()
+        self._lock = DeliveryLock.of(folder, self._name)
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._wake_up = threading.Event()
+        self._moved = threading.Event()
+        self._retry_at: dict[str, tuple[float, int]] = {}
+        self._unready: frozenset[str] = frozenset()
+        self._in_doubt: dict[int, Row] = {}
+        self._late: deque[tuple[Row, Delivery]] = deque()
+        self._last_failed = ""
+        self._answered = False
+        self.trouble = ""
+        """The error that the last step met; "" if there was none."""
+
+    # ----------------------------------------------------------- other threads
+
+    def wake(self) -> None:
+        """Look for rows now."""
+        if self._thread is None:
+            self._start()
+        self._wake_up.set()
+
+    def provider_started(self) -> None:
+        """Look at rows that waited for a start: an `initialize` has ended."""
+        self._unready = frozenset()
+        self._wake_up.set()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until no row waits.
+
+        Return False after `timeout` seconds, or as soon as nothing can be sent: the backend is left alone, or all that
+        waits is of sessions that can't be started.
+        """
+        until = time.monotonic() + timeout
+        while self._outbox.waits(self._name) or self._in_doubt:
+            self.wake()
+            if self._blocked() or self._only_unstartable() or time.monotonic() >= until:
+                return False
+            self._moved.wait(0.05)
+            self._moved.clear()
+        return True
+
+    def stop(self, timeout: float) -> bool:
+        """Send nothing more, and wait for the row under way. Return True if the thread ended within `timeout` seconds."""
+        with self._start_lock:
+            self._stopping = True
+            self._lock.note_row(0)  # a stop is no death of the process in the middle of a row
+            thread = self._thread
+        self._wake_up.set()
+        if thread is None:
+            return True
+        thread.join(0.0 if self._in_doubt else max(0.0, timeout))
+        return not thread.is_alive()
+
+    def stuck(self) -> str:
+        """Return why no row can be sent for now; "" if some can."""
+        if self._in_doubt and not self._receiver.per_session:
+            row = next(iter(self._in_doubt.values()))
+            why = "its result can't be stored" if self._late else "it has not returned since its deadline"
+            return f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
+        return self._blocked()
+
+    def sending(self, session_id: str) -> bool:
+        """Return True if a row of this session waits or is in doubt."""
+        if any(row.session_id == session_id for row in list(self._in_doubt.values())):
+            return True
+        try:
+            return self._outbox.waits(self._name, session_id)
+        except DISK_ERRORS as exc:
+            log.error("%s: the outbox can't be read: %s", self._name, exc)
+            return False
+
+    # -------------------------------------------------------------------- loop
+
+    def _blocked(self) -> str:
+        if self._outbox.held_back:
+            return self._outbox.held_back
+        if held := _HELD_AFTER_STOP.get(self._lock.path):
+            return held
+        if self._receiver.breaker.state == "open":
+            return f"write breaker open for {self._receiver.breaker.remaining:.0f} s more"
+        return self._receiver.start_failure()
+
+    def _only_unstartable(self) -> bool:
+        sessions = self._receiver.unstartable_sessions()
+        if not sessions or self._in_doubt or self._outbox.next(self._name, sessions) is not None:
+            return False
+        return self._outbox.waits(self._name)  # else the last other row was taken just now
+
+    def _start(self) -> None:
+        name = f"hermes-{self._name}-outbox"
+        thread = threading.Thread(target=self._context.run, args=(self._run,), name=name, daemon=True)
+        with self._start_lock:
+            if self._thread is not None or self._stopping:
+                return
+            try:
+                thread.start()
+            except RuntimeError as exc:  # the system has no thread left; the rows stay where they are
+                log.warning("%s: nothing is sent: no thread can be started (%s)", self._name, exc)
+            else:
+                self._thread = thread
+
+    @stopped_by(None)  # the end of a turn does not end this thread, also if the memory was opened in the turn
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake_up.clear()
+            pause = self._guarded_step()
+            if not pause:
+                # Only after a row moved: `flush` looks again at once, and wakes this thread for it.
+                if not self._unready:
+                    self._moved.set()
+            else:
+                lingered = min(pause, LINGER_S) if self._lock.held else 0.0
+                if lingered and self._wake_up.wait(lingered):
+                    continue
+                if not self._in_doubt:
+                    self._lock.release()
+                self._wake_up.wait(pause - lingered)
+        if self._in_doubt:
+            self._wait_for_late_result()
+        self._lock.release()
+
+    def _wait_for_late_result(self) -> None:
+        """Keep the lock after a stop until the call in doubt returns, and store its result in a connection of its own."""
+        row = next(iter(self._in_doubt.values()))
+        _HELD_AFTER_STOP[self._lock.path] = (
+            f"{row.hook} of session {row.session_id!r} has not returned since this was last closed"
+        )
+        while self._in_doubt and self._outbox.path.exists():
+            if not self._late:
+                self._wake_up.wait(IDLE_POLL_S)
+                self._wake_up.clear()
+                continue
+            try:
+                with contextlib.closing(Database(self._outbox.path, secure_delete=True)) as database:
+                    self._outbox = Outbox(database)
+                    self._note_late_results()
+            except DISK_ERRORS as exc:
+                log.error("%s: the outbox can't be written: %s", self._name, exc)
+                self._wake_up.wait(IDLE_POLL_S)
+                self._wake_up.clear()
+        _HELD_AFTER_STOP.pop(self._lock.path, None)
+
+    def _guarded_step(self) -> float:
+        """Run one step. A full disk, a lost file or a bug is logged once and waited for: this thread must not die of it."""
+        before, pause = self.trouble, IDLE_POLL_S
+        try:
+            pause, self.trouble = self._step(), ""
+        except Exception as exc:  # noqa: BLE001  named in the architecture test
+            self.trouble = self._receiver.describe(exc)
+        if self.trouble not in ("", before) and not self._stopping:
+            log.error("%s: the outbox can't be delivered: %s", self._name, self.trouble)
+        return pause
+
+    def _step(self) -> float:
+        """Send at most one row, and return how many seconds to wait before the next step."""
+        self._note_late_results()
+        if not self._outbox.waits(self._name):
+            return IDLE_POLL_S
+        if not self._lock.acquire():
+            return LOCK_POLL_S
+        self._note_death()
+        row = self._choose()
+        if row is None:
+            return self._pause()
+        self._lock.note_row(row.number)
+        return self._settle(row, self._receiver.deliver(row, partial(self._returned_late, row)))
+
+    def _note_late_results(self) -> None:
+        while self._late:
+            row, delivery = self._late.popleft()
+            self._in_doubt.pop(row.number, None)
+            self._settle(row, delivery)
+
+    def _choose(self) -> Row | None:
+        """Return the next row to send; None if all that wait have to wait."""
+        if self.stuck():
+            # No turn may ask for this provider again, in a process whose person is silent.
+            self._receiver.start_again()
+            return None
+        now = self._clock()
+        waiting = {session for session, (retry_at, _) in self._retry_at.items() if retry_at > now}
+        skip = {*waiting, *self._unready, *(row.session_id for row in self._in_doubt.values())}
+        if self._receiver.breaker.state == "half-open" and self._last_failed not in skip:
+            # If that row was at fault and not the backend, a row of another session shows it.
+            other = self._outbox.next(self._name, [*skip, self._last_failed])
+            if other is not None:
+                return other
+        return self._outbox.next(self._name, skip)
+
+    def _pause(self) -> float:
+        now = self._clock()
+        waits = [retry_at - now for retry_at, _ in self._retry_at.values() if retry_at > now]
+        self._unready = frozenset()
+        return max(0.01, min([IDLE_POLL_S, *waits, self._receiver.breaker.remaining or IDLE_POLL_S]))
+
+    # --------------------------------------------------------------------- row
+
+    def _returned_late(self, row: Row, delivery: Delivery) -> None:
+        """Take the result of a call in doubt, on the thread that made the call."""
+        self._late.append((row, delivery))
+        self._wake_up.set()
+
+    def _settle(self, row: Row, delivery: Delivery) -> float:
+        """Store the result of a try, and return how many seconds to wait before the next row."""
+        try:
+            pause = self._store(row, delivery)
+        except DISK_ERRORS:
+            if delivery.status in ("taken", "failed"):
+                # The provider has the row, or refused it: it is not sent again before the disk knows.
+                self._in_doubt[row.number] = row
+                self._late.appendleft((row, delivery))
+            raise
+        if delivery.status != "in doubt":
+            self._lock.note_row(0)
+        return pause
+
+    def _store(self, row: Row, delivery: Delivery) -> float:
+        status = delivery.status
+        if status == "taken" or (status == "failed" and delivery.answered):
+            self._answered = True
+        if status in ("taken", "needless"):
+            self._outbox.delivered(row)
+            self._retry_at.pop(row.session_id, None)
+            return 0.0
+        if status == "in doubt":
+            self._in_doubt[row.number] = row
+            self._outbox.failed(row, f"in doubt: {delivery.error}", counted=False)
+            return 0.0
+        if status == "unready":
+            if delivery.error and delivery.error != row.error:
+                self._outbox.failed(row, delivery.error, counted=False)  # for the person who lists what waits
+            self._unready |= {row.session_id}
+            return 0.0 if self._receiver.per_session else IDLE_POLL_S
+        if status == "not sent":
+            return LOCK_POLL_S
+        if status == "dead":
+            return self._bury(row, delivery.error)
+        return self._failed(row, delivery)
+
+    def _failed(self, row: Row, delivery: Delivery) -> float:
+        """Hold the row's session for a while; bury the row if the backend is well and the row still fails."""
+        # A backend that asks for time says nothing against the row.
+        counted = self._receiver.breaker.state == "closed" and not delivery.retry_after
+        self._last_failed = row.session_id
+        # Nor does one that has answered nothing yet: each process of an outage begins with a closed breaker.
+        if counted and self._answered and row.attempts + 1 >= MAX_ATTEMPTS:
+            return self._bury(row, delivery.error)
+        self._outbox.failed(row, delivery.error, counted=counted)
+        tries = self._retry_at.get(row.session_id, (0.0, 0))[1] + 1
+        delay = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
+        delay = max(delay, min(delivery.retry_after, MAX_RETRY_AFTER_S))
+        self._retry_at[row.session_id] = (self._clock() + delay, tries)
+        return 0.0
+
+    def _bury(self, row: Row, error: str) -> float:
+        log.error(
+            "%s: %s of session %r is a dead letter: %s",
+            self._name,
+            row.hook,
+            row.session_id,
+            error,
+            extra={"event": "outbox.dead_letter"},
+        )
+        self._outbox.bury(row, error)
+        self._retry_at.pop(row.session_id, None)
+        data = {"provider": self._name, "hook": row.hook, "row": row.number, "error": error}
+        self._emit("outbox.dead_letter", data)
+        return 0.0
+
+    def _note_death(self) -> None:
+        """Count a failed try of the row during which the last holder of the lock died.
+
+        That process may have died of the row, and this one would as well. From the second death on the row carries the
+        reason, and is left alone long enough for a person to see it.
+        """
+        number = self._lock.row_of_dead_holder()
+        row = self._outbox.pending_row(number) if number else None
+        if row is None:
+            return
+        error = "the process ended while the provider took it"
+        if row.attempts + 1 >= MAX_ATTEMPTS:
+            self._bury(row, error)
+            return
+        self._outbox.failed(row, error if row.attempts else row.error, counted=True)
+        if row.attempts:
+            self._retry_at[row.session_id] = (self._clock() + MAX_BACKOFF_S, row.attempts)
+
+
+class DeliveryLock:
+    """The right of one process to deliver: a lock file, which the system releases when the process dies.
+
+    A file of the same name with the suffix `.row` holds the number of the row that is being sent. It is not synced: it
+    is for processes that die, not for machines. If it can't be written, there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._row_path = path.with_suffix(".row")
+        self._row_file: BinaryIO | None = None
+        # A stop notes "no row" from another thread than the worker's, which may close the file meanwhile.
+        self._row_lock = threading.Lock()
+        self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
+        self._just_acquired = False
+
+    @classmethod
+    def of(cls, folder: Path, provider: str) -> DeliveryLock:
+        """Return the lock of one provider of the home at `folder`."""
+        return cls(folder / f"outbox.{quote(provider, safe='')}.lock")
+
+    @property
+    def held(self) -> bool:
+        """Whether this process has the lock."""
+        return self._file.is_locked
+
+    def acquire(self) -> bool:
+        """Take the lock if no other process has it. Raises `OSError` if the file can't be made."""
+        if self.held:
+            return True
+        ensure_folder(self.path.parent)
+        try:
+            self._file.acquire()
+        except Timeout:
+            return False
+        self._just_acquired = True
+        with self._row_lock, contextlib.suppress(OSError):
+            handle = os.open(self._row_path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            self._row_file = os.fdopen(handle, "r+b", buffering=0)
+        return True
+
+    def row_of_dead_holder(self) -> int:
+        """Return the row that the holder before this one was sending when it died, once after each `acquire`; else 0."""
+        if not self._just_acquired:
+            return 0
+        self._just_acquired = False
+        try:
+            number = int(self._row_path.read_text("ascii"))
+        except (OSError, ValueError):
+            return 0
+        self.note_row(0)
+        return number
+
+    def note_row(self, number: int) -> None:
+        """Note which row is being sent; 0 for none."""
+        with self._row_lock, contextlib.suppress(OSError):
+            if self._row_file is not None:
+                self._row_file.seek(0)
+                self._row_file.write(b"%020d" % number)
+
+    def release(self) -> None:
+        """Let another process have the lock."""
+        with self._row_lock:
+            if self._row_file is not None:
+                self._row_file.close()
+                self._row_file = None
+        self._file.release(force=True)

@@ -1,0 +1,217 @@
+"""Rows of the outbox: the call of a durable hook as redacted JSON, and back in a later process."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.contract.values import (
+    Delegation,
+    EndReason,
+    MemoryWrite,
+    Message,
+    Session,
+    SessionSwitch,
+    Turn,
+)
+from hermes_core.errors import OutboxError
+
+SCHEMA = 1
+"""Version of the JSON in a row. A row of a later version is a dead letter until this package is upgraded."""
+
+MAX_TRANSCRIPT = 4_000_000
+"""Characters of JSON in a stored transcript, before compression. The oldest messages are left out of a longer one."""
+
+Redact = Callable[[Any], Any]
+Transcripts = Callable[[str, int | None], TranscriptReader]
+"""Returns a reader of a session's messages up to a message id."""
+
+RowState = Literal["pending", "dead letter"]
+
+
+class NewRow(NamedTuple):
+    """A call that is ready to be stored. `event` is its id, minted once; `body` is its JSON."""
+
+    hook: str
+    event: str
+    session_id: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stored call that waits, or a dead letter. `attempts` counts the tries that failed."""
+
+    number: int
+    provider: str
+    session_id: str
+    hook: str
+    event: str
+    state: RowState
+    attempts: int
+    error: str
+    created_at: float
+    fingerprint: str
+    body: str
+
+
+def encode(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> NewRow:
+    """Return the row of a hook that takes one value and the session."""
+    return NewRow(hook, value.id, session.id, _body(session, _redacted(plain(value), redact)))
+
+
+def encode_switch(switch: SessionSwitch, redact: Redact) -> NewRow:
+    """Return the row of a session switch. It stands in the order of the old session."""
+    body = _body(switch.old, _redacted(plain(switch), redact))
+    return NewRow("on_session_switch", switch.id, switch.old.id, body)
+
+
+def encode_end(
+    event: str,
+    session: Session,
+    reason: EndReason,
+    last_message_id: int | None,
+    messages: Sequence[Message] | None,
+    redact: Redact,
+) -> NewRow:
+    """Return the row of a session's end. It names the last message, or carries `messages` themselves."""
+    value: dict[str, Any] = {"reason": reason, "last_message_id": last_message_id}
+    if messages is not None:
+        value["messages"], value["omitted"] = _compress(redact(plain(messages)))
+    return NewRow("on_session_end", event, session.id, _body(session, value))
+
+
+def decode(
+    row: NewRow | Row, transcripts: Transcripts | None, redact: Redact
+) -> tuple[Session, dict[str, Any]]:
+    """Return the session of a row and the arguments of its hook.
+
+    Raises:
+        OutboxError: The row can't be read.
+    """
+    try:
+        data = json.loads(row.body)
+        if data["schema"] > SCHEMA:
+            raise OutboxError(f"the row has schema {data['schema']!r}", "upgrade hermes-memory-core")
+        session = Session.from_dict(data["session"])
+        return session, {
+            "session": session,
+            **_arguments(row.hook, data["value"], session, transcripts, redact),
+        }
+    except (KeyError, TypeError, ValueError, zlib.error) as exc:
+        raise OutboxError(f"the row of {row.hook!r} can't be read ({exc!r})", "drop it") from exc
+
+
+def names_rewound_turns(row: Row) -> bool:
+    """Return True if the row asks the provider to forget turns."""
+    if row.hook == "on_session_switch":
+        with contextlib.suppress(ValueError, TypeError, LookupError):
+            return bool(json.loads(row.body)["value"]["rewound_turns"])
+    return False
+
+
+def switch_from(value: Mapping[str, Any]) -> SessionSwitch:
+    """Return the switch that `plain` turned into `value`."""
+    sides = {side: Session.from_dict(value[side]) for side in ("old", "new")}
+    rewound = tuple(value.get("rewound_turns", ()))
+    return SessionSwitch(**_known(SessionSwitch, {**value, **sides, "rewound_turns": rewound}))
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON data. What JSON has no form for becomes its `str`.
+
+    >>> plain(Delegation("d1", "task", "result"))["task"]
+    'task'
+    """
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if names := _field_names(type(value)):  # type: ignore[arg-type]  # mypy takes no type for hashable
+        return {name: plain(getattr(value, name)) for name in names}
+    return str(value)
+
+
+class Transcript:
+    """A `TranscriptReader` over messages in memory."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = tuple(messages)
+
+    def messages(self) -> Sequence[Message]:
+        """Return the messages, oldest first."""
+        return self._messages
+
+
+class _RedactedTranscript:
+    """A reader that redacts messages when they are read: the store keeps what the person wrote."""
+
+    def __init__(self, reader: TranscriptReader, redact: Redact) -> None:
+        self._reader = reader
+        self._redact = redact
+
+    def messages(self) -> Sequence[Message]:
+        return tuple(self._redact(plain(self._reader.messages())))
+
+
+def _body(session: Session, value: dict[str, Any]) -> str:
+    return json.dumps({"schema": SCHEMA, "session": session.to_dict(), "value": value})
+
+
+def _redacted(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
+    # Ids are not redacted: they must come back as they were, and some look like keys.
+    identity = {key: value[key] for key in ("id", "old", "new") if key in value}
+    return {**redact({key: entry for key, entry in value.items() if key not in identity}), **identity}
+
+
+def _compress(messages: list[Any]) -> tuple[str, int]:
+    """Return the newest messages that fit as compressed text, and how many older ones were left out."""
+    texts = [json.dumps(message) for message in messages]
+    size, first = 0, len(texts)
+    while first and size + len(texts[first - 1]) <= MAX_TRANSCRIPT:
+        first -= 1
+        size += len(texts[first]) + 1
+    packed = zlib.compress(json.dumps(messages[first:]).encode("ascii"))
+    return base64.b85encode(packed).decode("ascii"), first
+
+
+def _arguments(
+    hook: str, value: dict[str, Any], session: Session, transcripts: Transcripts | None, redact: Redact
+) -> dict[str, Any]:
+    if hook == "sync_turn":
+        return {"turn": Turn(**_known(Turn, {**value, "messages": tuple(value.get("messages", ()))}))}
+    if hook == "on_memory_write":
+        return {"write": MemoryWrite(**_known(MemoryWrite, value))}
+    if hook == "on_delegation":
+        return {"delegation": Delegation(**_known(Delegation, value))}
+    if hook == "on_session_switch":
+        return {"switch": switch_from(value)}
+    if hook == "on_session_end":
+        reader: TranscriptReader = Transcript(())
+        if "messages" in value:
+            reader = Transcript(json.loads(zlib.decompress(base64.b85decode(value["messages"]))))
+        elif transcripts is not None:
+            reader = _RedactedTranscript(transcripts(session.id, value["last_message_id"]), redact)
+        return {"reader": reader, "reason": value["reason"]}
+    raise KeyError(hook)
+
+
+def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    # A later version may have written fields that this one does not know.
+    return {name: value[name] for name in _field_names(kind) if name in value}
+
+
+@lru_cache(maxsize=64)
+def _field_names(kind: type) -> tuple[str, ...]:
+    # Cached: `plain` asks for each value of each row.
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()

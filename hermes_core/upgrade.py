@@ -1,0 +1,194 @@
+"""Upgrade of a home that version 0.1 wrote: its outbox moves from `outbox.db` into state.db.
+
+That version also kept knowledge of what a provider must still hear in `state_meta`. It becomes rows as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contract.values import Session
+from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.home import HermesHome
+from hermes_core.outbox.delivery import DeliveryLock
+from hermes_core.outbox.recovery import copy_rows, has_own_outbox, is_first_outbox, provider_names
+from hermes_core.outbox.rows import encode, encode_switch, switch_from
+from hermes_core.outbox.store import REMEMBERED_S, UNKNOWN_ACCOUNT, Outbox
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import read_meta
+from hermes_core.sessions.repair import exclusive
+from hermes_core.storage.files import locked, sync_folder
+from hermes_core.storage.sqlite import Database
+
+log = logging.getLogger(__name__)
+
+Redact = Callable[[Any], Any]
+
+
+def upgrade_outbox(home: HermesHome, sessions: SessionDB, redact: Redact) -> None:
+    """Move the outbox of version 0.1 into state.db, and keep `outbox.db` as `outbox.db.bak` until all is delivered.
+
+    The rows are copied in one transaction and `outbox.db` is renamed after it, so that a killed upgrade is repeated by
+    the next start. No program delivers or adds rows meanwhile.
+
+    Raises:
+        DatabaseUnavailable: Another program still uses `outbox.db`.
+        StorageError: The files can't be read or written.
+    """
+    old, outbox = home.outbox_db, Outbox(sessions.database)
+    if old.exists():
+        with locked(old):
+            if old.exists():  # else another process was first
+                _move(home, sessions, outbox, redact)
+    delete_backup(home, outbox)
+
+
+def _move(home: HermesHome, sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
+    old = home.outbox_db
+    is_first = is_first_outbox(old)
+    try:
+        with _no_delivery(home):
+            with contextlib.closing(Database(old)) as source, sessions.transaction() as connection:
+                copy_rows(source, connection)
+                if is_first:
+                    _add_turns(source, sessions, outbox, redact)
+                    _add_switches(sessions, outbox, redact)
+                    connection.execute(
+                        "DELETE FROM state_meta WHERE key LIKE 'handed:%'"
+                        " OR key IN ('switches_to_tell', 'recipients_of_turns', 'accounts_of_turns')"
+                    )
+            _set_aside(old)
+    except DatabaseUnavailable:
+        if is_first:
+            raise
+        # A manager without a session store uses the file, and sends its rows itself.
+
+
+def outbox_of_home(home: HermesHome, sessions: SessionDB, redact: Redact) -> Outbox | None:
+    """Return the outbox in the session store, after an upgrade; None if a manager has to open a file of its own.
+
+    If an outbox of version 0.1 can't be moved now, nothing newer is sent before it: `held_back` says why.
+    """
+    if has_own_outbox(home):
+        return None
+    outbox = Outbox(sessions.database)
+    try:
+        upgrade_outbox(home, sessions, redact)
+    except StorageError as exc:
+        log.error("the outbox of an earlier version can't be read: %s", exc)
+        outbox.held_back = str(exc)
+    return outbox
+
+
+def delete_backup(home: HermesHome, outbox: Outbox) -> None:
+    """Delete `outbox.db.bak` once no row waits and no dead letter is left."""
+    backup = backup_of(home.outbox_db)
+    if backup.exists() and not outbox.backlogs():
+        backup.unlink(missing_ok=True)
+
+
+def backup_of(path: Path) -> Path:
+    """Return the path of the copy that stays until all is delivered."""
+    return path.with_name(f"{path.name}.bak")
+
+
+@contextlib.contextmanager
+def _no_delivery(home: HermesHome) -> Iterator[None]:
+    """Hold the right to deliver to every provider, and make sure that no other program has the old file open."""
+    with contextlib.closing(Database(home.outbox_db)) as database:
+        names = provider_names(database)
+    with contextlib.ExitStack() as locks:
+        for name in names:
+            lock = DeliveryLock.of(home.path, name)
+            if not lock.acquire():
+                raise DatabaseUnavailable(
+                    f"another program sends the writes of {name!r} from {str(home.outbox_db)!r}",
+                    "stop it: it is of an earlier version; then start this program again",
+                )
+            locks.callback(lock.release)
+        with exclusive(home.outbox_db):
+            pass
+        yield
+
+
+def _set_aside(path: Path) -> None:
+    with contextlib.closing(Database(path)) as old:
+        # The copy has to be whole without the file beside it.
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    path.replace(backup_of(path))
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _add_turns(old: Database, sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
+    """Add rows for turns that were stored and that a kill or a full outbox kept from the old one."""
+    providers = _stretches(sessions, "recipients_of_turns")
+    accounts = _stretches(sessions, "accounts_of_turns")
+    for name, since in old.execute("SELECT name, since FROM providers").fetchall():
+        query = "SELECT 1 FROM settled WHERE provider = ? AND hook = 'sync_turn' LIMIT 1"
+        takes_turns = old.execute(query, (name,)).fetchone() or outbox.next(name)
+        if not takes_turns:
+            continue
+        # Ids of earlier turns are not remembered, so that nothing tells whether they were sent.
+        earliest = max(since, time.time() - REMEMBERED_S)
+        for stored in sessions.complete_turns(stored_after=earliest):
+            session = Session.from_dict(stored.identity) if stored.identity else None
+            if session is None or not session.primary or _at(providers, stored.key) != name:
+                continue
+            account = _at(accounts, stored.key)
+            row = encode("sync_turn", stored.turn, session, redact)
+            outbox.put(
+                name, row, UNKNOWN_ACCOUNT if account is None else account, at=stored.turn.at, bounded=False
+            )
+
+
+def _add_switches(sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
+    """Add rows for switches and rewinds of which the old outbox did not know yet."""
+    owed: list[dict[str, Any]] = read_meta(
+        "switches_to_tell", sessions.get_meta("switches_to_tell"), _parse_switches, []
+    )
+    for entry in owed:
+        if entry["at"] < time.time() - REMEMBERED_S:
+            continue
+        switch, name = switch_from(entry["switch"]), entry["provider"]
+        # A rewind that was noted without a provider concerns each that may have one of the turns.
+        names = {name: entry["account"]} if name else outbox.providers_of(switch.rewound_turns)
+        for provider, account in names.items():
+            sent = outbox.drop_turns(provider, switch.rewound_turns)
+            row = encode_switch(dataclasses.replace(switch, rewound_turns=tuple(sent)), redact)
+            known = UNKNOWN_ACCOUNT if account is None else account
+            outbox.put(provider, row, known, at=entry["at"], bounded=False)
+
+
+def _parse_switches(text: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "provider": str(entry["provider"]),
+            "account": entry["account"],
+            "at": float(entry["at"]),
+            "switch": dict(entry["switch"], id=switch_from(entry["switch"]).id),
+        }
+        for entry in json.loads(text)
+    ]
+
+
+def _stretches(sessions: SessionDB, key: str) -> list[tuple[int, str | None]]:
+    """Return the first turn key and the value of each stretch of turns that was meant for one provider, or account."""
+    return read_meta(key, sessions.get_meta(key), _parse_stretches, [])
+
+
+def _parse_stretches(text: str) -> list[tuple[int, str | None]]:
+    return [(int(first), value) for first, value in json.loads(text)]
+
+
+def _at(stretches: list[tuple[int, str | None]], key: int) -> str | None:
+    values = [value for first, value in stretches if first <= key]
+    return values[-1] if values else None
