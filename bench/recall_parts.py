@@ -67,7 +67,7 @@ def proactive(conversations: Sequence[Conversation], console: Console, *, semant
                 given = (
                     []
                     if is_trivial(question.text)
-                    else db.search(question.text, limit=rank.MOST_TOLD, proactive=True)
+                    else db.search(question.text, limit=rank.MAX_PROACTIVE_HITS, proactive=True)
                 )
                 kind = {0: "small_talk", 5: "adversarial"}.get(question.category, "answerable")
                 for at, hits in enumerate((always, given)):

@@ -46,7 +46,7 @@ from hermes_core.loader.load import LoadedProvider, declared_settings, load_obse
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import count_tokens
 from hermes_core.recalled import (
     SESSIONS_LABEL,
     PastSessions,

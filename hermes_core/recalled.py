@@ -11,7 +11,6 @@ from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.kit.text import is_trivial
 from hermes_core.manager.manager import RecallResult
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, cut_to_budget
-from hermes_core.recall.rank import MOST_TOLD
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit
@@ -177,8 +176,10 @@ class PastSessions:
         user, here = session.owner or None, tuple(self._sessions.lineage(session.id))
         hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=here)
         if hits is None:
+            from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
+
             hits = self._sessions.search(
-                query.text, exclude_sessions=here, user=user, limit=MOST_TOLD, proactive=True
+                query.text, exclude_sessions=here, user=user, limit=MAX_PROACTIVE_HITS, proactive=True
             )
         return cut_to_budget(Recall(told.new(map(found_item, hits))), query.budget)
 

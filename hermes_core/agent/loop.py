@@ -22,7 +22,7 @@ from hermes_core.agent.prompt import INTERRUPTED_RESULT, repair_messages
 from hermes_core.agent.tools import ToolRegistry, error, sendable, truncated
 from hermes_core.contract.values import Session
 from hermes_core.errors import ContextOverflow, HermesError
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import StreamingContextScrubber
 

@@ -29,7 +29,7 @@ from hermes_core.curated.store import changed_something
 from hermes_core.errors import HermesError, ModelError, StorageError
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import count_tokens
 from hermes_core.sessions.records import meta_key, read_meta
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from hermes_core.contract.values import Recall, RecallItem, Session
-from hermes_core.recall.rank import count_tokens
-from hermes_core.recall.tokens import MARKS, fold
+from hermes_core.recall.tokens import MARKS, count_tokens, fold
 
 # Words of agreement, greeting and thanks in the languages our users write most. A message made of nothing else asks
 # for nothing that memory could answer.

@@ -1,10 +1,12 @@
-"""Times that a question names: "8 May 2023", "in May", "last week", "2023-05-08", "2023年5月"."""
+"""Dates and times in a question: "8 May 2023", "in May", "last week", "2023-05-08", "2023年5月"."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 
 _MONTHS_IN_ORDER = "january february march april may june july august september october november december"
 _MONTH_NAMES = _MONTHS_IN_ORDER.split()
@@ -16,23 +18,20 @@ MONTHS["sept"] = 9
 _M = "|".join(sorted(MONTHS, key=len, reverse=True))
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
-_PATTERNS = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?<!\d){_YEAR}[-/.](?P<number>\d{{1,2}})[-/.]{_DAY}(?!\d)",
-        rf"(?<![\d.]){_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\d)",
-        rf"(?<![\w-]){_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\w-])",
-        rf"{_YEAR}\s*年\s*(?:(?P<number>\d{{1,2}})\s*月\s*(?:(?P<day>\d{{1,2}})\s*日)?)?",
-        r"(?<!\d)(?P<number>\d{1,2})\s*月\s*(?:(?P<day>\d{1,2})\s*日)?",
-        rf"\b{_DAY}(?:\s+of)?\s+(?P<month>{_M})\b\.?(?:,?\s+{_YEAR})?\b",
-        rf"\b(?P<month>{_M})\b\.?\s+{_DAY}\b(?!\d)(?:,?\s+{_YEAR}\b)?",
-        rf"\b(?P<month>{_M})\b\.?,?\s+{_YEAR}\b",
-        # "may" and "march" are words too: alone they name a month only after a word of time, or in capitals.
-        rf"\b(?:in|during|last|since|until|early|late|mid|of|by|this|next)[\s-]+(?P<month>{_M})\b",
-        r"\b(?P<month>January|February|April|June|July|August|September|October|November|December)\b",
-        # Not a piece of a word, a version or an id; "the 1990s" is a time all the same.
-        rf"(?<![a-z\d_-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
-    )
+_PATTERN_TEXTS = (
+    rf"(?<!\d){_YEAR}[-/.](?P<number>\d{{1,2}})[-/.]{_DAY}(?!\d)",
+    rf"(?<![\d.]){_DAY}\.\s?(?P<number>\d{{1,2}})\.\s?{_YEAR}(?!\d)",
+    rf"(?<![\w-]){_YEAR}-(?P<number>0[1-9]|1[0-2])(?![\w-])",
+    rf"{_YEAR}\s*年\s*(?:(?P<number>\d{{1,2}})\s*月\s*(?:(?P<day>\d{{1,2}})\s*日)?)?",
+    r"(?<!\d)(?P<number>\d{1,2})\s*月\s*(?:(?P<day>\d{1,2})\s*日)?",
+    rf"\b{_DAY}(?:\s+of)?\s+(?P<month>{_M})\b\.?(?:,?\s+{_YEAR})?\b",
+    rf"\b(?P<month>{_M})\b\.?\s+{_DAY}\b(?!\d)(?:,?\s+{_YEAR}\b)?",
+    rf"\b(?P<month>{_M})\b\.?,?\s+{_YEAR}\b",
+    # "may" and "march" are words too: alone they name a month only after a word of time, or in capitals.
+    rf"\b(?:in|during|last|since|until|early|late|mid|of|by|this|next)[\s-]+(?P<month>{_M})\b",
+    r"\b(?P<month>January|February|April|June|July|August|September|October|November|December)\b",
+    # Not a piece of a word, a version or an id; "the 1990s" is a time all the same.
+    rf"(?<![a-z\d_-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
 )
 _AGO = re.compile(
     r"\b(?P<count>\d+|an?|one|two|three|four|five|six)\s+(?P<unit>day|week|month|year)s?\s+ago\b", re.I
@@ -44,7 +43,7 @@ _DAYS_IN = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A time that was named: parts of a date (0: any), or a span `start` to `end` in epoch seconds."""
+    """A time in a question: parts of a date (0 for any), or a span from `start` to `end` in epoch seconds."""
 
     year: int = 0
     month: int = 0
@@ -53,9 +52,9 @@ class When:
     end: float = 0.0
 
     def closeness(self, moment: datetime) -> float:
-        """How well `moment` answers to this time: 1 for yes, less for a few days off, 0 for no.
+        """Return how well `moment` fits this time: 1 for a match, 0.5 for a few days off, 0 for no match.
 
-        What happened on a day is told on that day or in the days after it.
+        People tell of a day's events on that day or in the days after it.
         """
         if self.end:
             return float(self.start <= moment.timestamp() < self.end)
@@ -74,25 +73,31 @@ class When:
         return 0.5 if -2 <= days <= 14 else 0.0
 
 
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    """Return the compiled patterns. They take 10 ms, and most programs never search."""
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _PATTERN_TEXTS)
+
+
 def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple[tuple[When, ...], str]:
-    """The times that `text` names, and `text` without them. Relative ones need `now` (epoch seconds).
+    """Return the times in `text`, and `text` without them. Relative times need `now` (epoch seconds).
 
     >>> find_dates("What happened on 8 May, 2023?")[0]
     (When(year=2023, month=5, day=8, start=0.0, end=0.0),)
     """
-    found: list[When] = []
-    for pattern in _PATTERNS:
+    times: list[When] = []
+    for pattern in _patterns():
         for match in pattern.finditer(text):
-            when = _named(match.groupdict())
+            when = _absolute(match.groupdict())
             if when is not None:
-                found.append(when)
+                times.append(when)
                 text = text.replace(match[0], " ", 1)
     if now is not None:
-        found.extend(_relative(text, datetime.fromtimestamp(now, zone)))
-    return tuple(found), text
+        times.extend(_relative(text, datetime.fromtimestamp(now, zone)))
+    return tuple(times), text
 
 
-def _named(parts: dict[str, str | None]) -> When | None:
+def _absolute(parts: dict[str, str | None]) -> When | None:
     month = MONTHS.get((parts.get("month") or "").casefold()) or int(parts.get("number") or 0)
     day = int(parts.get("day") or 0)
     if month > 12 or day > 31:
@@ -100,22 +105,20 @@ def _named(parts: dict[str, str | None]) -> When | None:
     return When(int(parts.get("year") or 0), month, day)
 
 
-def _relative(text: str, now: datetime) -> list[When]:
-    found = []
+def _relative(text: str, now: datetime) -> Iterator[When]:
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     lowered = text.casefold()
     for word, back in (("yesterday", 1), ("today", 0), ("昨天", 1), ("昨日", 1), ("今天", 0), ("今日", 0)):
         if word in lowered:
-            found.append(_span(midnight - timedelta(days=back), 1))
+            yield _span(midnight - timedelta(days=back), 1)
     for match in _AGO.finditer(text):
         size = _DAYS_IN[match["unit"].casefold()]
         count = match["count"].casefold()
         days = min(size * (_COUNTS.get(count) or int(count[:6])), 36_500)
         slack = size // 2
-        found.append(_span(midnight - timedelta(days=days + slack), 1 + 2 * slack))
+        yield _span(midnight - timedelta(days=days + slack), 1 + 2 * slack)
     for match in _LAST.finditer(text):
-        found.append(_last(match["which"].casefold(), match["unit"].casefold(), midnight))
-    return found
+        yield _last(match["which"].casefold(), match["unit"].casefold(), midnight)
 
 
 def _last(which: str, unit: str, midnight: datetime) -> When:

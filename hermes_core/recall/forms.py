@@ -1,12 +1,12 @@
-"""Other forms that an English word takes, where a stemmer can't know: went for go, children for child, mom for mother.
+"""Forms of English words that a stemmer can't derive: went for go, children for child, mom for mother.
 
-Used on the question's side only, so that the index stays as people wrote it. What they are worth stands in `rank`, at
-`NEAR_WORD_WEIGHT`.
+Only questions are expanded, so that the index holds what people wrote. `rank.SIMILAR_WORD_WEIGHT` is their weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from functools import cache
 
 _IRREGULAR = """
     be been being was were is are
@@ -192,36 +192,41 @@ _EVERYDAY = """
 """
 
 
-def _groups(table: str) -> Iterable[list[str]]:
+def _groups(table: str) -> Iterator[list[str]]:
     return (line.split() for line in table.splitlines() if line.strip())
 
 
-IRREGULAR: dict[str, tuple[str, ...]] = {}
-"""Each form to all forms of its word."""
-for _group in _groups(_IRREGULAR):
-    for _word in _group:
-        IRREGULAR[_word] = tuple(
-            dict.fromkeys((*IRREGULAR.get(_word, ()), *(w for w in _group if w != _word)))
-        )
+@cache
+def _irregular() -> dict[str, tuple[str, ...]]:
+    """Return each irregular form with all other forms of its word."""
+    forms: dict[str, tuple[str, ...]] = {}
+    for group in _groups(_IRREGULAR):
+        for word in group:
+            others = (other for other in group if other != word)
+            forms[word] = tuple(dict.fromkeys((*forms.get(word, ()), *others)))
+    return forms
 
-EVERYDAY: dict[str, tuple[str, ...]] = {head: tuple(others) for head, *others in _groups(_EVERYDAY)}
-"""A word to words that people use for the same thing, or for a kind of it. One way: dog does not ask for every pet."""
+
+@cache
+def _everyday() -> dict[str, tuple[str, ...]]:
+    """Return each word with others for the same thing, or for a kind of it: a pet may be a dog, but not vice versa."""
+    return {head: tuple(others) for head, *others in _groups(_EVERYDAY)}
 
 
-def plain_forms(word: str) -> tuple[str, ...]:
-    """The irregular forms of `word`, without itself.
+def irregular_forms(word: str) -> tuple[str, ...]:
+    """Return the irregular forms of `word`, without itself.
 
-    >>> plain_forms("went")
+    >>> irregular_forms("went")
     ('go', 'gone')
     """
-    return IRREGULAR.get(word, ())
+    return _irregular().get(word, ())
 
 
-def near_words(word: str) -> tuple[str, ...]:
-    """Words that may stand for `word` in everyday talk.
+def similar_words(word: str) -> tuple[str, ...]:
+    """Return words that may stand for `word` in everyday talk.
 
-    >>> near_words("movie")
+    >>> similar_words("movie")
     ('film',)
     """
     singular = word.removesuffix("s")
-    return EVERYDAY.get(word) or EVERYDAY.get(singular, ())
+    return _everyday().get(word) or _everyday().get(singular, ())

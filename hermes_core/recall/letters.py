@@ -1,7 +1,7 @@
-"""What people write in two ways, made one: ё and е, Ά and α, أ and ا, ß and ss; and the forms of a word, by its script.
+"""Letters that people write in two ways, made one (ё and е, Ά and α, أ and ا, ß and ss), and stems of words by script.
 
-The letters follow Lucene's normalizers for Arabic, Persian and Indic text. The forms follow the Snowball stemmers, where
-a script tells the language; Latin words are left to the `porter` of SQLite, which reads English.
+The letters follow Lucene's normalizers for Arabic, Persian and Indic text. The stems are those of Snowball, if the
+script tells the language. Latin words are left to the `porter` tokenizer of SQLite, which reads English.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ _TYPESET = (
 )
 _ACCENT = re.compile("[\u0300-\u036f]")
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])")  # हिन्दी and हिंदी
-_VARIANT = re.compile(f"[{''.join(_ONE_OF_TWO)}{_SILENT}{_ACCENTED}{_DIGITS}{_TYPESET}]")
 
 _STEMMERS = {
     "[\u0400-\u04ff]{3,}": "Russian",
@@ -66,17 +65,15 @@ _STEMMERS = {
     "[\u0561-\u0587]{3,}": "Armenian",
     "[\u0b80-\u0bff]{3,}": "Tamil",
 }
-"""The stemmer for words of a script. Bulgarian is no Russian, nor is Persian Arabic: their words are cut as well, what is
-stored and what is asked alike.
+"""The stemmer for words of a script. It also cuts Bulgarian words as Russian ones and Persian as Arabic; that does no harm,
+because stored texts and questions are cut alike.
 """
 _FINAL_HEH, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
-"""The ending that `one_spelling` writes so, of which the stemmer knows the other spelling; and "and the", of which it knows
-the second half only.
+"""An ending of which the stemmer knows another spelling than `one_spelling` writes; and "and the", of which it knows the
+second half only.
 """
-_LONGEST = 40
-"""Letters of the longest word that is cut: what has more is no word, and some stemmers take the square of its length."""
-
-_STEMMED = re.compile("|".join(f"(?P<{language}>{letters})" for letters, language in _STEMMERS.items()))
+_MAX_STEMMED_CHARS = 40
+"""Letters of the longest word that is stemmed. Some stemmers take the square of its length, and longer text is no word."""
 
 _PARTS = re.compile("[\u0621-\u06ff]+(?:\u200c[\u0621-\u06ff]+)+")
 _PAIR = re.compile("(?<![\u0621-\u06ff])([\u0621-\u06ff]+)(?= ([\u0621-\u06ff]+))")
@@ -86,7 +83,7 @@ _BEFORE_HEBREW = ("ה", "ו", "ב", "ל", "מ", "ש", "כ", "וה", "וב", "ו�
 
 
 def one_spelling(text: str) -> str:
-    """`text` with one letter for those that stand for each other; in lower case before, and composed.
+    """Return `text`, which is composed and in lower case, with one letter for those that stand for each other.
 
     >>> one_spelling("ёлка"), one_spelling("αθήνα"), one_spelling("کتاب")
     ('елка', 'αθηνα', 'كتاب')
@@ -94,11 +91,11 @@ def one_spelling(text: str) -> str:
     if text.isascii():
         return text
     same = _same()
-    return _NASAL.sub("ं", _VARIANT.sub(lambda found: same.get(found[0], ""), text))
+    return _NASAL.sub("ं", _variant_pattern().sub(lambda match: same.get(match[0], ""), text))
 
 
 def unaccented(text: str) -> str:
-    """`text` without its accents, as the index holds Latin words and many people write them; folded before.
+    """Return the folded `text` without accents, as the index holds Latin words and as many people write them.
 
     >>> unaccented("josé"), unaccented("ガ")
     ('jose', 'ガ')
@@ -108,17 +105,17 @@ def unaccented(text: str) -> str:
     return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
 
 
-def stemmed(text: str) -> str:
-    """`text` with its words cut to their stems, where their script tells of which language; folded before.
+def stem_words(text: str) -> str:
+    """Return the folded `text` with words cut to their stems if their script tells the language.
 
-    >>> stemmed("документы сервера"), stemmed("المدرسه")
+    >>> stem_words("документы сервера"), stem_words("المدرسه")
     ('документ сервер', 'مدرس')
     """
-    return text if text.isascii() else _STEMMED.sub(_stem_of, text)
+    return text if text.isascii() else _stemmed_pattern().sub(_stem_of, text)
 
 
 def hebrew_forms(word: str) -> tuple[str, ...]:
-    """A Hebrew word with "the", "and", "in" and their like, which are written as one word with it, and without; else none.
+    """Return a Hebrew word with and without the prefixes for "the", "and", "in" and similar; nothing for other words.
 
     >>> "בירושלים" in hebrew_forms("ירושלים"), "ירושלים" in hebrew_forms("בירושלים")
     (True, True)
@@ -130,39 +127,39 @@ def hebrew_forms(word: str) -> tuple[str, ...]:
 
 
 def persian_forms(text: str) -> dict[str, str]:
-    """Words that Persian writes as one, with or without the sign between their parts, or as two: one of them to the other.
+    """Return the other spelling of Persian words that are written as one word, with a joiner, or as two words.
 
     >>> persian_forms("می\u200cروم"), persian_forms("می روم")
     ({'میروم': 'می روم'}, {'می': 'میروم'})
     """
-    apart = {found.replace("\u200c", ""): found.replace("\u200c", " ") for found in _PARTS.findall(text)}
-    return {one: one + other for one, other in _PAIR.findall(text)} | apart
+    apart = {word.replace("\u200c", ""): word.replace("\u200c", " ") for word in _PARTS.findall(text)}
+    return {first: first + second for first, second in _PAIR.findall(text)} | apart
 
 
-def _stem_of(found: re.Match[str]) -> str:
-    word, language = found[0], found.lastgroup
-    return _stem(language, word) if language and len(word) <= _LONGEST else word
+def _stem_of(match: re.Match[str]) -> str:
+    word, language = match[0], match.lastgroup
+    return _stem(language, word) if language and len(word) <= _MAX_STEMMED_CHARS else word
 
 
 @lru_cache(maxsize=20_000)
 def _stem(language: str, word: str) -> str:
     if language == "Arabic":
         word = _AND_THE.sub("ال", _FINAL_HEH.sub("ة", word))
-    # One of its own for each word: it keeps what it cuts on itself, and threads cut at the same time.
+    # A new stemmer for each word: it keeps the word on itself, and several threads stem at the same time.
     return one_spelling(_stemmer(language)().stemWord(word))
 
 
 @cache
 def _stemmer(language: str) -> Callable[[], Any]:
-    # By its module: the package takes PyStemmer where that is installed, whose stems may be of another version.
+    # By its module: the package itself prefers PyStemmer if that is installed, whose stems may be of another version.
     module = importlib.import_module(f"snowballstemmer.{language.lower()}_stemmer")
-    made: Callable[[], Any] = getattr(module, f"{language}Stemmer")
-    return made
+    stemmer: Callable[[], Any] = getattr(module, f"{language}Stemmer")
+    return stemmer
 
 
 @cache
 def _same() -> dict[str, str]:
-    """Each variant and the letter that stands for it; of what is silent, nothing."""
+    """Return each variant with the letter that stands for it; silent marks are missing, and so removed."""
     same = dict(_ONE_OF_TWO)
     for letter in _within(_ACCENTED):
         base = "".join(
@@ -172,11 +169,24 @@ def _same() -> dict[str, str]:
     same |= {digit: str(unicodedata.decimal(digit)) for digit in _within(_DIGITS)}
     for letter in _within(_TYPESET):
         plain = unicodedata.normalize("NFKC", letter).lower()
-        same[letter] = _VARIANT.sub(lambda found: same.get(found[0], ""), plain)
+        same[letter] = _variant_pattern().sub(lambda match: same.get(match[0], ""), plain)
     return same
 
 
+# Compiled when they are first used, because most programs never search.
+
+
+@cache
+def _variant_pattern() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(_ONE_OF_TWO)}{_SILENT}{_ACCENTED}{_DIGITS}{_TYPESET}]")
+
+
+@cache
+def _stemmed_pattern() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?P<{language}>{letters})" for letters, language in _STEMMERS.items()))
+
+
 def _within(ranges: str) -> Iterator[str]:
-    """The characters of a class of a pattern."""
+    """Yield the characters of a class of a pattern."""
     for first, last in re.findall("(.)-(.)", ranges):
         yield from map(chr, range(ord(first), ord(last) + 1))

@@ -1,7 +1,7 @@
-"""What is asked: a question as a person types it, read into terms, operators, dates and its shape.
+"""Questions as people type them, read into terms, operators, dates and a shape.
 
-No text is ever an error. AND, OR and NOT count in capitals only, quotes when they come in pairs, `*` at the end of a
-word; all other punctuation separates words.
+No text is an error. AND, OR and NOT count in capitals only, quotes in pairs, and `*` at the end of a word; all other
+punctuation separates words.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from datetime import UTC, tzinfo
 from typing import Literal
 
 from hermes_core.recall.dates import When, find_dates
-from hermes_core.recall.forms import near_words, plain_forms
-from hermes_core.recall.letters import hebrew_forms, persian_forms, stemmed, unaccented
-from hermes_core.recall.tokens import MARKS, bare, dense_runs, fold, grams, is_stop_word, words
+from hermes_core.recall.forms import irregular_forms, similar_words
+from hermes_core.recall.letters import hebrew_forms, persian_forms, stem_words, unaccented
+from hermes_core.recall.tokens import MARKS, dense_runs, fold, grams, is_stop_word, strip_possessive, words
 
 MAX_QUERY = 2_000
-"""Characters of a question that are read; more is a pasted document, not a question."""
+"""Characters of a question that are read. A longer text is a pasted document."""
 
 MAX_TERMS = 32
-"""Terms that are looked up; the words of a long question beyond these change no ranking that we measured."""
+"""Terms that are looked up. Further words of a long question changed no ranking that we measured."""
 
 Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]
@@ -48,20 +48,23 @@ _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing to look for. `forms` are other spellings of the same word, `near` words that may stand for it.
+    """A word or gram to look up.
 
-    `kind` says where it is looked up: "word" among words, "gram" among characters and pairs of dense runs.
+    Attributes:
+        kind: The index: "word", or "gram" for characters and pairs of dense runs.
+        forms: Other spellings of the same word.
+        similar: Words that may stand for it, at a lower weight.
     """
 
     text: str
     kind: Literal["word", "gram"] = "word"
     forms: tuple[str, ...] = ()
-    near: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A word, a phrase, or a prefix that a message must hold (or must not)."""
+    """A word, a phrase or a prefix in a condition."""
 
     text: str
     phrase: bool = False
@@ -81,8 +84,11 @@ Expression = Leaf | Node
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A question, read. `condition` is what every answer must fulfil, None when nothing was demanded; `exact` are its
-    pieces whose signs carry meaning (C#, path/to/file, --verbose), folded.
+    """A question after reading.
+
+    Attributes:
+        condition: What every answer must fulfil, None if the question has no operators, quotes or prefixes.
+        exact: Folded pieces in which punctuation has a meaning, such as C#, path/to/file, --verbose.
     """
 
     text: str
@@ -100,7 +106,12 @@ class Analysis:
 def analyse(
     text: str, *, now: float | None = None, names: Collection[str] = (), zone: tzinfo = UTC
 ) -> Analysis:
-    """Read a question. `now` (epoch seconds) resolves "last week", `names` are people who may be named in it."""
+    """Read a question.
+
+    Args:
+        now: Epoch seconds, to resolve "last week"; relative times are ignored without it.
+        names: People whom the question may name.
+    """
     text = text[:MAX_QUERY]
     condition = parse_condition(text)
     dates, undated = find_dates(text, now, zone)
@@ -120,46 +131,49 @@ def analyse(
 
 
 def _exact(folded: str) -> Iterator[str]:
-    """Pieces between spaces that hold signs as well as words, without the signs of a sentence around them."""
+    """Yield pieces between spaces that hold punctuation as well as words, without the punctuation of the sentence."""
     for piece in folded.split():
-        bared = piece.strip(f"{_QUOTES}()[]{{}}<>,;:!?*").rstrip(".'").lstrip("'")
-        if _SIGN.search(bared) and words(bared):
-            yield bared
+        stripped = piece.strip(f"{_QUOTES}()[]{{}}<>,;:!?*").rstrip(".'").lstrip("'")
+        if _SIGN.search(stripped) and words(stripped):
+            yield stripped
 
 
 def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
-    """Those of `names` that a question names, by the whole name or its first word.
+    """Return those of `names` that a question names, by the whole name or its first word.
 
     >>> sorted(named_in("What did Caroline's sister say?", ["Caroline Smith", "Carol"]))
     ['Caroline Smith']
     """
-    asked = _as_name(text)
-    said = {_as_name(bare(word)) for word in words(text)}
-    return frozenset(name for name in names if _is_named(_as_name(name).strip(), asked, said))
+    question = _as_name(text)
+    question_words = {_as_name(strip_possessive(word)) for word in words(text)}
+    named = set()
+    for name in names:
+        compared = _as_name(name).strip()
+        first = compared.split(" ", 1)[0]
+        if dense_runs(first):  # written without spaces around it
+            found = first in question
+        else:
+            found = bool(first) and (first in question_words or (" " in compared and compared in question))
+        if found:
+            named.add(name)
+    return frozenset(named)
 
 
 def _as_name(text: str) -> str:
-    """Text as names are compared: José is asked for as jose, Анна as Анне."""
-    return unaccented(stemmed(fold(text)))
-
-
-def _is_named(name: str, asked: str, said: Collection[str]) -> bool:
-    first = name.split(" ", 1)[0]
-    if dense_runs(first):
-        return first in asked
-    return bool(first) and (first in said or (" " in name and name in asked))
+    """Return text as names are compared: people ask for José as jose, and for Анна as Анне."""
+    return unaccented(stem_words(fold(text)))
 
 
 def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
-    """Content words (or `every` word) and grams, each once, in order."""
+    """Return content words (or `every` word) and grams, each once, in order."""
     people = {_as_name(word) for name in named for word in words(name)}
     terms: dict[str, Term] = {}
-    written_else = {fold(word): other for word, other in persian_forms(text).items()}
-    for word in words(_without_operators(text)):
-        stem = bare(word)
+    persian = {fold(word): other for word, other in persian_forms(text).items()}
+    for word in words(_NEGATED.sub(" ", text)):
+        stem = strip_possessive(word)
         if every or not (is_stop_word(word) or _as_name(stem) in people):
-            forms = (*plain_forms(stem), *hebrew_forms(stem), *filter(None, [written_else.get(word)]))
-            terms.setdefault(stem, Term(stem, "word", forms, near_words(stem)))
+            forms = (*irregular_forms(stem), *hebrew_forms(stem), *filter(None, [persian.get(word)]))
+            terms.setdefault(stem, Term(stem, "word", forms, similar_words(stem)))
     for run in dense_runs(text):
         ones, pairs = grams(run)
         for gram in pairs or ones:
@@ -167,29 +181,27 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
     return list(terms.values())[:MAX_TERMS]
 
 
-def _without_operators(text: str) -> str:
-    return _NEGATED.sub(" ", text)
-
-
 # ---------------------------------------------------------------------- operators
 
 
 def parse_condition(text: str) -> Expression | None:
-    """What the question demands by operators, quotes and `prefix*`; None when it demands nothing.
+    """Return the condition that the question sets by operators, quotes and `prefix*`; None if it sets none.
 
-    A query with AND, OR or NOT is a boolean one: words side by side are then joined by AND. Without an operator only
-    quoted phrases and prefixes are demanded, all other words merely asked. Stray operators and brackets are dropped.
+    In a query with AND, OR or NOT, words side by side are joined by AND. Without an operator only quoted phrases and
+    prefixes are conditions. Stray operators and brackets are dropped.
     """
     pieces = _pieces(text)
     if any(piece in ("AND", "OR", "NOT") for piece in pieces):
-        return _Reader(pieces).read()
-    demanded = tuple(piece for piece in pieces if isinstance(piece, Leaf) and (piece.phrase or piece.prefix))
-    return _joined("AND", demanded)
+        return _ConditionParser(pieces).parse()
+    required = tuple(piece for piece in pieces if isinstance(piece, Leaf) and (piece.phrase or piece.prefix))
+    return _joined("AND", required)
 
 
 def _pieces(text: str) -> list[Leaf | str]:
     pieces: list[Leaf | str] = []
-    for match in _PIECE.finditer(_HEBREW_ABBREVIATION.sub("״", text)):  # its sign is no quote
+    for match in _PIECE.finditer(
+        _HEBREW_ABBREVIATION.sub("״", text)
+    ):  # a quotation mark within a Hebrew word
         phrase, bracket, word = match.groups()
         if phrase:
             pieces.append(Leaf(phrase[1:-1], phrase=True))
@@ -199,7 +211,9 @@ def _pieces(text: str) -> list[Leaf | str]:
             pieces.append(word)
         else:
             pieces.append(_leaf(word))
-    return [piece for piece in pieces if isinstance(piece, str) or _says_something(piece)]
+    return [
+        piece for piece in pieces if isinstance(piece, str) or words(piece.text) or dense_runs(piece.text)
+    ]
 
 
 def _leaf(word: str) -> Leaf:
@@ -208,30 +222,26 @@ def _leaf(word: str) -> Leaf:
     return Leaf(stem, prefix=starred)
 
 
-def _says_something(leaf: Leaf) -> bool:
-    return bool(words(leaf.text) or dense_runs(leaf.text))
-
-
 def _joined(operator: Operator, operands: tuple[Expression, ...]) -> Expression | None:
     if len(operands) < 2:
         return operands[0] if operands else None
     return Node(operator, operands)
 
 
-class _Reader:
-    """Reads `a OR b AND NOT c`: NOT binds tightest, then AND (also unwritten), then OR. Never fails."""
+class _ConditionParser:
+    """A parser of `a OR b AND NOT c` that never fails: NOT binds tightest, then AND (also implied), then OR."""
 
     MAX_DEPTH = 6
-    """Brackets within brackets that are obeyed; with ten, SQLite finds some queries too deep."""
+    """Nested brackets that are obeyed. With ten, SQLite finds some queries too deep."""
 
     def __init__(self, pieces: list[Leaf | str]) -> None:
         self._pieces = pieces
         self._at = 0
 
-    def read(self) -> Expression | None:
+    def parse(self) -> Expression | None:
         operands = []
         while self._at < len(self._pieces):
-            operand = self._either(0)
+            operand = self._parse_or(0)
             if operand is not None:
                 operands.append(operand)
             self._at += 1  # past a stray closing bracket
@@ -240,25 +250,25 @@ class _Reader:
     def _peek(self) -> Leaf | str | None:
         return self._pieces[self._at] if self._at < len(self._pieces) else None
 
-    def _either(self, depth: int) -> Expression | None:
-        operands = [self._all(depth)]
+    def _parse_or(self, depth: int) -> Expression | None:
+        operands = [self._parse_and(depth)]
         while self._peek() == "OR":
             self._at += 1
-            operands.append(self._all(depth))
+            operands.append(self._parse_and(depth))
         return _joined("OR", tuple(operand for operand in operands if operand is not None))
 
-    def _all(self, depth: int) -> Expression | None:
+    def _parse_and(self, depth: int) -> Expression | None:
         operands = []
         while (piece := self._peek()) not in (None, "OR", ")"):
             if piece == "AND":
                 self._at += 1
                 continue
-            operand = self._one(depth)
+            operand = self._parse_operand(depth)
             if operand is not None:
                 operands.append(operand)
         return _joined("AND", tuple(operands))
 
-    def _one(self, depth: int) -> Expression | None:
+    def _parse_operand(self, depth: int) -> Expression | None:
         piece = self._peek()
         self._at += 1
         if isinstance(piece, Leaf):
@@ -266,10 +276,10 @@ class _Reader:
         if piece == "NOT":
             while self._peek() == "NOT":  # said twice, meant once
                 self._at += 1
-            negated = self._one(depth) if self._peek() not in (None, "OR", "AND", ")") else None
+            negated = self._parse_operand(depth) if self._peek() not in (None, "OR", "AND", ")") else None
             return Node("NOT", (negated,)) if negated is not None else None
         if piece == "(" and depth < self.MAX_DEPTH:
-            inner = self._either(depth + 1)
+            inner = self._parse_or(depth + 1)
             if self._peek() == ")":
                 self._at += 1
             return inner

@@ -1,11 +1,11 @@
-"""What answers: scores candidates for a question. Pure functions of values; every constant carries its measurement.
+"""Ranking of candidates for a question, in two steps, as pure functions of values.
 
-Two steps, because they need different things. `score_places` knows only where words stand and works on thousands of
-places; `rank` reads the few best candidates themselves.
+`score_places` knows only where words stand and works on thousands of places. `rank_candidates` reads the few best
+candidates themselves.
 
-Constants of the scores by words carry what recall@10 falls to without them, in per cent, on the five development
-conversations of LoCoMo (759 questions of categories 1 to 4; `bench/recall.py`), where all together reach 80.4 +- 1.4 by
-words and 84.5 with vectors; 80.5 and 84.7 when each conversation is scored with weights fitted on the other four.
+The figures in brackets behind constants are recall@10 in per cent without that constant, by words, on the five
+development conversations of LoCoMo (759 questions of categories 1 to 4; `bench/recall.py`). With all of them it is 80.4
++- 1.4 by words and 84.5 with vectors; 80.5 and 84.7 if each conversation is scored with weights fitted on the other four.
 """
 
 from __future__ import annotations
@@ -17,100 +17,98 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from statistics import fmean
 
 from hermes_core.recall.query import Analysis, named_in
-from hermes_core.recall.tokens import dense_runs, fold
+from hermes_core.recall.tokens import count_tokens, fold
 
 Place = tuple[int, int]
-"""Where a message stands: its conversation, and its position there. Neighbours are one apart."""
+"""Conversation of a message, and its position there. Neighbours are one apart."""
 
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
-"""What a word counts that stands in one of the four messages before (72.6), or of the three after (78.3). Weighed when the question is asked; nothing of it is stored.
+"""Weight of a word in one of the four messages before a message (72.6), and in one of the three after it (78.3). It is
+applied when a question is asked; nothing of it is stored.
 """
 
 _STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)))
 
-NEAR_WORD_WEIGHT = 0.5
-"""What a word counts that merely may stand for the one asked, film for movie. Irregular forms, ran for run, count
-in full.
-"""
+SIMILAR_WORD_WEIGHT = 0.5
+"""Weight of a word that may stand for the one in the question, film for movie. Irregular forms, ran for run, count in full."""
 
 TERM_SATURATION = 1.2
-"""k1 of BM25: how soon a word said again adds nothing. From 0.6 to 3 recall changes by one point."""
+"""k1 of BM25: how soon repetitions of a word add nothing. From 0.6 to 3 recall changes by one point."""
 
 LENGTH_WEIGHT = 0.3
 TYPICAL_SIZE = 130
-"""b of BM25 (80.0), and the length in characters that is neither long nor short: the mean message of LoCoMo. Lengths
-are compared by their square root, since an agent's answer is long for other reasons than repeating itself.
+"""b of BM25 (80.0), and the mean length of a message of LoCoMo in characters. Lengths are compared by their square root,
+because an agent's answer is long for other reasons than repeating itself.
 """
 
-# The following make a score the logarithm of the odds that a message answers. They were fitted together, by the likelihood
-# of the evidence among all candidates, with the questions that name the wrong person at a third of the weight of the
-# others, once with vectors and once without; those that both share lie between the two.
+# With the following weights a score is the logarithm of the odds that a message answers. They were fitted together, by the
+# likelihood of the evidence among all candidates, once with vectors and once without; questions that name the wrong person
+# had a third of the weight of the others. A second figure in brackets is recall@10 with vectors.
 
 LEXICAL_WEIGHT = 1.25
 LEXICAL_BESIDE_MEANING = 0.5
-"""For each standard deviation of the score by words; less where vectors tell much of the same."""
+"""Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same."""
 
 SPEAKER_WEIGHT = 0.6
-"""For a message of the one person whom the question names (79.8, with vectors 84.3)."""
+"""For a message of the only person whom the question names (79.8, 84.3)."""
 
 SELF_WEIGHT = 1.0
-"""For a message in which that person says "I" or "my" (79.3, 83.6)."""
+"""For a message in which that person writes "I" or "my" (79.3, 83.6)."""
 
 DATE_WEIGHT = 4.3
-"""For a message of a time that the question names (78.9, 82.7)."""
+"""For a message from a time that the question names (78.9, 82.7)."""
 
 TIME_WORD_WEIGHT = 2.0
-"""For a word of time when the question asks for one (80.3, 84.3; recall@1 falls from 49 to 48)."""
+"""For a word of time if the question asks when (80.3, 84.3; recall@1 falls from 49 to 48)."""
 
 NUMBER_WEIGHT = 0.7
-"""For a number when the question asks how many (80.2, 84.7)."""
+"""For a number if the question asks how many (80.2, 84.7)."""
 
 QUESTION_WEIGHT = 0.75
 """Against a message that ends with a question mark (79.8, 84.4)."""
 
 REPLY_WEIGHT = 0.57
-"""For a message just behind one that ends so: what was asked then may be what is asked now (79.9, 84.9)."""
+"""For a message that follows one with a question mark: it may answer the same question (79.9, 84.9)."""
 
 EXACT_WEIGHT = 2.5
-"""For a piece of the question with its signs, as C# or --verbose; LoCoMo has none."""
+"""For a piece of the question with its punctuation, such as C# or --verbose; LoCoMo has none."""
 
-# What is recalled unasked. Beside always ten messages, questions that name the wrong person then bring 45 % of the tokens
-# (48 with vectors) and small talk 40 (33), while 0.6 points (0.8) less is found (`bench/recall.py --proactive`). Without what is
-# said of the others, OTHER_WEIGHT and LEAD_WEIGHT, the former can't be told from other questions: two thirds at that loss.
+# Proactive recall. Compared with always ten messages, questions that name the wrong person then bring 45 % of the tokens
+# (48 % with vectors) and small talk 40 % (33 %), while recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`).
+# Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT the former can't be told from other questions: at that loss they bring 67 %.
 
-RELEVANT = 0.5
-"""What a message must hold of a question at the least where only words tell: so much of what a single word is worth that was
-said once. A word that most messages hold would else bring them all, where there are few.
+MIN_TERM_SHARE = 0.5
+"""Least score of proactive recall without vectors, as a share of what a word is worth that occurs once. In a small store a
+word that most messages hold would otherwise bring them all.
 """
 
-LEAST_GAIN = 0.87
-"""How likely a message must be to answer, in thousandths for each of its tokens, to be told to one who did not ask."""
+MIN_ODDS_PER_TOKEN = 0.87
+"""Least probability that a message answers, in thousandths for each of its tokens, for proactive recall."""
 
-OTHER_WEIGHT = 1.5
-"""Against a message of anybody but the one person whom the question names, there."""
+OTHER_SPEAKER_WEIGHT = 1.5
+"""Against a message of anyone but the only person whom the question names, in proactive recall."""
 
 LEAD_WEIGHT = 0.7
-"""For all messages, by how far the best of that person is before the best of the others; against them, by how far behind:
-then the question may name the wrong person, and nothing answers.
+"""For all messages, by the lead of that person's best message over the best of others. If it is behind, the question may
+name the wrong person, and nothing answers.
 """
 
-MOST_TOLD = 15
-"""Messages told at most. With ten a point less is found, since the many short ones come late."""
+MAX_PROACTIVE_HITS = 15
+"""Messages of proactive recall. With ten, recall is a point lower, since the many short ones come late."""
 
-MEASURED = 150
-"""The best candidates by their words, whose mean and deviation all are measured by."""
+NORMALISED_CANDIDATES = 150
+"""Number of the best candidates by words whose mean and deviation normalise all scores."""
 
-LEAST_DEVIATION = 0.1
-"""The deviation is at least this share of the best score, so that two nearly equal candidates stay so."""
+MIN_DEVIATION_SHARE = 0.1
+"""Least deviation as a share of the best score, so that two nearly equal candidates stay nearly equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class TermHits:
-    """Where one term of the question stands. `frequency` is in how many messages; a hit's strength is 0 to 1."""
+    """Places of a term with strengths from 0 to 1. `frequency` is the number of messages that hold it."""
 
     frequency: int
     places: Mapping[Place, float]
@@ -118,8 +116,12 @@ class TermHits:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that may answer. `score` is the store's own, higher is better, on any scale. `reply` says that it follows
-    a question, `likeness` how close it is in meaning, weighted already; 0 for all where there are no vectors.
+    """A text that may answer.
+
+    Attributes:
+        score: The store's own, on any scale; higher is better.
+        reply: Whether it follows a question.
+        likeness: Weighted closeness in meaning; 0 for all candidates without vectors.
     """
 
     id: int
@@ -133,7 +135,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate with its final score: the logarithm of its odds to answer, but for what is the same for all."""
+    """A candidate with the logarithm of its odds to answer, up to a constant that is the same for all."""
 
     candidate: Candidate
     score: float
@@ -142,10 +144,13 @@ class Ranked:
 def score_places(
     terms: Sequence[TermHits], total: int, sizes: Mapping[Place, int] | None = None
 ) -> dict[Place, float]:
-    """BM25 over each place's own words and, weighted down, those of its neighbours.
+    """Return BM25 scores over each place's own words and, at lower weights, those of its neighbours.
 
-    A question often quotes the exchange while the answer is the message beside it. `total` is the number of messages
-    in the store, roughly; `sizes` are the characters of each place.
+    A question often quotes the exchange while the answer is the message beside it.
+
+    Args:
+        total: The approximate number of messages in the store.
+        sizes: The characters of each place; unknown ones count as typical.
     """
     scores: dict[Place, float] = {}
     for term in terms:
@@ -156,13 +161,13 @@ def score_places(
 
 
 def rarity(frequency: int, total: int) -> float:
-    """What a word is worth that stands in `frequency` of `total` messages."""
+    """Return the weight of a word that occurs in `frequency` of `total` messages."""
     return math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
 
 
 def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int]) -> dict[Place, float]:
-    """The weighted count of one term at each place that holds it or stands near one that does."""
-    # Thousands of places for each question: the dullest form is the quickest.
+    """Return the weighted count of one term at each place that holds it or is near one that does."""
+    # Plain loops: there are thousands of places for each question.
     weights: dict[Place, float] = {}
     known = weights.get
     for place, strength in hits.items():
@@ -189,7 +194,7 @@ _NUMBER = re.compile(
 )
 
 
-def rank(
+def rank_candidates(
     analysis: Analysis,
     candidates: Sequence[Candidate],
     *,
@@ -197,40 +202,52 @@ def rank(
     budget: int | None = None,
     zone: tzinfo = UTC,
 ) -> list[Ranked]:
-    """The best `limit` candidates, best first, and no more than `budget` tokens of them."""
+    """Return the best `limit` candidates, best first.
+
+    With a `budget` of tokens, a candidate that doesn't fit is passed over for shorter ones.
+    """
     if not candidates:
         return []
-    scores = heapq.nlargest(MEASURED, (candidate.score for candidate in candidates))
-    scores += [0.0] * (MEASURED - len(scores))
-    mean = math.fsum(scores) / MEASURED
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / MEASURED)
-    deviation = max(deviation, LEAST_DEVIATION * max(map(abs, scores))) or 1.0
+    scores = heapq.nlargest(NORMALISED_CANDIDATES, (candidate.score for candidate in candidates))
+    scores += [0.0] * (NORMALISED_CANDIDATES - len(scores))
+    mean = math.fsum(scores) / NORMALISED_CANDIDATES
+    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / NORMALISED_CANDIDATES)
+    deviation = max(deviation, MIN_DEVIATION_SHARE * max(map(abs, scores))) or 1.0
     named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
     lexical = (LEXICAL_BESIDE_MEANING if any(c.likeness for c in candidates) else LEXICAL_WEIGHT) / deviation
-    ranked = [Ranked(c, lexical * (c.score - mean) + _signs(analysis, c, named, zone)) for c in candidates]
+    ranked = [Ranked(c, lexical * (c.score - mean) + _bonus(analysis, c, named, zone)) for c in candidates]
     ranked.sort(key=lambda r: (-r.score, -(r.candidate.timestamp or 0.0), r.candidate.id))
-    return _within(ranked[:limit], budget)
+    ranked = ranked[:limit]
+    if budget is None:
+        return ranked
+    fitting = []
+    for entry in ranked:
+        cost = count_tokens(entry.candidate.text)
+        if cost <= budget:
+            fitting.append(entry)
+            budget -= cost
+    return fitting
 
 
-def worth_telling(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranked]:
-    """Those of all candidates, best first, that are likely enough to answer for the tokens they cost one who did not ask."""
-    named = named_in(analysis.text, {one.candidate.speaker for one in ranked if one.candidate.speaker})
-    theirs = [one.score for one in ranked if len(named) == 1 and one.candidate.speaker in named]
-    others = [one.score for one in ranked if one.candidate.speaker not in named]
+def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranked]:
+    """Return those of all candidates, best first, that answer likely enough for their length when nobody asked."""
+    named = named_in(analysis.text, {entry.candidate.speaker for entry in ranked if entry.candidate.speaker})
+    theirs = [entry.score for entry in ranked if len(named) == 1 and entry.candidate.speaker in named]
+    others = [entry.score for entry in ranked if entry.candidate.speaker not in named]
     lead = LEAD_WEIGHT * (max(theirs) - max(others)) if theirs and others else 0.0
-    top = max((one.score for one in ranked), default=0.0)
-    odds = sum(math.exp(one.score - top) for one in ranked)
-    told = []
-    for one in ranked:
-        against = OTHER_WEIGHT if theirs and one.candidate.speaker not in named else 0.0
-        gain = math.exp(one.score - top + lead - against) / odds
-        if 1000 * gain >= LEAST_GAIN * (count_tokens(one.candidate.text) + 1):
-            told.append(one)
-    return told[:MOST_TOLD]
+    top = max((entry.score for entry in ranked), default=0.0)
+    odds = sum(math.exp(entry.score - top) for entry in ranked)
+    selected = []
+    for entry in ranked:
+        penalty = OTHER_SPEAKER_WEIGHT if theirs and entry.candidate.speaker not in named else 0.0
+        probability = math.exp(entry.score - top + lead - penalty) / odds
+        if 1000 * probability >= MIN_ODDS_PER_TOKEN * (count_tokens(entry.candidate.text) + 1):
+            selected.append(entry)
+    return selected[:MAX_PROACTIVE_HITS]
 
 
-def _signs(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone: tzinfo) -> float:
-    """What speaks for a candidate besides its words."""
+def _bonus(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone: tzinfo) -> float:
+    """Return the weights for a candidate besides its words."""
     text = candidate.text
     score = candidate.likeness
     lowered = text.lower()
@@ -242,33 +259,14 @@ def _signs(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone
         score += REPLY_WEIGHT
     if analysis.exact:
         folded = fold(text)
-        score += EXACT_WEIGHT * fmean(piece in folded for piece in analysis.exact)
+        score += EXACT_WEIGHT * sum(piece in folded for piece in analysis.exact) / len(analysis.exact)
     if analysis.shape == "when" and _TIME_WORD.search(lowered):
         score += TIME_WORD_WEIGHT
     if analysis.shape == "how many" and _NUMBER.search(lowered):
         score += NUMBER_WEIGHT
     if analysis.dates and candidate.timestamp is not None:
-        # One that no calendar holds is near no date.
+        # A time that no calendar holds is near no date.
         with contextlib.suppress(OverflowError, OSError, ValueError):
             moment = datetime.fromtimestamp(candidate.timestamp, zone)
             score += DATE_WEIGHT * max(when.closeness(moment) for when in analysis.dates)
     return score
-
-
-def _within(ranked: list[Ranked], budget: int | None) -> list[Ranked]:
-    """As many, best first, as fit into `budget` tokens; one that is too long is passed over for a shorter one."""
-    if budget is None:
-        return ranked
-    kept = []
-    for one in ranked:
-        cost = count_tokens(one.candidate.text)
-        if cost <= budget:
-            kept.append(one)
-            budget -= cost
-    return kept
-
-
-def count_tokens(text: str) -> int:
-    """The estimate of tokens used everywhere: one for four characters, one for each character of a dense script."""
-    dense = sum(map(len, dense_runs(text)))
-    return dense + math.ceil((len(text) - dense) / 4)

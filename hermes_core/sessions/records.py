@@ -25,6 +25,10 @@ Relation = Literal["", "compression", "branch", "delegation"]
 """The relation of a session to its parent; "" derives it from the times of both."""
 
 
+Order = Literal["newest", "oldest"]
+"""Order of search results by time."""
+
+
 class State(IntEnum):
     """The state of a message.
 

@@ -1,111 +1,103 @@
-"""Summaries of found sessions, each made for the question, by whoever can: a callable that the agent hands in.
+"""Summaries of sessions that a search found, made for the question by a callable that the agent passes in.
 
-A session is cut to the part that the question is about before it is handed out. Whatever goes wrong, or takes too long,
-leaves that session without a summary, and the caller shows what was said instead.
+A session is cut to the part that the question is about. If a summary fails or takes too long, the caller shows that
+session's messages instead.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import re
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from functools import partial
 
+from hermes_core.manager.call import CallResult, attempt
+from hermes_core.manager.worker import PendingCall, Worker
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 from hermes_core.sessions.records import StoredMessage
-from hermes_core.stopping import stopped, wait_unless_stopped
+from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
 
 Summarise = Callable[[str, str], str]
-"""Text of a session and the question; returns what of it answers. Called on threads of our own, several at once."""
+"""A function of a session's text and the question that returns a summary. It is called on several threads at once."""
 
-WINDOW = 100_000
-"""Characters of a session that are handed out."""
+WINDOW_CHARS = 100_000
+"""Characters of a session that are summarised."""
 
-BEFORE = 0.25
-"""Share of the window that lies before what it was chosen for."""
+SHARE_BEFORE = 0.25
+"""Share of the window before the place for which it was chosen."""
 
-NEAR = 200
+NEAR_CHARS = 200
 """Characters within which all the words of a question count as one place."""
 
-AT_ONCE, MOST_AT_ONCE = 3, 5
-SECONDS = 90.0
-"""For all the sessions of one question together."""
+DEFAULT_THREADS, MAX_THREADS = 3, 5
 
-MOST_SUMMARY = 4_000
+TIMEOUT_S = 90.0
+"""Seconds for all the sessions of one question together."""
+
+MAX_SUMMARY_CHARS = 4_000
 
 
 def transcript_text(messages: Sequence[StoredMessage]) -> str:
-    """A session as a text, a paragraph a message."""
+    """Return messages as one text, a paragraph each."""
     return "\n\n".join(f"{m.speaker or m.role}: {m.content}" for m in messages if m.content)
 
 
-def window_of(text: str, query: str, size: int = WINDOW) -> str:
-    """The part of `text` in which most of what the query says stands: the whole of it, else its words side by side,
-    else any of its words. Cut ends are marked with "...".
+def window_of(text: str, query: str, size: int = WINDOW_CHARS) -> str:
+    """Return the part of `text` with most occurrences of the query, else of its words near each other, else of any word.
+
+    Cut ends are marked with "...".
     """
     if len(text) <= size:
         return text
     places = _phrase(text, query) or _together(text, query) or _words(text, query) or [0]
-    start = max(places, key=lambda at: _within(places, at - int(size * BEFORE), size))
-    start = min(max(start - int(size * BEFORE), 0), len(text) - size)
+    start = max(places, key=lambda at: _within(places, at - int(size * SHARE_BEFORE), size))
+    start = min(max(start - int(size * SHARE_BEFORE), 0), len(text) - size)
     end = start + size
     return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")
 
 
-def summaries(
+def summarise_all(
     texts: Sequence[str],
     query: str,
     summarise: Summarise,
     *,
-    at_once: int = AT_ONCE,
-    seconds: float = SECONDS,
+    at_once: int = DEFAULT_THREADS,
+    seconds: float = TIMEOUT_S,
 ) -> list[str]:
-    """A summary of each text, "" where there is none in time, or before this is stopped. Never raises."""
-    tasks: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    found, done = [""] * len(texts), threading.Semaphore(0)
-    late = threading.Event()
-    for task in enumerate(texts):
-        tasks.put(task)
+    """Return a summary of each text, "" if there is none in time or the turn is stopped. Never raises."""
 
-    def work() -> None:
-        while not late.is_set():
-            try:
-                index, text = tasks.get_nowait()
-            except queue.Empty:
-                return
-            found[index] = _summary(summarise, window_of(text, query), query)
-            done.release()
+    deadline = time.monotonic() + seconds
+    slots = threading.Semaphore(min(max(at_once, 1), MAX_THREADS))
 
-    for _ in range(min(max(at_once, 1), MOST_AT_ONCE, len(texts))):
-        # A daemon: one that hangs must not keep the process from ending.
-        run = copy_context().run
-        threading.Thread(target=run, args=(work,), name="session-summary", daemon=True).start()
-    until = time.monotonic() + seconds
-    try:
-        for _ in texts:
-            if not wait_unless_stopped(partial(done.acquire, True), until - time.monotonic()):
-                if not stopped():
-                    log.warning("summaries of %s sessions took more than %g s", found.count(""), seconds)
-                break
-    finally:
-        late.set()
-    return list(found)
+    def summarised(text: str) -> CallResult:
+        # Bounded: a summary that hangs keeps its slot.
+        if not slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return CallResult("late")
+        try:
+            value, error = attempt(summarise, window_of(text, query), query)
+        finally:
+            slots.release()
+        if error is not None:  # it costs this summary only
+            log.warning("a session could not be summarised", exc_info=error)
+        return CallResult("ok", str(value or "").strip()[:MAX_SUMMARY_CHARS])
 
-
-def _summary(summarise: Summarise, text: str, query: str) -> str:
-    """The border to the host's callable: whatever it raises costs this one summary, and is logged."""
-    try:
-        return str(summarise(text, query) or "").strip()[:MOST_SUMMARY]
-    except Exception:
-        log.warning("a session could not be summarised", exc_info=True)
-        return ""
+    workers = [Worker("session-summary", time.monotonic) for _ in texts]
+    calls = [PendingCall("summarise", partial(summarised, text), seconds) for text in texts]
+    for worker, call in zip(workers, calls, strict=True):
+        if refusal := worker.submit(call):
+            call.refuse(refusal)
+    results = [call.wait(max(0.0, deadline - time.monotonic())) for call in calls]
+    for worker in workers:
+        worker.stop(0)
+    late = sum(not result.ok for result in results)
+    if late and not stopped():
+        log.warning("summaries of %s sessions took more than %g s", late, seconds)
+    return [result.value if result.ok else "" for result in results]
 
 
 def _phrase(text: str, query: str) -> list[int]:
@@ -114,12 +106,12 @@ def _phrase(text: str, query: str) -> list[int]:
 
 
 def _together(text: str, query: str) -> list[int]:
-    """Where the rarest word of the query stands with each of the others near it."""
+    """Return the places of the query's rarest word that have each of the other words near them."""
     places = [_places(text, [re.escape(word)]) for word in _terms(query)]
     if len(places) < 2 or not all(places):
         return []
     rarest, *others = sorted(places, key=len)
-    return [at for at in rarest if all(_within(other, at - NEAR, 2 * NEAR) for other in others)]
+    return [at for at in rarest if all(_within(other, at - NEAR_CHARS, 2 * NEAR_CHARS) for other in others)]
 
 
 def _words(text: str, query: str) -> list[int]:
@@ -127,9 +119,9 @@ def _words(text: str, query: str) -> list[int]:
 
 
 def _terms(query: str) -> list[str]:
-    """The words of a query that can tell one place from another, and its runs of text without spaces."""
-    said = [word for word in words(query) if not is_stop_word(word)]
-    return list(dict.fromkeys([*said, *dense_runs(query)]))
+    """Return the words of a query without stop words, and its dense runs."""
+    terms = [word for word in words(query) if not is_stop_word(word)]
+    return list(dict.fromkeys([*terms, *dense_runs(query)]))
 
 
 def _places(text: str, patterns: Sequence[str]) -> list[int]:
@@ -139,5 +131,5 @@ def _places(text: str, patterns: Sequence[str]) -> list[int]:
 
 
 def _within(places: Sequence[int], start: int, length: int) -> int:
-    """How many of the places, which are in order, lie in a stretch."""
+    """Return how many of the sorted places lie between `start` and `start + length`."""
     return bisect_left(places, start + length) - bisect_left(places, start)

@@ -24,9 +24,8 @@ from hermes_core.errors import HermesError, SessionError
 from hermes_core.safety.redact import redact
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import SearchHit, StoredMessage, StoredSession, sqlite_text
-from hermes_core.sessions.search.filters import Order
-from hermes_core.sessions.summaries import Summarise, summaries, transcript_text
+from hermes_core.sessions.records import Order, SearchHit, StoredMessage, StoredSession, sqlite_text
+from hermes_core.sessions.summaries import Summarise, summarise_all, transcript_text
 
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
@@ -304,7 +303,7 @@ class _Call:
             transcript_text(view.messages if view else (one.anchor,))
             for one, view in zip(results, views, strict=True)
         ]
-        made = summaries(texts, query, self._summarise)
+        made = summarise_all(texts, query, self._summarise)
         return {one.root: summary for one, summary in zip(results, made, strict=True)}
 
     def _shown(self, found: _Found, detail: Detail, budget: int, summary: str) -> dict[str, Any]:

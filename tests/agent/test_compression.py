@@ -24,7 +24,7 @@ from hermes_core.agent.compression import (
     tokens_of,
 )
 from hermes_core.errors import ModelUnavailable
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import count_tokens
 
 LIMITS = ContextLimits(1000)
 

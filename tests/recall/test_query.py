@@ -34,7 +34,7 @@ def test_irregular_forms_and_everyday_words_come_along() -> None:
     (movie,) = analyse("movie").terms
 
     assert "ran" in run.forms
-    assert movie.near == ("film",)
+    assert movie.similar == ("film",)
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,22 @@ from hypothesis import strategies as st
 
 from hermes_core.recall.query import analyse
 from hermes_core.recall.rank import (
-    MOST_TOLD,
+    MAX_PROACTIVE_HITS,
     Candidate,
     TermHits,
     count_tokens,
-    rank,
+    rank_candidates,
     score_places,
-    worth_telling,
+    select_proactive,
 )
 
 DAY = 86_400.0
 
 
 def ranked(question: str, *candidates: Candidate, limit: int = 10, budget: int | None = None) -> list[int]:
-    return [r.candidate.id for r in rank(analyse(question), candidates, limit=limit, budget=budget)]
+    return [
+        r.candidate.id for r in rank_candidates(analyse(question), candidates, limit=limit, budget=budget)
+    ]
 
 
 def test_a_word_counts_for_the_neighbours_of_the_message_that_holds_it() -> None:
@@ -102,7 +104,8 @@ def test_what_does_not_fit_the_budget_is_passed_over_for_what_does() -> None:
 def told(question: str, *candidates: Candidate) -> list[int]:
     analysis = analyse(question)
     return [
-        r.candidate.id for r in worth_telling(analysis, rank(analysis, candidates, limit=len(candidates)))
+        r.candidate.id
+        for r in select_proactive(analysis, rank_candidates(analysis, candidates, limit=len(candidates)))
     ]
 
 
@@ -125,7 +128,7 @@ def test_a_long_message_must_be_likelier_than_a_short_one_to_be_told() -> None:
 
 
 def test_no_more_is_told_than_a_turn_bears() -> None:
-    assert len(told("key", *(Candidate(n, "box", 5.0) for n in range(40)))) == MOST_TOLD
+    assert len(told("key", *(Candidate(n, "box", 5.0) for n in range(40)))) == MAX_PROACTIVE_HITS
 
 
 def test_less_is_told_when_the_question_may_name_the_wrong_person() -> None:

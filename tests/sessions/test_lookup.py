@@ -5,10 +5,10 @@ import pytest
 from hermes_core.recall.query import analyse
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search.filters import Filters
-from hermes_core.sessions.search.lookup import MOST, RARE, Lookup
+from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES, Lookup
 from hermes_core.storage.sqlite import Database
 
-MANY = RARE + 100
+MANY = MAX_RARE_MESSAGES + 100
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_common_word_weighs_what_rare_ones_bring_also_from_beside(large: Sessi
 def test_two_common_words_bring_what_holds_both_however_old_it_is(db: SessionDB) -> None:
     with db.transaction():
         db.append_turn("s1", [{"role": "user", "content": "the plan for the zebra"}] * 9, "both", 1)
-        for number in range(2 * MOST // 50 + 2):
+        for number in range(2 * MAX_COMMON_HITS // 50 + 2):
             db.create_session(f"{number}")
             turn = [{"role": "user", "content": ("plan", "zebra")[number % 2]}] * 50
             db.append_turn(f"{number}", turn, f"{number}", number)

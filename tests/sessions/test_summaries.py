@@ -9,7 +9,7 @@ import pytest
 
 from hermes_core.contract.values import Session
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.summaries import BEFORE, summaries, window_of
+from hermes_core.sessions.summaries import SHARE_BEFORE, summarise_all, window_of
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 
 FILL = "lorem ipsum dolor sit amet " * 20_000
@@ -23,7 +23,7 @@ def test_the_window_lies_where_the_question_is_answered(said: str) -> None:
     text = f"{FILL} walnut {FILL}{said}{FILL} table {FILL}"
     window = window_of(text, query, 10_000)
     assert len(window) == 10_000 + 2 * len("...")
-    assert abs(window.index(said) - 10_000 * BEFORE) < 100
+    assert abs(window.index(said) - 10_000 * SHARE_BEFORE) < 100
 
 
 def test_a_short_text_is_given_whole_and_one_without_the_words_from_its_beginning() -> None:
@@ -50,7 +50,7 @@ def test_no_more_run_at_once_than_allowed_and_the_order_stays() -> None:
             running -= 1
         return text.upper()
 
-    assert summaries(list("abcdefgh"), "q", summarise, at_once=99) == list("ABCDEFGH")
+    assert summarise_all(list("abcdefgh"), "q", summarise, at_once=99) == list("ABCDEFGH")
     assert 1 < most <= 5
 
 
@@ -65,7 +65,12 @@ def test_one_that_fails_or_hangs_costs_its_own_summary_only() -> None:
         return None if text == "empty" else "sum"
 
     began = time.monotonic()
-    assert summaries(["hangs", "fails", "empty", "good"], "q", summarise, seconds=0.5) == ["", "", "", "sum"]
+    assert summarise_all(["hangs", "fails", "empty", "good"], "q", summarise, seconds=0.5) == [
+        "",
+        "",
+        "",
+        "sum",
+    ]
     assert time.monotonic() - began < 20
     release.set()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import count_tokens
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SESSION_SEARCH_SCHEMA, SessionSearchTool
 

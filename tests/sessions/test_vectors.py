@@ -126,13 +126,13 @@ def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
     meaning, ids = meaning_of(db), list(range(1, 2 * len(TALK) + 1))
     likeness = meaning.likeness("new dog in the family?")
     assert likeness is not None
-    near = meaning.closeness(likeness.asked, ids)
+    near = meaning.closeness(likeness.words, ids)
     assert sorted(near, key=lambda one: -near[one])[:2] == [1, 2]
-    assert meaning.closeness(likeness.asked, []) == {}
+    assert meaning.closeness(likeness.words, []) == {}
 
 
 def test_of_a_pasted_document_only_the_beginning_is_read() -> None:
-    begun, whole = dense.encoder().read(["a cat", "a cat" + " " * dense.MOST_READ + "and a dog"])
+    begun, whole = dense.encoder().encode(["a cat", "a cat" + " " * dense.MAX_TEXT_CHARS + "and a dog"])
 
     assert (whole.whole == begun.whole).all()
 
@@ -142,8 +142,8 @@ def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[],
     without, with_name = meaning.likeness("Did Ann fly?", ["Ann", "fly"]), meaning.likeness("Did Ann fly?")
     assert without is not None
     assert with_name is not None
-    assert (len(without.asked), len(with_name.asked)) == (0, 2)
-    assert meaning.closeness(without.asked, [1, 2]) == {}
+    assert (len(without.words), len(with_name.words)) == (0, 2)
+    assert meaning.closeness(without.words, [1, 2]) == {}
 
 
 def test_without_the_switch_nothing_is_made_and_no_thread_runs(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> No
 def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], SessionDB]) -> None:
     meaning, found = meaning_of(filled(opened())), threading.Event()
     searching = threading.Thread(target=lambda: meaning.likeness("puppy") and found.set())
-    with dense.LOADING:
+    with dense.LOADING_LOCK:
         searching.start()
         assert not found.wait(0.1)
     assert found.wait(60)
@@ -376,7 +376,7 @@ def test_a_process_that_closes_nothing_ends_after_the_step_under_way(tmp_path: P
 def test_the_model_leaves_no_trace_of_its_makers_in_the_home_of_the_person(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     environ |= {"HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
-    reading = "from hermes_core.recall import dense; dense.encoder().read(['a puppy'])"
+    reading = "from hermes_core.recall import dense; dense.encoder().encode(['a puppy'])"
 
     subprocess.run([sys.executable, "-c", reading], env=environ, check=True, timeout=60)
 

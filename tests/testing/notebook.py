@@ -33,7 +33,7 @@ from hermes_core import (
     Turn,
 )
 from hermes_core.kit import BackendUnavailable, load_settings, utc_time
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall.tokens import count_tokens
 from hermes_core.testing import ProviderContract
 
 SEARCH: dict[str, Any] = {

@@ -1,7 +1,6 @@
-"""Search: the SQL that brings candidates; what they are worth is decided in `hermes_core.recall`.
+"""Search over messages: SQL brings the candidates, and `hermes_core.recall` ranks them.
 
-All text reaches FTS5 as quoted strings; none of its syntax is open to the person who asks, and none of its syntax
-errors either.
+All text reaches FTS5 as quoted strings. So a question can neither use its syntax nor cause its syntax errors.
 """
 
 from __future__ import annotations
@@ -13,29 +12,28 @@ from datetime import datetime, timedelta, tzinfo
 
 from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
-from hermes_core.recall.rank import Candidate, Place, rank, worth_telling
-from hermes_core.sessions.records import SearchHit
+from hermes_core.recall.rank import Candidate, Place, rank_candidates, select_proactive
+from hermes_core.sessions.records import Order, SearchHit
 from hermes_core.sessions.search.filters import (
     Filters,
-    Order,
     condition_sql,
     match_of,
     native_match,
     required_words,
 )
-from hermes_core.sessions.search.lookup import MOST, Lookup, Stretch
+from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup, Span
 from hermes_core.sessions.search.snippets import snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
 
-POOL = 150
+MAX_CANDIDATES = 150
 """Candidates that are read and ranked. On LoCoMo fifty cost a third of a point of recall@10; 250 gain nothing."""
 
-ALIKE = 250
-"""Messages closest in meaning that are ranked as well, as far as they are in scope; with 150, half a point less."""
+MAX_CLOSE_IN_MEANING = 250
+"""Messages closest in meaning that are ranked as well if they are in scope; with 150, recall@10 is half a point lower."""
 
-RELEVANT = 0.5
-"""Share of the best score that a hit needs when the answer is sorted by time, so that chance hits don't lead it."""
+MIN_SCORE_SHARE = 0.5
+"""Share of the best score that a hit needs in an answer sorted by time, so that chance hits don't lead it."""
 
 _SPEAKERS = """
     WITH RECURSIVE found (name) AS (
@@ -44,11 +42,11 @@ _SPEAKERS = """
         SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
     ) SELECT name FROM found WHERE name <> '' LIMIT 2000
 """
-"""Each step seeks the next name in an index that holds speakers only. It begins at `name`, not at '', because the latter
-is called likely: else it walks over all messages before, for each name again.
+"""All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name`
+and not at '': otherwise it walks over all messages before it, for each name again.
 """
 
-# What ranking needs of each candidate, and what is shown of the few that are left.
+# Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.
 _CANDIDATE_COLUMNS = """
     m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
         SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
@@ -75,10 +73,11 @@ def search(
     proactive: bool = False,
     snippets: bool = True,
 ) -> list[SearchHit]:
-    """The messages that answer, best first, or by time among the relevant ones; `proactive`, only those worth it."""
+    """Return the messages that answer best, or with `order` the relevant ones by time; see `SessionDB.search`."""
     if limit < 1 or not analysis:
         return []
-    lookup, reader = Lookup(database, filters, order), _Reader(database, filters, max(POOL, limit))
+    lookup = Lookup(database, filters, order)
+    reader = _CandidateReader(database, filters, max(MAX_CANDIDATES, limit))
     likeness = vectors.likeness(analysis.text, analysis.names) if vectors and order is None else None
     rows, scores = _candidates(
         lookup,
@@ -86,40 +85,43 @@ def search(
         analysis,
         order,
         _spans(analysis.dates, now, zone),
-        likeness.best(ALIKE) if likeness else (),
+        likeness.best(MAX_CLOSE_IN_MEANING) if likeness else (),
     )
     ids = [row[0] for row in rows]
-    near = vectors.closeness(likeness.asked, ids) if vectors and likeness else {}
-    like = {one: likeness.of(one) + near.get(one, 0.0) for one in ids} if likeness else {}
-    candidates = [_candidate(row, scores, like.get(row[0], 0.0)) for row in rows]
-    if proactive and not likeness and all(candidate.score < lookup.least for candidate in candidates):
+    near = vectors.closeness(likeness.words, ids) if vectors and likeness else {}
+    meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
+    candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
+    least = lookup.min_proactive_score
+    if proactive and not likeness and all(candidate.score < least for candidate in candidates):
         return []
-    ranked = rank(analysis, candidates, limit=len(candidates) if order or proactive else limit, zone=zone)
+    ranked = rank_candidates(
+        analysis, candidates, limit=len(candidates) if order or proactive else limit, zone=zone
+    )
     if proactive:
-        ranked = worth_telling(analysis, ranked)
+        ranked = select_proactive(analysis, ranked)
     if order:
-        ranked.sort(key=lambda one: (one.candidate.timestamp, one.candidate.id), reverse=order == "newest")
-    found = _shown(database, [one.candidate.id for one in ranked[:limit]])
+        ranked.sort(
+            key=lambda entry: (entry.candidate.timestamp, entry.candidate.id), reverse=order == "newest"
+        )
+    shown = ranked[:limit]
+    sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"
+    asked = json.dumps([entry.candidate.id for entry in shown])
+    by_id = {row["id"]: row for row in database.execute(sql, (asked,))}
     return [
-        _hit(row, one.score, _snippet(database, row, lookup.asked) if snippets else "")
-        for one in ranked[:limit]
-        if (row := found.get(one.candidate.id)) is not None  # else it went just now
+        _hit(row, entry.score, _snippet(database, row, lookup.expressions) if snippets else "")
+        for entry in shown
+        if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
 
 
-def _shown(database: Database, ids: Sequence[int]) -> dict[int, sqlite3.Row]:
-    sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"
-    return {row["id"]: row for row in database.execute(sql, (json.dumps(ids),))}
-
-
-def everything(database: Database, filters: Filters, size: int) -> list[SearchHit] | None:
-    """All messages with text that a search could bring, oldest first; None when they have more than `size` characters."""
+def everything(database: Database, filters: Filters, max_chars: int) -> list[SearchHit] | None:
+    """Return all messages with text, oldest first; None if they have more than `max_chars` characters."""
     condition, parameters = filters.sql()
     condition = f"{condition} AND trim(m.content) <> ''"
-    there = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
-    # Each has a character at least: what has more rows than that need not be read.
-    total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {there} LIMIT ?)"
-    if database.execute(total, (*parameters, size + 1)).fetchone()[0] > size:
+    source = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
+    # Each message has a character at least, so that `max_chars` + 1 rows are too many.
+    total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {source} LIMIT ?)"
+    if database.execute(total, (*parameters, max_chars + 1)).fetchone()[0] > max_chars:
         return None
     rows = database.execute(f"{_HITS} WHERE {condition} ORDER BY m.timestamp, m.id", parameters)
     return [_hit(row, 0.0, row["content"]) for row in rows]
@@ -127,22 +129,22 @@ def everything(database: Database, filters: Filters, size: int) -> list[SearchHi
 
 def _candidates(
     lookup: Lookup,
-    reader: _Reader,
+    reader: _CandidateReader,
     analysis: Analysis,
     order: Order | None,
     spans: Sequence[tuple[float, float]],
-    alike: Sequence[int],
+    close: Sequence[int],
 ) -> tuple[list[sqlite3.Row], dict[Place, float]]:
-    """The rows worth ranking, with what their words are worth: by their words, their time, and their vectors."""
+    """Return rows to rank, which words, times and meaning bring, and scores of places by words."""
     if analysis.condition is not None:
-        fulfilling, sizes = reader.fulfilling(analysis.condition, order, lookup.stretches)
+        fulfilling, sizes = reader.fulfilling(analysis.condition, order, lookup.spans)
         scores = lookup.scores_among(analysis, fulfilling, sizes, required_words(analysis.condition))
         places: Iterable[Place] = fulfilling.values()
         return reader.rows(list(places) if order else _by_score(places, scores)), scores
     if order:
         scores = lookup.scores(analysis)
         return reader.rows(_relevant(lookup, scores, order)) if scores else reader.between(spans), scores
-    others = {row["id"]: row for row in (*reader.between(spans), *reader.of(alike))}
+    others = {row["id"]: row for row in (*reader.between(spans), *reader.with_ids(close))}
     scores = lookup.scores(analysis, [(row["session_key"], row["position"]) for row in others.values()])
     best = {row["id"]: row for row in reader.rows(_by_score(scores, scores))}
     return list((best | others).values()), scores
@@ -153,14 +155,14 @@ def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Pl
 
 
 def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> list[Place]:
-    """Places that hold a term and are worth something beside the best, by time; ids grow with time."""
-    least = RELEVANT * max(scores.get(place, 0.0) for place in lookup.holding)
-    kept = [place for place in lookup.holding if scores.get(place, 0.0) >= least]
-    return sorted(kept, key=lookup.holding.__getitem__, reverse=order == "newest")
+    """Return places that hold a term and score well beside the best, by time; ids grow with time."""
+    least = MIN_SCORE_SHARE * max(scores.get(place, 0.0) for place in lookup.holding)
+    relevant = [place for place in lookup.holding if scores.get(place, 0.0) >= least]
+    return sorted(relevant, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
 def snippet_of(database: Database, analysis: Analysis, message_id: int) -> str:
-    """The part of a message that matched; "" when there is no such any more."""
+    """Return the part of a message that matches; "" if the message doesn't exist."""
     sql = "SELECT id, content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
     row = database.execute(sql, (message_id,)).fetchone()
     return _snippet(database, row, [match_of(term) for term in analysis.terms]) if row else ""
@@ -171,7 +173,7 @@ def _snippet(database: Database, row: sqlite3.Row, hits: Sequence[str]) -> str:
 
 
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
-    """The speakers among the messages in scope whom the question names."""
+    """Return the speakers among the messages in scope whom the question names."""
     named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
     condition, parameters = filters.scope().sql()
     sql = (
@@ -181,27 +183,27 @@ def known_names(database: Database, query: str, filters: Filters) -> list[str]:
     return [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
 
 
-class _Reader:
-    """Reads messages that pass the filters, `pool` of them at most."""
+class _CandidateReader:
+    """A reader of messages that pass the filters, at most `limit` of them."""
 
-    def __init__(self, database: Database, filters: Filters, pool: int) -> None:
+    def __init__(self, database: Database, filters: Filters, limit: int) -> None:
         self._database = database
-        self._pool = pool
+        self._limit = limit
         self._filters, self._parameters = filters.sql()
         # CROSS keeps SQLite from beginning with the sessions.
-        self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.ask_sessions else ""
+        self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.needs_sessions else ""
 
     def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
-        """Rows at the first of these places that are there and pass the filters."""
+        """Return rows at the first of these places that exist and pass the filters."""
         rows: list[sqlite3.Row] = []
-        start, step = 0, self._pool
-        while start < len(places) and len(rows) < self._pool:
+        start, step = 0, self._limit
+        while start < len(places) and len(rows) < self._limit:
             rows += self._at(places[start : start + step])
             start, step = start + step, 2 * step
-        return rows[: self._pool]
+        return rows[: self._limit]
 
-    def of(self, ids: Sequence[int]) -> list[sqlite3.Row]:
-        """Rows with these ids, as far as they pass the filters."""
+    def with_ids(self, ids: Sequence[int]) -> list[sqlite3.Row]:
+        """Return the rows with these ids that pass the filters."""
         sql = f"""
             SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value {self._sessions}
             WHERE {self._filters}
@@ -209,15 +211,13 @@ class _Reader:
         return self._database.execute(sql, (json.dumps(ids), *self._parameters)).fetchall()
 
     def fulfilling(
-        self, condition: Expression, order: Order | None, stretches: Sequence[Stretch]
+        self, condition: Expression, order: Order | None, spans: Sequence[Span]
     ) -> tuple[dict[int, Place], dict[Place, int]]:
-        """Messages that fulfil a condition, by id, and how long they are: the newest, or the oldest; `MOST` of them, or
-        as many as are wanted.
-        """
-        enough = max(MOST, self._pool)
+        """Return the newest messages (or the oldest) that fulfil a condition: places by id, and sizes by place."""
+        enough = max(MAX_COMMON_HITS, self._limit)
         direction = "ASC" if order == "oldest" else "DESC"
         native = native_match(condition)
-        if native is not None:  # the index walks in this order and stops when there are enough
+        if native is not None:  # then the index reads in this order and stops when there are enough
             table, expression = native
             source, sql, parameters = (
                 f"{table} f CROSS JOIN messages m ON m.id = f.rowid",
@@ -232,25 +232,25 @@ class _Reader:
             SELECT m.id, m.session_key, m.position, m.size FROM {source} {self._sessions}
             WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {direction} LIMIT ?
         """
-        found: dict[int, Place] = {}
+        places: dict[int, Place] = {}
         sizes: dict[Place, int] = {}
-        for first, last in stretches:
-            asked = (*self._parameters, *parameters, first, last, enough - len(found))
+        for first, last in spans:
+            asked = (*self._parameters, *parameters, first, last, enough - len(places))
             for message_id, key, position, size in self._database.execute(statement, asked).fetchall():
-                found[message_id] = place = (key, position)
+                places[message_id] = place = (key, position)
                 sizes[place] = size
-            if len(found) >= enough:
+            if len(places) >= enough:
                 break
-        return found, sizes
+        return places, sizes
 
     def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
-        """Rows of given times, for a question that names nothing but a time."""
+        """Return rows of given times, for a question that names a time."""
         rows: dict[int, sqlite3.Row] = {}
         for start, end in spans:
             sql = f"""
                 SELECT {_CANDIDATE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
                 WHERE {self._filters} AND s.last_active >= ? AND s.started_at < ?
-                    AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._pool}
+                    AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._limit}
             """
             found = self._database.execute(sql, (*self._parameters, start, end, start, end))
             rows.update((row["id"], row) for row in found)
@@ -266,10 +266,10 @@ class _Reader:
         return self._database.execute(sql, (packed, *self._parameters)).fetchall()
 
 
-def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], like: float) -> Candidate:
+def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: float) -> Candidate:
     message_id, key, position, content, timestamp, speaker, reply = row
     score = scores.get((key, position), 0.0)
-    return Candidate(message_id, content, score, speaker, timestamp, bool(reply), like)
+    return Candidate(message_id, content, score, speaker, timestamp, bool(reply), likeness)
 
 
 def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
@@ -292,7 +292,7 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
 
 
 def _spans(dates: Iterable[When], now: float, zone: tzinfo) -> list[tuple[float, float]]:
-    """Named times as spans in epoch seconds; a month without a year is the last one that began before `now`."""
+    """Return times as spans in epoch seconds; a month without a year is the last one that began before `now`."""
     return [span for when in dates if (span := _span(when, datetime.fromtimestamp(now, zone))) is not None]
 
 

@@ -1,25 +1,23 @@
-"""Which messages a search may show, and what a boolean query demands, as SQL conditions with bound values."""
+"""Filters of a search and conditions of a boolean query, as SQL with bound values."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.query import Expression, Leaf, Node, Term
-from hermes_core.recall.tokens import bare, dense_runs, for_words, grams, words
-
-Order = Literal["newest", "oldest"]
+from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_possessive, words
 
 MAX_LEAVES = 64
-"""Words and phrases of a boolean query that are obeyed."""
+"""Words and phrases of a boolean query that are applied; further ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which messages may be shown. Empty tuples and None ask for nothing."""
+    """Filters of messages. Empty tuples and None filter nothing."""
 
     roles: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -31,7 +29,7 @@ class Filters:
     user: str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
-        """Conditions on messages `m` and sessions `s`, and their parameters."""
+        """Return conditions on messages `m` and sessions `s`, and their parameters."""
         conditions = ["m.state < 2"]
         parameters: list[Any] = []
         for column, operator, values in (
@@ -55,39 +53,39 @@ class Filters:
         return " AND ".join(conditions), parameters
 
     @property
-    def ask_sessions(self) -> bool:
-        """Whether the conditions look at sessions as well."""
+    def needs_sessions(self) -> bool:
+        """Whether the conditions read columns of sessions."""
         named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
         return any(named) or self.user is not None
 
     def scope(self) -> Filters:
-        """The part that holds for a message's neighbours as well: whose, and in which sessions."""
+        """Return the filters that apply to a message's neighbours as well: its user and its sessions."""
         return Filters(sessions=self.sessions, user=self.user)
 
 
 def quoted(text: str) -> str:
-    """`text` as one FTS5 string: its tokens side by side, whatever signs it holds."""
+    """Return `text` as one FTS5 string, which matches its tokens side by side; no syntax of FTS5 is left in it."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def table_of(kind: str) -> str:
-    """The index in which terms of this kind are looked up."""
+    """Return the index in which terms of this kind are looked up."""
     return "messages_grams" if kind == "gram" else "messages_fts"
 
 
 def match_of(term: Term) -> str:
-    """The FTS5 expression for a term and its other forms."""
+    """Return the FTS5 expression for a term and its other forms."""
     if term.kind == "gram":
         return f"{'pairs' if len(term.text) == 2 else 'ones'} : {quoted(term.text)}"
     return _any_of((term.text, *term.forms))
 
 
 def _any_of(forms: Iterable[str]) -> str:
-    return " OR ".join(quoted(for_words(form)) for form in forms)
+    return " OR ".join(quoted(index_text(form)) for form in forms)
 
 
 def condition_sql(condition: Expression) -> tuple[str, list[str]]:
-    """A condition on `m.id`. What one index can answer alone goes to it as one expression; the rest SQL joins."""
+    """Return a condition on `m.id` and its parameters. SQL joins what no single index can answer alone."""
     parameters: list[str] = []
 
     def build(part: Expression) -> str:
@@ -102,19 +100,20 @@ def condition_sql(condition: Expression) -> tuple[str, list[str]]:
         inner = [build(operand) for operand in part.operands]
         return f"NOT ({inner[0]})" if part.operator == "NOT" else f"({f' {part.operator} '.join(inner)})"
 
-    def looked_up(one: tuple[str, str]) -> str:
-        parameters.append(one[1])
-        return f"m.id IN (SELECT rowid FROM {one[0]} WHERE {one[0]} MATCH ?)"
+    def looked_up(look_up: tuple[str, str]) -> str:
+        table, expression = look_up
+        parameters.append(expression)
+        return f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
 
     return build(condition), parameters
 
 
 def native_match(condition: Expression) -> tuple[str, str] | None:
-    """The index that can answer a condition alone, and the FTS5 expression for it; None when none can."""
+    """Return the index that can answer a condition alone, and the FTS5 expression for it; None if none can."""
     if isinstance(condition, Leaf):
-        found = _look_ups(condition)
-        return found[0] if len(found) == 1 else None
-    if condition.operator == "NOT" or len(list(leaves(condition))) > MAX_LEAVES:
+        look_ups = _look_ups(condition)
+        return look_ups[0] if len(look_ups) == 1 else None
+    if condition.operator == "NOT" or _count_leaves(condition) > MAX_LEAVES:
         return None
     wanted = [part for part in condition.operands if not _negates(part)]
     unwanted = [part.operands[0] for part in condition.operands if isinstance(part, Node) and _negates(part)]
@@ -131,20 +130,17 @@ def native_match(condition: Expression) -> tuple[str, str] | None:
     return known[0][0], expression
 
 
-def leaves(condition: Expression) -> Iterator[Leaf]:
-    """All words and phrases of a condition."""
+def _count_leaves(condition: Expression) -> int:
     if isinstance(condition, Leaf):
-        yield condition
-        return
-    for operand in condition.operands:
-        yield from leaves(operand)
+        return 1
+    return sum(map(_count_leaves, condition.operands))
 
 
 def required_words(condition: Expression) -> set[str]:
-    """Words and grams that every message holds which fulfils the condition."""
+    """Return words and grams that every message has that fulfils the condition."""
     if isinstance(condition, Leaf):
-        said = [] if condition.prefix or _forms(condition) else words(condition.text)
-        return {bare(word) for word in said} | {
+        exact = [] if condition.prefix or _forms(condition) else words(condition.text)
+        return {strip_possessive(word) for word in exact} | {
             gram for run in dense_runs(condition.text) for gram in (grams(run)[1] or grams(run)[0])
         }
     if condition.operator != "AND":
@@ -157,19 +153,21 @@ def _negates(part: Expression) -> bool:
 
 
 def _forms(leaf: Leaf) -> tuple[str, ...]:
-    """What stands for a single word as well, where it was asked neither as a phrase nor as a beginning."""
-    said = words(leaf.text)
-    return hebrew_forms(said[0]) if len(said) == 1 and not (leaf.phrase or leaf.prefix) else ()
+    """Return other forms of a single word that is neither a phrase nor a prefix."""
+    leaf_words = words(leaf.text)
+    return hebrew_forms(leaf_words[0]) if len(leaf_words) == 1 and not (leaf.phrase or leaf.prefix) else ()
 
 
 def _look_ups(leaf: Leaf) -> list[tuple[str, str]]:
-    """A leaf's words as a phrase among words, its dense runs as phrases of pairs (or single characters)."""
-    looked_up = []
-    if said := words(leaf.text):
-        phrase = quoted(for_words(" ".join(said))) + ("*" if leaf.prefix else "")
-        looked_up.append(("messages_fts", _any_of((*said, *forms)) if (forms := _forms(leaf)) else phrase))
+    """Return look-ups of a leaf: its words as a phrase, its dense runs as phrases of pairs or single characters."""
+    look_ups = []
+    if leaf_words := words(leaf.text):
+        phrase = quoted(index_text(" ".join(leaf_words))) + ("*" if leaf.prefix else "")
+        look_ups.append(
+            ("messages_fts", _any_of((*leaf_words, *forms)) if (forms := _forms(leaf)) else phrase)
+        )
     for run in dense_runs(leaf.text):
         ones, pairs = grams(run)
         column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)
-        looked_up.append(("messages_grams", f"{column} : {quoted(' '.join(run_grams))}"))
-    return looked_up
+        look_ups.append(("messages_grams", f"{column} : {quoted(' '.join(run_grams))}"))
+    return look_ups

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from hermes_core.errors import DatabaseCorrupt
-from hermes_core.recall.tokens import for_words, grams
+from hermes_core.recall.tokens import grams, index_text
 from hermes_core.sessions.records import sqlite_text
 from hermes_core.storage.sqlite import Database
 
@@ -152,7 +152,7 @@ def _add(connection: sqlite3.Connection, rows: Sequence[IndexedRow]) -> None:
 
 def _word_row(row: IndexedRow) -> IndexedRow:
     message_id, content, calls = row
-    return message_id, for_words(content), for_words(calls)
+    return message_id, index_text(content), index_text(calls)
 
 
 def _gram_rows(rows: Iterable[IndexedRow]) -> list[tuple[int, str, str]]:

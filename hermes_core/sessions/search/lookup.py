@@ -1,7 +1,7 @@
-"""Where the terms of a question stand, and what each place is worth for it.
+"""Look-up of a question's terms in the index, and scores of the places where they stand.
 
-Rare terms bring the places; common ones, which would bring a good part of the store, only weigh the best of them.
-So the cost of a question hardly grows with the store.
+Rare terms bring the places. Common terms, which would bring a large part of the store, only weigh the best of them. So
+the cost of a question hardly grows with the store.
 """
 
 from __future__ import annotations
@@ -16,51 +16,52 @@ from hermes_core.recall.query import Analysis, Term
 from hermes_core.recall.rank import (
     CONTEXT_AFTER,
     CONTEXT_BEFORE,
-    NEAR_WORD_WEIGHT,
-    RELEVANT,
+    MIN_TERM_SHARE,
+    SIMILAR_WORD_WEIGHT,
     Place,
     TermHits,
     rarity,
     score_places,
 )
 from hermes_core.recall.tokens import words
-from hermes_core.sessions.search.filters import Filters, Order, match_of, quoted, table_of
+from hermes_core.sessions.records import Order
+from hermes_core.sessions.search.filters import Filters, match_of, quoted, table_of
 from hermes_core.storage.sqlite import Database
 
-RARE = 400
-"""A term that stands in no more messages than this is looked up whole."""
+MAX_RARE_MESSAGES = 400
+"""A term in no more messages than this is rare, and all its places are looked up."""
 
-ENOUGH = 200
-"""With fewer hits than this of rare terms, the rarest of the common ones brings places too: its newest `MOST`."""
+MIN_RARE_HITS = 200
+"""With fewer hits of rare terms, the rarest common term brings its newest `MAX_COMMON_HITS` places as well."""
 
-MOST = 400
-WEIGHED = 160
-"""Best places by rare terms that common ones are weighed for; somewhat more than what is ranked in the end."""
+MAX_COMMON_HITS = 400
 
-TOGETHER = 3
-"""Of so many common terms, the rarest, any two bring the newest `ENOUGH` messages that hold both: in 100,000 messages
-that are few, and recall@10 rises from 48.5 to 60.2 (`bench/recall.py --turns 100000`) for 3 ms.
+MAX_WEIGHED_PLACES = 160
+"""Best places by rare terms for which common terms are looked up; somewhat more than are ranked in the end."""
+
+PAIRED_TERMS = 3
+"""The rarest common terms of which any two together bring the newest `MIN_RARE_HITS` messages with both. In 100,000 messages
+these are few, and recall@10 rises from 48.5 to 60.2 (`bench/recall.py --turns 100000`) for 3 ms.
 """
 
-WALKED = 300
-"""A term is sought in each stretch of messages alone when it stands in more than this many messages for each of them.
-Walking through a hit of a term's list takes 70 ns, seeking a stretch in a long list 22 us (SQLite 3.40).
+SEEK_FREQUENCY = 300
+"""A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a hit takes
+70 ns, seeking a span in a long list 22 us (SQLite 3.40).
 """
 
-FEW_SESSIONS = 100
-"""Of no more sessions than this the stretches are sought one by one, 30 us each; of more the lists are walked whole."""
+MAX_SPAN_SESSIONS = 100
+"""With no more sessions than this in scope, each one's span is sought, 30 us each; with more, whole lists are read."""
 
 PHRASE_WORDS = range(2, 13)
-"""Lengths of a question that is also tried as the very words of one message, as when someone pastes a piece of it."""
+"""Lengths of a question that is also tried as a phrase, as if someone pasted a piece of a message."""
 
-
-Stretch = tuple[int, int]
+Span = tuple[int, int]
 """The first and the last id of messages that stand side by side."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A term's look-up: its places, whether these are all, and in how many messages it stands, roughly."""
+class _TermPlaces:
+    """A looked-up term: its places, whether these are complete, and roughly how many messages hold it."""
 
     kind: str
     expression: str
@@ -74,11 +75,14 @@ class _Found:
 
 
 class Lookup:
-    """Looks up the terms of one question in one store, among the sessions in scope.
+    """A look-up of one question's terms among the sessions in scope.
 
-    Of a term's many messages the newest are looked at, or the oldest when the answer is to begin with them.
-    Afterwards `holding` are the places found to hold a term themselves, with their message's id, and `asked` the
-    expressions that were matched.
+    Of a common term's messages the newest are read, or the oldest if the answer begins with them.
+
+    Attributes:
+        holding: After `scores`, the places that hold a term themselves, with their message's id.
+        expressions: After `scores`, the FTS5 expressions that were matched.
+        spans: Where the messages in scope lie.
     """
 
     def __init__(self, database: Database, filters: Filters, order: Order | None = None) -> None:
@@ -92,23 +96,23 @@ class Lookup:
         self._direction = "ASC" if order == "oldest" else "DESC"
         self.holding: dict[Place, int] = {}
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
-        self.stretches = stretches_of(database, filters, self._newest, order)
-        self.asked: list[str] = []
+        self.spans = scope_spans(database, filters, self._newest, order)
+        self.expressions: list[str] = []
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
-        """What the best places are worth by their words and their neighbours', and those of `also`."""
+        """Return scores of the best places, and of those in `also`, by their words and their neighbours'."""
         found = [term for term in map(self._find, analysis.terms) if term.places or not term.whole]
-        self.asked = [term.expression for term in found]
+        self.expressions = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
         weighing = sorted((term for term in found if not term.whole), key=lambda term: term.frequency)
-        more = self._together(weighing[:TOGETHER])
-        few = sum(len(term.places) for term in bringing) < ENOUGH
+        more = self._paired(weighing[:PAIRED_TERMS])
+        few = sum(len(term.places) for term in bringing) < MIN_RARE_HITS
         if weighing and few:
             more.append(self._widened(weighing[0]))
         scores = self._scored(bringing + more)
         if len(weighing) <= few:
             return scores
-        best = {*heapq.nlargest(WEIGHED, scores, key=scores.__getitem__), *also}
+        best = {*heapq.nlargest(MAX_WEIGHED_PLACES, scores, key=scores.__getitem__), *also}
         around = self._around(best)
         near = {place for places in around.values() for place in places.values()}
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
@@ -117,9 +121,9 @@ class Lookup:
         return {place: weighed.get(place, 0.0) for place in best}
 
     @property
-    def least(self) -> float:
-        """What a message is worth that holds just enough of a question to be recalled unasked."""
-        return RELEVANT * rarity(1, self._newest)
+    def min_proactive_score(self) -> float:
+        """Least score of proactive recall by words."""
+        return MIN_TERM_SHARE * rarity(1, self._newest)
 
     def scores_among(
         self,
@@ -128,85 +132,90 @@ class Lookup:
         sizes: Mapping[Place, int],
         required: Collection[str],
     ) -> dict[Place, float]:
-        """What these messages are worth by their own words; each holds the `required` ones."""
-        self.asked = [match_of(term) for term in analysis.terms]
-        stretch = {(min(ids), max(ids)): ids} if ids else {}
+        """Return scores of these messages by their own words; each of them holds the `required` words."""
+        self.expressions = [match_of(term) for term in analysis.terms]
+        span = {(min(ids), max(ids)): ids} if ids else {}
         self._sizes.update(sizes)
         terms = []
         for term in analysis.terms:
-            found = _Found(term.kind, match_of(term), dict.fromkeys(ids.values(), 1.0), True, len(ids))
-            terms.append(found if term.text in required else self._among(found, stretch))
+            found = _TermPlaces(term.kind, match_of(term), dict.fromkeys(ids.values(), 1.0), True, len(ids))
+            terms.append(found if term.text in required else self._among(found, span))
         scores = self._scored([term for term in terms if term.places])
         return {place: scores.get(place, 0.0) for place in ids.values()}
 
-    def _scored(self, terms: Sequence[_Found]) -> dict[Place, float]:
+    def _scored(self, terms: Sequence[_TermPlaces]) -> dict[Place, float]:
         return score_places([term.hits for term in terms], self._newest, self._sizes)
 
-    def _find(self, term: Term) -> _Found:
-        """A term with its other forms; words that may stand for it join at less strength."""
-        near = " OR ".join(map(quoted, term.near))
-        weak = dict.fromkeys(self._places("word", near, RARE), NEAR_WORD_WEIGHT) if near else {}
+    def _find(self, term: Term) -> _TermPlaces:
+        """Look up a term with its other forms; words that may stand for it count at a lower weight."""
+        similar = " OR ".join(map(quoted, term.similar))
+        weak = {}
+        if similar:
+            weak = dict.fromkeys(self._places("word", similar, MAX_RARE_MESSAGES), SIMILAR_WORD_WEIGHT)
         expression = match_of(term)
-        count, last = self._thick(term.kind, expression)
-        if count <= RARE:
-            strong = self._places(term.kind, expression, RARE) if count else []
+        count, last = self._count(term.kind, expression)
+        if count <= MAX_RARE_MESSAGES:
+            strong = self._places(term.kind, expression, MAX_RARE_MESSAGES) if count else []
             places = weak | dict.fromkeys(strong, 1.0)
-            return _Found(term.kind, expression, places, True, len(places))
-        # These hits tell how thick they lie: counting all would mean to read them all.
+            return _TermPlaces(term.kind, expression, places, True, len(places))
+        # Estimated from how densely the counted hits lie: counting all would mean reading them all.
         span = last if self._direction == "ASC" else self._newest - last + 1
         frequency = count * self._newest // max(span, 1)
-        return _Found(term.kind, expression, weak, False, max(frequency, count))
+        return _TermPlaces(term.kind, expression, weak, False, max(frequency, count))
 
-    def _widened(self, term: _Found) -> _Found:
-        places = self._places(term.kind, term.expression, MOST)
-        return _Found(
+    def _widened(self, term: _TermPlaces) -> _TermPlaces:
+        """Return the term with its newest places."""
+        places = self._places(term.kind, term.expression, MAX_COMMON_HITS)
+        return _TermPlaces(
             term.kind, term.expression, term.places | dict.fromkeys(places, 1.0), True, term.frequency
         )
 
-    def _together(self, terms: Sequence[_Found]) -> list[_Found]:
-        """Any two of these terms as one, which is about as rare as both are worth; none where they stand apart."""
-        found = []
+    def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
+        """Return each two of these terms that stand in one message as one rarer term."""
+        pairs = []
         for a, b in combinations(terms, 2):
             if a.kind == b.kind:
                 expression = f"({a.expression}) AND ({b.expression})"
-                places = self._places(a.kind, expression, ENOUGH)
-                found.append(_Found(a.kind, expression, dict.fromkeys(places, 1.0), True, len(places)))
-        return [one for one in found if one.places]
+                places = self._places(a.kind, expression, MIN_RARE_HITS)
+                pairs.append(_TermPlaces(a.kind, expression, dict.fromkeys(places, 1.0), True, len(places)))
+        return [pair for pair in pairs if pair.places]
 
-    def _verbatim(self, analysis: Analysis) -> list[_Found]:
-        """The whole question as one phrase, when it may be a piece of a message."""
-        said = words(analysis.text)
-        if len(said) not in PHRASE_WORDS:
+    def _verbatim(self, analysis: Analysis) -> list[_TermPlaces]:
+        """Return the whole question as one phrase if it may be a piece of a message."""
+        question = words(analysis.text)
+        if len(question) not in PHRASE_WORDS:
             return []
-        expression = quoted(" ".join(said))
-        places = self._places("word", expression, RARE)
-        return [_Found("word", expression, dict.fromkeys(places, 1.0), True, len(places))] if places else []
+        expression = quoted(" ".join(question))
+        places = self._places("word", expression, MAX_RARE_MESSAGES)
+        return (
+            [_TermPlaces("word", expression, dict.fromkeys(places, 1.0), True, len(places))] if places else []
+        )
 
-    def _thick(self, kind: str, expression: str) -> tuple[int, int]:
-        """In how many messages an expression matches, one more than `RARE` at most, and the last one counted.
+    def _count(self, kind: str, expression: str) -> tuple[int, int]:
+        """Return how many messages match, at most `MAX_RARE_MESSAGES` + 1, and the last id counted.
 
-        Of an index alone: to look up where they stand takes thrice as long, and most of a common word's are not asked for.
+        This reads the index alone. Reading the places takes three times as long, and most of a common term's are not needed.
         """
         table, count, last = table_of(kind), 0, 0
         scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._parameters else "WHERE"
         sql = f"""SELECT f.rowid FROM {table} f {scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ?
             ORDER BY f.rowid {self._direction} LIMIT ?"""
-        for first, end in self.stretches:
-            asked = (*self._parameters, expression, first, end, RARE + 1 - count)
+        for first, end in self.spans:
+            asked = (*self._parameters, expression, first, end, MAX_RARE_MESSAGES + 1 - count)
             rows = self._database.execute(sql, asked).fetchall()
             if rows:
                 count, last = count + len(rows), rows[-1][0]
-            if count > RARE:
+            if count > MAX_RARE_MESSAGES:
                 break
         return count, last
 
     def _places(self, kind: str, expression: str, limit: int) -> list[Place]:
-        """The newest places where an expression matches, or the oldest."""
+        """Return the newest places where an expression matches, or the oldest."""
         table = table_of(kind)
         sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
             {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
         places: list[Place] = []
-        for first, last in self.stretches:
+        for first, last in self.spans:
             asked = (*self._parameters, expression, first, last, limit - len(places))
             for key, position, size, message_id in self._database.execute(sql, asked).fetchall():
                 place = (key, position)
@@ -217,18 +226,18 @@ class Lookup:
                 break
         return places
 
-    def _among(self, term: _Found, around: Mapping[Stretch, Mapping[int, Place]]) -> _Found:
-        """A term's hits in these stretches of messages only."""
+    def _among(self, term: _TermPlaces, around: Mapping[Span, Mapping[int, Place]]) -> _TermPlaces:
+        """Return the term with its hits in these spans of messages only."""
         if not around:
             return replace(term, places={})
         table = table_of(term.kind)
         spanned = term.frequency * sum(last - first + 1 for first, last in around) // max(self._newest, 1)
-        if term.frequency > WALKED * len(around) + spanned:
+        if term.frequency > SEEK_FREQUENCY * len(around) + spanned:
             source = "json_each(?) w CROSS JOIN"
             within = "f.rowid BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]')"
             asked: tuple[object, ...] = (json.dumps(list(around)), term.expression)
         else:
-            # The plus keeps SQLite from asking FTS5 once for each id: here one walk through the list is cheaper.
+            # The plus keeps SQLite from asking FTS5 once for each id: reading the list once is cheaper here.
             source, within = "", "f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))"
             first, last = min(start for start, _ in around), max(end for _, end in around)
             asked = (term.expression, first, last, json.dumps([i for ids in around.values() for i in ids]))
@@ -237,15 +246,15 @@ class Lookup:
                 JOIN messages m ON m.id = f.rowid WHERE {table} MATCH ? AND {within}""",
             asked,
         ).fetchall()
-        ids = {message_id for stretch in around.values() for message_id in stretch}
-        rows = [row for row in rows if row[0] in ids]  # others stand between those of a stretch
+        ids = {message_id for span in around.values() for message_id in span}
+        rows = [row for row in rows if row[0] in ids]  # other sessions' messages lie between those of a span
         self._sizes.update(((key, position), size) for _, key, position, size in rows)
         self.holding.update(((key, position), message_id) for message_id, key, position, _ in rows)
         places = {(key, position): 1.0 for _, key, position, _ in rows}
         return replace(term, places=places, whole=True, frequency=term.frequency or len(places))
 
-    def _around(self, places: Iterable[Place]) -> dict[Stretch, dict[int, Place]]:
-        """All messages whose words count for these places, by the first and last id of each stretch of them."""
+    def _around(self, places: Iterable[Place]) -> dict[Span, dict[int, Place]]:
+        """Return all messages whose words count for these places, by the span that holds them."""
         windows = _windows(places)
         rows = self._database.execute(
             """SELECT w.key, m.id, m.session_key, m.position FROM json_each(?) w
@@ -253,15 +262,17 @@ class Lookup:
                    AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]')""",
             (json.dumps(windows),),
         )
-        found: dict[int, dict[int, Place]] = {}
+        by_window: dict[int, dict[int, Place]] = {}
         for window, message_id, key, position in rows:
-            found.setdefault(window, {})[message_id] = (key, position)
-        return {(min(ids), max(ids)): ids for ids in found.values()}
+            by_window.setdefault(window, {})[message_id] = (key, position)
+        return {(min(ids), max(ids)): ids for ids in by_window.values()}
 
 
-def stretches_of(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Stretch]:
-    """Where the messages of the sessions in scope lie, the newest first (or the oldest); all of the store when that is
-    no less work. So a search for one user reads little of what is others'.
+def scope_spans(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Span]:
+    """Return where the messages of the sessions in scope lie, the newest first (or the oldest).
+
+    It is one span of the whole store if the filters name no sessions, or too many. So a search for one user reads little
+    of what belongs to others.
     """
     everywhere = [(0, newest)]
     conditions, parameters = ["s.message_count > 0"], []
@@ -277,12 +288,12 @@ def stretches_of(database: Database, filters: Filters, newest: int, order: Order
     end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
     rows = database.execute(
         f"""SELECT {end.format("ASC")}, {end.format("DESC")} FROM sessions s
-            WHERE {" AND ".join(conditions)} LIMIT {FEW_SESSIONS + 1}""",
+            WHERE {" AND ".join(conditions)} LIMIT {MAX_SPAN_SESSIONS + 1}""",
         parameters,
     ).fetchall()
-    if len(rows) > FEW_SESSIONS:
+    if len(rows) > MAX_SPAN_SESSIONS:
         return everywhere
-    joined: list[Stretch] = []
+    joined: list[Span] = []
     for first, last in sorted((first, last) for first, last in rows if first is not None):
         if joined and first <= joined[-1][1] + 1:
             joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
@@ -292,7 +303,7 @@ def stretches_of(database: Database, filters: Filters, newest: int, order: Order
 
 
 def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
-    """A group with its first and last position for each stretch of places and what counts for them, joined."""
+    """Return joined windows of these places and their context: session, first and last position."""
     windows: list[tuple[int, int, int]] = []
     for group, position in sorted(places):
         start, end = position - len(CONTEXT_BEFORE), position + len(CONTEXT_AFTER)

@@ -1,4 +1,4 @@
-"""The part of a message that matched, with what matched in it marked as >>>this<<<."""
+"""Snippets: the part of a message that matched, with the matches marked as >>>this<<<."""
 
 from __future__ import annotations
 
@@ -6,116 +6,104 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 
 from hermes_core.recall.letters import unaccented
-from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, for_words
+from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, index_text
 from hermes_core.storage.sqlite import Database
 
 SNIPPET_TOKENS = 40
 """Length of a snippet in words; a short message is shown whole."""
 
-_BEFORE, _AROUND = 40, 240
-"""Characters of a snippet before what matched first in it, and in all."""
+_CHARS_BEFORE, _SNIPPET_CHARS = 40, 240
+"""Characters of a snippet before its first match, and in all."""
 
-_LOOKED_AT = 500
-"""Places of one word in one message that are looked at."""
+_MAX_PLACES = 500
+"""Places of one word in one message that are compared."""
 
-_READ = 20_000
-"""Characters of a message that are looked at word by word."""
+_MAX_STEMMED_CHARS = 20_000
+"""Characters of a message whose words are compared by their stems."""
 
 _LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
-_WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
-_PIECE = re.compile(f"{_LETTER}+")
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
 """
 _ENDINGS = {"", *_FORMS.split()}
-"""What two forms of a word may end in behind what they share. Rougher than the stems of the index, which is asked when
-nothing in a text looks like what was found there.
+"""Endings of two forms of a word behind their common beginning. They are rougher than the stems of the index, which is
+asked if no word of a text looks like a match.
 """
 
 
-def snippet(database: Database, message_id: int, content: str, hits: Sequence[str]) -> str:
-    """The part of a message that the FTS5 expressions `hits` matched; its beginning when only its neighbours did."""
+def snippet(database: Database, message_id: int, content: str, expressions: Sequence[str]) -> str:
+    """Return the part of a message that matches the FTS5 expressions; its beginning if only its neighbours match."""
     content = unicodedata.normalize("NFC", content)
     lowered = content.lower().replace("’", "'")
-    words = [hit for hit in hits if " : " not in hit]
-    said = [hit for hit in words if _may_stand(hit, lowered)] if not dense_runs(content) else []
-    spans = sorted({span for word in _asked(said) for span in islice(_standing(lowered, word), _LOOKED_AT)})
-    if len(lowered) != len(content):
+    for_words = [expression for expression in expressions if " : " not in expression]
+    possible = [e for e in for_words if _may_match(e, lowered)] if not dense_runs(content) else []
+    spans = sorted(
+        {span for word in _words_of(possible) for span in islice(_places(lowered, word), _MAX_PLACES)}
+    )
+    if len(lowered) != len(content):  # lower case changed lengths, so that the places don't fit
         spans = []
-    if not spans and not said and (marked := _marked(content, lowered, hits)):
+    if not spans and not possible and (marked := _mark_first(content, lowered, expressions)):
         return marked
     if not content.isascii():
-        spans = sorted({*spans, *islice(_of_one_stem(content, _asked(words)), _LOOKED_AT)})
+        spans = sorted({*spans, *islice(_places_of_stems(content, _words_of(for_words)), _MAX_PLACES)})
     if spans:
         return _window(content, spans)
-    return (
-        (_found(database, message_id, said) if said else "")
-        or _marked(content, lowered, hits)
-        or _head(content)
-    )
+    if possible:
+        row = database.execute(
+            f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
+            " WHERE messages_fts MATCH ? AND rowid = ?",
+            (" OR ".join(possible), message_id),
+        ).fetchone()
+        if row and row[0] and len(row[0]) < 20 * SNIPPET_TOKENS:
+            return str(row[0])
+    return _mark_first(content, lowered, expressions) or _head(content)
 
 
-def _found(database: Database, message_id: int, said: Sequence[str]) -> str:
-    """What FTS5 itself shows; "" when that is nothing, or long."""
-    found = database.execute(
-        f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
-        " WHERE messages_fts MATCH ? AND rowid = ?",
-        (" OR ".join(said), message_id),
-    ).fetchone()
-    return str(found[0]) if found and len(found[0]) < 20 * SNIPPET_TOKENS else ""
-
-
-def _asked(expressions: Iterable[str]) -> set[str]:
-    """The words of FTS5 expressions."""
+def _words_of(expressions: Iterable[str]) -> set[str]:
+    """Return the words of FTS5 expressions."""
     phrases = (phrase for expression in expressions for phrase in expression.split('"')[1::2])
-    return {word for phrase in phrases for word in _WORD.findall(phrase)}
+    return {word for phrase in phrases for word in _word_pattern().findall(phrase)}
 
 
-def _may_stand(expression: str, lowered: str) -> bool:
-    """Whether a text may hold a word of an expression, in some form: each list that FTS5 need not open saves time."""
+def _may_match(expression: str, lowered: str) -> bool:
+    """Return whether a text may hold a form of a word of an expression. This saves look-ups in the index."""
     return any(not word.isascii() or word[:3] in lowered for word in expression.split('"')[1::2])
 
 
-def _standing(lowered: str, word: str) -> Iterator[tuple[int, int]]:
-    """Where a word stands in a text, in some form."""
+def _places(lowered: str, word: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the forms of a word in a text."""
     at = lowered.find(word[:3])
     while at >= 0:
-        match = _WORD.match(lowered, at)
+        match = _word_pattern().match(lowered, at)
         end = match.end() if match else at + 1
-        if not (at and _WORD.match(lowered, at - 1)) and _alike(lowered[at:end], word):
+        if not (at and _word_pattern().match(lowered, at - 1)) and _same_word(lowered[at:end], word):
             yield at, end
         at = lowered.find(word[:3], end)
 
 
-def _of_one_stem(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where the words stand that the index takes for those asked: in other letters, or cut by their script's stemmer."""
-    looked_at: dict[str, bool] = {}
+def _places_of_stems(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the words that the index takes for those in `asked`: other letters, or the same stem."""
 
-    def is_asked(word: str) -> bool:
-        if word not in looked_at:
-            looked_at[word] = _is_one_of(asked, word)
-        return looked_at[word]
+    @cache
+    def matches(word: str) -> bool:
+        form = index_text(word)
+        if form in asked:
+            return True
+        letters = unaccented(form)  # the index holds Latin letters without accents
+        return letters.isascii() and any(_same_word(letters, other) for other in asked)
 
-    for match in _WORD.finditer(content, 0, _READ):
+    for match in _word_pattern().finditer(content, 0, _MAX_STEMMED_CHARS):
         if not match[0].isascii():
-            pieces = (match, *(_PIECE.finditer(content, *match.span()) if "'" in match[0] else ()))
-            yield from islice((piece.span() for piece in pieces if is_asked(piece[0])), 1)
+            pieces = (match, *(_piece_pattern().finditer(content, *match.span()) if "'" in match[0] else ()))
+            yield from islice((piece.span() for piece in pieces if matches(piece[0])), 1)
 
 
-def _is_one_of(asked: Collection[str], word: str) -> bool:
-    """Whether the index takes the word for one of those asked; of Latin letters it holds no accents."""
-    form = for_words(word)
-    if form in asked:
-        return True
-    letters = unaccented(form)
-    return letters.isascii() and any(_alike(letters, other) for other in asked)
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether two words look like forms of one: plan and planned, study and studies, but not plan and plane."""
+def _same_word(one: str, other: str) -> bool:
+    """Return whether two words look like forms of one: plan and planned, study and studies, but not plan and plane."""
     if one == other:
         return True
     pairs = enumerate(zip(one, other, strict=False))
@@ -128,14 +116,14 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The stretch with the most of the spans, all of them marked."""
+    """Return the part with the most of the spans, all of them marked."""
     start, end = 0, len(text)
-    if end > _AROUND:
-        starts, near = [at for at, _ in spans], _AROUND - _BEFORE
+    if end > _SNIPPET_CHARS:
+        starts, near = [at for at, _ in spans], _SNIPPET_CHARS - _CHARS_BEFORE
         first = max(starts, key=lambda at: bisect_left(starts, at + near) - bisect_left(starts, at))
-        start = max(first - _BEFORE, 0)
+        start = max(first - _CHARS_BEFORE, 0)
         start = text.find(" ", start, first) + 1 or start if start else 0
-        end = min(start + _AROUND, len(text))
+        end = min(start + _SNIPPET_CHARS, len(text))
     parts, at = ["..." if start else ""], start
     for begin, stop in spans:
         if at <= begin and stop <= end:
@@ -144,10 +132,10 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join([*parts, text[at:end], "..." if end < len(text) else ""])
 
 
-def _marked(text: str, lowered: str, hits: Sequence[str]) -> str:
-    """Around the first word or gram that stands in the text as it was asked; "" when none does."""
-    for hit in hits:
-        asked = hit.partition(" : ")[2] or hit.partition(" OR ")[0]
+def _mark_first(text: str, lowered: str, expressions: Sequence[str]) -> str:
+    """Return the part around the first word or gram that the text holds exactly as in the question; "" if none."""
+    for expression in expressions:
+        asked = expression.partition(" : ")[2] or expression.partition(" OR ")[0]
         start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1
         if start >= 0:
             end = start + len(asked) - 2
@@ -160,3 +148,16 @@ def _marked(text: str, lowered: str, hits: Sequence[str]) -> str:
 def _head(text: str) -> str:
     head = " ".join(text[: 10 * SNIPPET_TOKENS].split()[:SNIPPET_TOKENS])
     return head + "..." if len(head) < len(text.strip()) else head
+
+
+# Compiled when they are first used, because most programs never search.
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    return re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
+
+
+@cache
+def _piece_pattern() -> re.Pattern[str]:
+    return re.compile(f"{_LETTER}+")

@@ -1,11 +1,12 @@
-"""Search by meaning: a vector for each message and the signs of one for each of its words, made in the background.
+"""Search by meaning: a vector of each message and the signs of a vector of each of its words, made in the background.
 
-Vectors stand beside the rows in state.db and go with them. Who lacks the extra `[semantic]` has none, and searches by words.
+Vectors are stored in state.db and deleted with their messages. Without the extra `[semantic]` there are none.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import sqlite3
@@ -33,38 +34,38 @@ log = logging.getLogger(__name__)
 WHOLE_WEIGHT = 0.3
 WORDS_WEIGHT = 0.6
 SESSION_WEIGHT = 0.5
-"""What a standard deviation of likeness is worth: of the message as a whole, of its words and those around it, and of the best
-such message of its session. Fitted with the constants of `recall.rank`; without them recall@10 falls from 84.7 to 83.4, 82.9
-and 84.1.
+"""Weights of a standard deviation of closeness: of the whole message, of its words and those around it, and of the best such
+message of its session. They were fitted with the constants of `recall.rank`; without each, recall@10 falls from 84.7 to 83.4,
+82.9 and 84.1.
 """
 
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
-"""Messages around one, by how far on they are, whose words stand for it, and what these count."""
+"""Weights of the words of messages around a message, by their distance from it."""
 
 MIN_COSINE = 0.25
-"""A question to which no message is as near as this, as a cosine, is about nothing that was said, and is searched by words
-alone. The nearest of five conversations of LoCoMo is at 0.33 at least for each of 759 questions about them, at 0.20 to 0.33
-for random letters and matters of other fields. Few messages are further off: a loose paraphrase in a store of ten is at 0.3.
+"""Least cosine of the closest message. A question without one is about nothing in the store, and is searched by words alone.
+For each of 759 questions about five conversations of LoCoMo the closest is at 0.33 or more; for random letters and other
+subjects at 0.20 to 0.33. In a store of ten messages a loose paraphrase is at 0.3.
 """
 
 MIN_COVERAGE = 0.9
-"""Share of the messages that must have a vector before any vector counts. One that has none can't win against the best of
-those that have: recall@10 is 83.2 when the newest twentieth has none and 74.6 when half have none, 80.4 by words alone.
+"""Share of the messages that must have a vector before vectors count, since a message without one can't win against those with
+one: recall@10 is 83.2 if the newest twentieth has none and 74.6 if half have none, 80.4 by words alone.
 """
 
 LAST_ID_KEY = "meaning:"
-"""With the name of a model: the key in state_meta of the last message that was looked at."""
+"""Prefix of the key in `state_meta` of the last message that was encoded; the name of the model follows."""
 
 MESSAGES_PER_STEP = 16
-"""Messages of one transaction; a tenth of a second of one core when they are short, one when they are long. Closing waits so long."""
+"""Messages encoded in one step: 0.1 s of one core if they are short, 1 s if they are long. Closing waits for it."""
 
 CLOSE_TIMEOUT_S = 60.0
-"""Seconds that closing waits for the step under way, and for the model that is being loaded: a thread that is still in
-native code when the interpreter ends aborts the process.
+"""Seconds that closing waits for the running step and for the loading of the model: a thread that is in native code when the
+interpreter ends aborts the process.
 """
 
 VECTORS_PER_PRODUCT = 16_384
-"""Vectors multiplied at once: 8-bit numbers become floats only piece by piece."""
+"""Vectors multiplied at once, so that not all become floats at the same time."""
 
 _MISSING = """
     SELECT id, speaker, role, content FROM messages
@@ -86,30 +87,38 @@ _WORDS = """
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How like a question each message is as a whole: `ids` ascending, `worth` in standard deviations of all of them.
-    `asked` are the question's own words.
+    """Closeness of all messages to a question, in weighted standard deviations.
+
+    Attributes:
+        ids: Message ids, ascending.
+        values: The closeness of each.
+        words: Vectors of the question's own words.
     """
 
     ids: Array
-    worth: Array
-    asked: Array
+    values: Array
+    words: Array
 
     def of(self, message_id: int) -> float:
-        """0, which is the mean, for a message that has no vector yet."""
+        """Return the closeness of a message; 0, the mean, if it has no vector yet."""
         import numpy
 
         at = int(numpy.searchsorted(self.ids, message_id))
-        return float(self.worth[at]) if at < len(self.ids) and self.ids[at] == message_id else 0.0
+        return float(self.values[at]) if at < len(self.ids) and self.ids[at] == message_id else 0.0
 
     def best(self, count: int) -> list[int]:
-        """Ids of the most alike, best first."""
+        """Return the ids of the closest messages, best first."""
         import numpy
 
-        return [int(self.ids[at]) for at in numpy.argsort(-self.worth)[:count]]
+        return [int(self.ids[at]) for at in numpy.argsort(-self.values)[:count]]
 
 
 class VectorIndex:
-    """The vectors of one state.db: makes those that are missing, and compares all with a question."""
+    """The vectors of one state.db: makes missing ones on a thread of its own, and compares all with a question.
+
+    Attributes:
+        fault: Why search by meaning does not work, "" if it does.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -118,26 +127,27 @@ class VectorIndex:
         self._loaded: _Matrix | None = None
         self._wake = threading.Event()
         self._stopping = self._building = False
+        self._load_tried = threading.Event()
         self._thread: threading.Thread | None = None
         self.fault = ""
 
     # ------------------------------------------------------------------- making
 
     def wake(self) -> None:
-        """Make what is missing, on a thread of ours that ends with `close` or the process."""
+        """Make missing vectors on the builder's thread, which ends with `close` or the process."""
         with self._lock:
             self._wake.set()
-            # After a fork the thread is the parent's.
+            # In a forked process the thread exists in the parent only.
             if not self._stopping and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="hermes-meaning", daemon=True)
                 self._thread.start()
-                # A process that ends while the model runs is aborted: so who forgot to close is waited for as well.
+                # A process that ends while the model runs is aborted, also if the program forgot to close the store.
                 atexit.register(self.close)
 
     def build(self, progress: Callable[[int], None] | None = None) -> int:
-        """Make what is missing now; returns for how many messages. Another process that does it is waited for.
+        """Make missing vectors now, after any other process that does so; return for how many messages.
 
-        `progress` is told how many were made so far. Raises `ConfigError` when the model can't be run.
+        `progress` gets the count so far. Raises `ConfigError` if the model can't be run.
         """
         done = 0
         self._building = True
@@ -155,7 +165,7 @@ class VectorIndex:
         return done
 
     def forget(self) -> None:
-        """Take all vectors away, to be made anew."""
+        """Delete all vectors, so that they are made anew."""
         with self._alone(timeout=-1), self._database.transaction() as connection:
             connection.execute("DELETE FROM vectors")
             connection.execute("DELETE FROM state_meta WHERE key = ?", (self._done_key,))
@@ -163,7 +173,7 @@ class VectorIndex:
             self._loaded = None
 
     def missing(self) -> int:
-        """How many messages have no vector yet."""
+        """Return how many messages have no vector yet."""
         (count,) = self._database.execute(
             "SELECT count(*) FROM messages WHERE id > ? AND state < 2 AND role IN ('user', 'assistant')"
             " AND trim(content) <> ''",
@@ -172,7 +182,7 @@ class VectorIndex:
         return int(count)
 
     def close(self) -> None:
-        """End the thread; a step under way is waited for."""
+        """End the thread after its running step."""
         atexit.unregister(self.close)
         with self._lock:
             self._stopping = True
@@ -181,22 +191,27 @@ class VectorIndex:
             self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
+        with contextlib.suppress(
+            ConfigError, OSError
+        ):  # `dense.encoder` raises it again where the model is used
+            dense.encoder()
+        self._load_tried.set()
         while True:
             self._wake.clear()
-            if self._stopping:  # looked at behind the clearing, which may have taken the call to stop away
+            if self._stopping:  # read after the clearing, which may have removed the signal of `close`
                 return
             try:
                 with self._alone(timeout=0):
                     while not (self._stopping or self._building) and self._step():
                         pass
             except Timeout:
-                pass  # another process makes them
+                pass  # another process makes the vectors
             except (HermesError, sqlite3.Error, OSError) as exc:
                 self._failed(exc)
             self._wake.wait()
 
     def _failed(self, exc: Exception) -> None:
-        """Say so once; search goes on by words."""
+        """Log a new fault; search continues by words."""
         fault = f"search by meaning does not work: {exc}"
         if fault != self.fault and not self._stopping:
             log.warning("%s", fault)
@@ -206,19 +221,19 @@ class VectorIndex:
         return FileLock(f"{self._database.path}.meaning.lock", mode=PRIVATE_FILE, timeout=timeout)
 
     def _step(self) -> int:
-        """Vectors for the next messages, in one transaction; how many these were."""
+        """Make vectors of the next messages in one transaction; return for how many."""
         rows = self._database.execute(_MISSING, (self._done(), MESSAGES_PER_STEP)).fetchall()
         if not rows:
             return 0
-        readings = dense.encoder().read(
+        encodings = self._encoder().encode(
             [f"{row['speaker'] or row['role']}: {row['content']}" for row in rows]
         )
         made = [
-            (dense.MODEL, dense.to_bytes(reading.whole), dense.to_bits(reading.words), row["id"])
-            for row, reading in zip(rows, readings, strict=True)
+            (dense.MODEL, dense.to_bytes(encoding.whole), dense.to_bits(encoding.words), row["id"])
+            for row, encoding in zip(rows, encodings, strict=True)
         ]
         with self._database.transaction() as connection:
-            # A row may have been deleted meanwhile.
+            # Selected from `messages`, since one may have been deleted meanwhile.
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ? FROM messages WHERE id = ?", made
             )
@@ -237,12 +252,13 @@ class VectorIndex:
     # ---------------------------------------------------------------- comparing
 
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
-        """How like `question` all messages are, its words without these `names`; None when none is near it, too many
-        have no vector yet, or the model can't be run or can't read it.
+        """Return how close all messages are to `question`, without the words of these `names`.
+
+        Returns None if no message is close, too many have no vector yet, or the model can't run or can't read the question.
         """
-        if not dense.reads(question):
+        if not dense.can_read(question):
             return None
-        if self._behind():
+        if self._database.execute(_MISSING, (self._done(), 1)).fetchone():
             self.wake()
             if self._done() < MIN_COVERAGE * self._last():
                 return None
@@ -253,16 +269,16 @@ class VectorIndex:
             matrix = self._loaded
         if matrix is None:
             return None
-        (asked,) = dense.encoder().read([question], {word for name in names for word in words(name)})
+        (asked,) = self._encoder().encode([question], {word for name in names for word in words(name)})
         near = _products(matrix.own, asked.whole)
-        if near.max() < MIN_COSINE * dense.FULL:
+        if near.max() < MIN_COSINE * dense.INT8_SCALE:
             return None
         return Likeness(matrix.ids, WHOLE_WEIGHT * _standard(near), asked.words)
 
     def closeness(self, asked: Array, ids: Sequence[int]) -> dict[int, float]:
-        """How near these messages come to the words `asked`, in standard deviations, and those of their sessions.
+        """Return how close messages are to the words `asked`, with the best message of their session, in standard deviations.
 
-        A word is as near as its nearest in the message or around it. Messages without vectors are left out.
+        A word counts as near as the nearest word in the message or around it. Messages without vectors are left out.
         """
         import numpy
 
@@ -277,35 +293,46 @@ class VectorIndex:
         at = {message: row for row, message in enumerate(texts)}
         rows: dict[int, list[int]] = {}
         session_of: dict[int, int] = {}
-        for one, session, step, other in around:
+        for message_id, session, distance, other in around:
             if other in at:
-                rows.setdefault(one, [len(texts)] * len(NEARBY))[list(NEARBY).index(step)] = at[other]
-                session_of[one] = session
+                rows.setdefault(message_id, [len(texts)] * len(NEARBY))[list(NEARBY).index(distance)] = at[
+                    other
+                ]
+                session_of[message_id] = session
         shares = numpy.array(list(NEARBY.values()))[:, None]
         words = _standard((shares * near[numpy.array(list(rows.values()))]).max(1).sum(1))
         best: dict[int, float] = {}
-        for one, value in zip(rows, words, strict=True):
-            best[session_of[one]] = max(value, best.get(session_of[one], value))
-        sessions = _standard(numpy.array([best[session_of[one]] for one in rows]))
-        worth = WORDS_WEIGHT * words + SESSION_WEIGHT * sessions
-        return dict(zip(rows, worth.tolist(), strict=True))
+        for message_id, value in zip(rows, words, strict=True):
+            session = session_of[message_id]
+            best[session] = max(value, best.get(session, value))
+        sessions = _standard(numpy.array([best[session_of[message_id]] for message_id in rows]))
+        closeness = WORDS_WEIGHT * words + SESSION_WEIGHT * sessions
+        return dict(zip(rows, closeness.tolist(), strict=True))
 
     def works(self) -> bool:
-        """Whether the model runs; `fault` says why it does not."""
+        """Return whether the model runs; `fault` says why it does not."""
         try:
-            dense.encoder()
+            self._encoder()
         except (ConfigError, OSError) as exc:
             self._failed(exc)
             return False
         return True
 
+    def _encoder(self) -> dense.Encoder:
+        """Return the encoder, loaded on the builder's thread because Ctrl-C interrupts the main thread only."""
+        if not dense.loaded():
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the system has no thread left, or the interpreter is ending
+                self.wake()
+                if not self._stopping:
+                    self._load_tried.wait()
+        return dense.encoder()
+
     def _last(self) -> int:
-        """Id of the newest message, which is about how many there are."""
+        """Return the id of the newest message, which is about the number of messages."""
         (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
         return int(last or 0)
-
-    def _behind(self) -> bool:
-        return bool(self._database.execute(_MISSING, (self._done(), 1)).fetchall())
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +342,7 @@ class _Matrix:
 
 
 def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
-    """The vectors of whole messages: those that are known and those made since."""
+    """Return the vectors of whole messages: the known ones and those made since."""
     import numpy
 
     last = int(known.ids[-1]) if known is not None else 0
@@ -341,6 +368,6 @@ def _products(vectors: Array, asked: Array) -> Array:
 
 
 def _standard(values: Array) -> Array:
-    """In standard deviations from the mean; all 0 when they don't differ."""
-    worth: Array = (values - values.mean()) / (values.std() or 1.0)
-    return worth
+    """Return values in standard deviations from the mean; all 0 if they don't differ."""
+    standard: Array = (values - values.mean()) / (values.std() or 1.0)
+    return standard

@@ -17,7 +17,7 @@ from hermes_byterover.tree import Tree, folder_of
 
 from hermes_core import Delegation, HermesHome, MemoryWrite, Session, SessionSwitch, open_memory
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable, ConfigError
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import count_tokens
 from plugins.byterover.tests.conftest import Agent
 from plugins.byterover.tests.stand_in import DOWN, StandInBrv
 

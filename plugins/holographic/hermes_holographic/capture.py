@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hermes_core.recall.tokens import fold
+from hermes_core.recall import fold
 from hermes_holographic.language import sentences
 
 _PREFERENCE = re.compile(

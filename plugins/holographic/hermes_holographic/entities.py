@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hermes_core.kit import Database, fold_space
-from hermes_core.recall.tokens import dense_runs, fold, for_words, grams
+from hermes_core.recall import dense_runs, fold, grams, index_text
 from hermes_holographic.language import name_key, named_entities, sentences
 from hermes_holographic.slots import slots
 
@@ -202,7 +202,7 @@ def put_slots(db: Database | sqlite3.Connection, fact_id: int, content: str) -> 
 def indexed(content: str) -> str:
     """The text of a fact for the index of words: as it is cut, and what its dense runs are made of."""
     ones, pairs = grams(content)
-    return " ".join([for_words(content), *map(gram_token, [*ones, *pairs])])
+    return " ".join([index_text(content), *map(gram_token, [*ones, *pairs])])
 
 
 def gram_token(gram: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hermes_core.kit import fold_space, storable
-from hermes_core.recall.tokens import bare, fold, grams, is_stop_word, words
+from hermes_core.recall import fold, grams, is_stop_word, strip_possessive, words
 
 _SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\S)[^.!?\n。！？]+)*[.!?。！？]*")
 _TITLE = re.compile(r"\b(Dr|Mr|Mrs|Ms|Prof|St)\.(?= )")
@@ -58,7 +58,7 @@ def name_key(name: str) -> str:
     ('bob', "o'neill")
     """
     text = fold_space(storable(fold(name).casefold())).strip(" .,;:!?\"'“”‘«»「」『』()[]")
-    return bare(text.removeprefix("the ")) or text
+    return strip_possessive(text.removeprefix("the ")) or text
 
 
 def content_key(text: str) -> str:
@@ -75,7 +75,7 @@ def sentences(text: str) -> list[str]:
 def index_words(text: str) -> list[str]:
     """The words of a text that tell what it is about, with plurals folded; pairs of characters of dense scripts."""
     _, pairs = grams(text)
-    return [*(singular(bare(w)) for w in words(text) if not is_stop_word(w)), *pairs]
+    return [*(singular(strip_possessive(w)) for w in words(text) if not is_stop_word(w)), *pairs]
 
 
 def named_entities(text: str) -> Named:
@@ -117,7 +117,9 @@ def _runs(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[int, int, st
         while run and run[-1].group().lower() in _JOINERS:
             run.pop()
         if run and len(run) <= _LONGEST_NAME and (first > 0 or _opens_with_name(run, tokens)):
-            end = run[0].start() + len(bare(plain_apostrophe(text[run[0].start() : run[-1].end()])))
+            end = run[0].start() + len(
+                strip_possessive(plain_apostrophe(text[run[0].start() : run[-1].end()]))
+            )
             yield run[0].start(), end, text[run[0].start() : end]
         position = max(position, first + 1)
 

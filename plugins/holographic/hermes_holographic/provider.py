@@ -28,7 +28,7 @@ from hermes_core.kit import (
     tool,
     utc_time,
 )
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import count_tokens
 
 if TYPE_CHECKING:
     from hermes_holographic.retrieval import FactMemory

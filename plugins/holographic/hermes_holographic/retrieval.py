@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import ToolInputInvalid, query_text
-from hermes_core.recall.tokens import grams
+from hermes_core.recall import grams
 from hermes_holographic import hrr
 from hermes_holographic.entities import in_parts
 from hermes_holographic.language import index_words, name_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from hermes_core.kit import Migration
-from hermes_core.recall.tokens import CUT_VERSION
+from hermes_core.recall import CUT_VERSION
 from hermes_holographic.entities import index_slips, indexed, put_slots
 from hermes_holographic.language import content_key, name_key
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from hermes_core.kit import fold_space
-from hermes_core.recall.tokens import fold
+from hermes_core.recall import fold
 from hermes_holographic.language import name_key, plain_apostrophe, singular
 from hermes_holographic.values import NUMBERS, kind_of
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from hermes_core.kit import Database, storable
-from hermes_core.recall.letters import hebrew_forms
-from hermes_core.recall.tokens import dense_runs, for_words, grams, words
+from hermes_core.recall import dense_runs, grams, hebrew_forms, index_text, words
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, gram_token, in_parts, indexed, marks, put_slots
 from hermes_holographic.language import content_key, index_words, name_key, named_entities, sentences
@@ -369,7 +368,7 @@ class FactStore:
 
     def _index(self, fact_id: int, content: str, tags: str, given: Sequence[str]) -> None:
         sql = "INSERT INTO facts_fts (rowid, words, tags) VALUES (?, ?, ?)"
-        self.db.execute(sql, (fact_id, indexed(content), for_words(tags)))
+        self.db.execute(sql, (fact_id, indexed(content), index_text(tags)))
         named = named_entities(content)
         self.entities.link(fact_id, given, given=True)
         self.entities.link(fact_id, named.names, given=False)
@@ -435,6 +434,6 @@ def _quoted(term: str) -> str:
 
     A Hebrew word stands for itself with "the", "in" and their like as well.
     """
-    forms = (for_words(form) if words(form) else gram_token(form) for form in (term, *hebrew_forms(term)))
+    forms = (index_text(form) if words(form) else gram_token(form) for form in (term, *hebrew_forms(term)))
     quoted = ('"' + form.replace('"', '""') + '"' for form in forms)
     return f"({' OR '.join(quoted)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hermes_core.recall.tokens import fold
+from hermes_core.recall import fold
 
 _WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
 NUMBERS = {word: str(number) for number, word in enumerate(_WORDS.split())}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from hermes_core import BackendRefused, BackendUnavailable
 from hermes_core.kit import Settings, clip
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import count_tokens
 from hermes_honcho.client import Client, View
 from hermes_honcho.settings import LEVELS, rounds
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hermes_core import MemoryWrite, Query, SessionSwitch
 from hermes_core.kit import BackendUnavailable
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import count_tokens
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.stand_in import HonchoServer
 

@@ -36,7 +36,7 @@ from hermes_core.kit import (
     storable,
 )
 from hermes_core.kit.process import Service
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import count_tokens
 from hermes_openviking.client import Client, Hit, ServerFault
 from hermes_openviking.messages import LONGEST, messages_of, said_by_agent
 from hermes_openviking.settings import NAME, SETTINGS, ovcli_path, server_of

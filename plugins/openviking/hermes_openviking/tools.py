@@ -18,7 +18,7 @@ from hermes_core.kit import (
     query_text,
     tool,
 )
-from hermes_core.recall.query import analyse
+from hermes_core.recall import analyse
 from hermes_openviking.client import Client, Hit, ServerFault
 from hermes_openviking.spaces import CATEGORIES, SUMMARIES, Space, space_of
 

@@ -32,8 +32,7 @@ from hermes_core.kit import (
     storable,
     tool,
 )
-from hermes_core.recall.query import analyse
-from hermes_core.recall.tokens import fold
+from hermes_core.recall import analyse, fold
 from hermes_retaindb.client import LONGEST_MEMORY, MOST_HITS, PENDING, Client, Memory, Who
 from hermes_retaindb.files import FileTools
 from hermes_retaindb.settings import CLOUD, KEY, NAME, SETTINGS, project_of

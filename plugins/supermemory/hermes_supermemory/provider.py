@@ -31,7 +31,7 @@ from hermes_core.kit import (
     storable,
     utc_time,
 )
-from hermes_core.recall.rank import count_tokens
+from hermes_core.recall import count_tokens
 from hermes_supermemory.client import LONGEST_MESSAGE, Client
 from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, guidance
 from hermes_supermemory.tools import ALIASES, Tools

@@ -159,7 +159,7 @@ def test_recall_stands_under_headings_and_says_each_thing_once(agent: Agent) -> 
 
 
 def test_a_long_profile_leaves_room_for_what_is_relevant(agent: Agent) -> None:
-    from hermes_core.recall.rank import count_tokens
+    from hermes_core.recall import count_tokens
 
     agent.server.profiles["hermes"] = ([f"Lasting fact number {n} about Mel." for n in range(200)], [])
     agent.provider.sync_turn(turn(FACT), agent.session())
