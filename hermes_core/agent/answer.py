@@ -11,26 +11,26 @@ from typing import Any, Literal
 from hermes_core.agent.validation import require
 from hermes_core.sessions.records import sqlite_text
 
+# One message in the OpenAI chat form.
 ChatMessage = dict[str, Any]
-"""One message in the OpenAI chat form."""
 
+# Key of the fields that a server wants back with each message it wrote. They are neither stored nor sent to
+# another.
 ECHO = "echo"
-"""Key of the fields that a server wants back with each message it wrote. They are neither stored nor sent to another."""
 
-KEPT_BACK = "kept_back"
-"""Key of a message that is hidden from providers, since its turn did not complete or memory was off.
+# Key of a message that is hidden from providers, since its turn did not complete or memory was off.
+# The value is the message's `ref` in the store.
+HIDDEN = "kept_back"
 
-The value is the message's `ref` in the store."""
-
+# Largest plausible figure for one request; a sum of larger ones would not fit into the store.
 MAX_TOKENS = 10**12
-"""Largest plausible figure for one request; a sum of larger ones would not fit into the store."""
 
 _OPEN, _CLOSE = "<think>", "</think>"
+# Length of an id for a call without one: Mistral takes only ids of nine letters and digits.
 _ID_LENGTH = 9
-"""Length of an id for a call without one: Mistral takes only ids of nine letters and digits."""
 
+# Kinds of reasoning details that are streamed in pieces; an encrypted one comes whole.
 _STREAMED_DETAILS = ("reasoning.text", "reasoning.summary")
-"""Kinds of reasoning details that are streamed in pieces; an encrypted one comes whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,9 @@ class AnswerBuilder:
         self._thoughts = _ThoughtSplitter()
         self._half = ""
         self.finish = ""
+        # True if the last chunk was the end. A server may say so of each piece of an answer
+        # (gcli2api).
         self.over = False
-        """True if the last chunk was the end. A server may say so of each piece of an answer (gcli2api)."""
 
     def feed(self, chunk: Any) -> str:
         """Add a chunk of the SDK and return its text. Raise `ValueError` if it has an unknown shape."""

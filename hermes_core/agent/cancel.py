@@ -24,12 +24,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+# Longest wait of a thread without running Python code.
+# Python runs signal handlers on the main thread only, and a blocking wait there is not woken by a signal
+# that the system gave to another thread, as it may after the process was stopped and continued.
 SIGNAL_CHECK_S = 0.5
-"""Longest wait of a thread without running Python code.
-
-Python runs signal handlers on the main thread only, and a blocking wait there is not woken by a signal that the system
-gave to another thread, as it may after the process was stopped and continued.
-"""
 
 
 class Cancelled(Exception):

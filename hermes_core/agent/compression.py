@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Protocol
 
-from hermes_core.agent.answer import KEPT_BACK, ChatMessage
+from hermes_core.agent.answer import HIDDEN, ChatMessage
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, ask_without_tools
 from hermes_core.agent.validation import refused, require
@@ -27,18 +27,18 @@ from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 
 log = logging.getLogger(__name__)
 
+# First line of a summary. The notes in the system prompt come before it.
 SUMMARY_MARK = "[Summary of the earlier conversation. Background for what follows, not a new request.]"
-"""First line of a summary. The notes in the system prompt come before it."""
 
+# Characters that a memory provider may add to the request for a summary.
 PROVIDER_TEXT_LIMIT = 6000
-"""Characters that a memory provider may add to the request for a summary."""
 
+# A function that estimates the tokens of a text.
 Count = Callable[[str], int]
-"""A function that estimates the tokens of a text."""
 
 _MESSAGE_OVERHEAD = 4  # tokens for role and separators, as chat templates add them
+# Estimate for one picture: servers count 85 to 1,600 tokens, by its size.
 PICTURE_TOKENS = 1000
-"""Estimate for one picture: servers count 85 to 1,600 tokens, by its size."""
 
 # Shares of the tokens that messages may take. The rest is for the turns until the next compression.
 _HEAD_SHARE = 0.15
@@ -310,12 +310,12 @@ def summary_request(
 
 def hide_summary(before: Sequence[ChatMessage], shorter: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return the shorter conversation; hide its new messages from providers if they replace a hidden message."""
-    refs = [message.get(KEPT_BACK) for message in shorter]
-    if all(message.get(KEPT_BACK) in refs for message in before if KEPT_BACK in message):
+    refs = [message.get(HIDDEN) for message in shorter]
+    if all(message.get(HIDDEN) in refs for message in before if HIDDEN in message):
         return list(shorter)
     turn_id = uuid.uuid4().hex
     return [
-        message if message in before else {**message, KEPT_BACK: turn_ref(turn_id, number)}
+        message if message in before else {**message, HIDDEN: turn_ref(turn_id, number)}
         for number, message in enumerate(shorter)
     ]
 

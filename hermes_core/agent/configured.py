@@ -17,8 +17,8 @@ from hermes_core.memory import Memory
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.stopping import current_stop
 
+# Low, since a summary of a past session must only say what it contains.
 SUMMARY_TEMPERATURE = 0.1
-"""Low, since a summary of a past session must only say what it contains."""
 
 _SUMMARY_INSTRUCTION = """You are given a passage of a past conversation and a question. Write what of the passage answers the
 question: facts, decisions, names, numbers, and what was tried. Say so when nothing does. Plain text, at most ten

@@ -20,17 +20,18 @@ from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import sqlite_text
 
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
+# Events of httpx that bring a connection.
 _CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
-"""Events of httpx that bring a connection."""
 
+# Time for a server to count its tokens and close the connection after the last chunk of an answer.
 LINGER_S = 5.0
-"""Time for a server to count its tokens and close the connection after the last chunk of an answer."""
 
+# Time in which a server may send keep-alive lines and no data: a model that thinks without showing it takes
+# minutes.
 MAX_SILENCE_S = 1800.0
-"""Time in which a server may send keep-alive lines and no data: a model that thinks without showing it takes minutes."""
 
+# A line of an event without data, as a proxy may send; the SDK would read the empty text as JSON.
 _EMPTY_EVENT = re.compile(rb"(?:event|id|retry)\b|data:? *\r?$")
-"""A line of an event without data, as a proxy may send; the SDK would read the empty text as JSON."""
 
 
 def ssl_context() -> ssl.SSLContext:
@@ -193,21 +194,21 @@ _OVERFLOW = re.compile(
     r"|(prompt|input) is too long|exceeds? the maximum number of tokens|model token limit|range of input length"
     r"|prompt token count|reduce the length of the (messages|prompt|input)"
 )
+# OpenAI's words for its limit of tokens a minute, which a later try would meet again.
 _TOO_LARGE = re.compile("(?i)request too large")
-"""OpenAI's words for its limit of tokens a minute, which a later try would meet again."""
 _NO_TOOLS = re.compile(
     r"(?i)support\w* (\w+ )?tool|tools? (param )?(require|not support)|tool choice requires"
 )
 _NO_KEY = re.compile("(?i)api key")
+# LM Studio's words for a wrong path, with status 200.
 _NO_PATH = re.compile("(?i)unexpected endpoint")
-"""LM Studio's words for a wrong path, with status 200."""
+# Groq's code for a tool call that it can't read.
 _BADLY_WRITTEN = "tool_use_failed"
-"""Groq's code for a tool call that it can't read."""
 
+# The pause before another try: Gemini gives it in words alone, and Azure at times.
 _PAUSE = re.compile(
     r"(?i)\b(?:retry|try again) (?:in|after) (?:(\d{1,4})h)?(?:(\d{1,4})m)?(\d{1,9}(?:\.\d+)?) ?(ms|s)"
 )
-"""The pause before another try: Gemini gives it in words alone, and Azure at times."""
 
 
 def server_error(

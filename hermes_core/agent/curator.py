@@ -32,8 +32,8 @@ from hermes_core.sessions.records import read_meta
 
 log = logging.getLogger(__name__)
 
+# Share of the characters that a proposal may lose without naming each entry that it changes.
 MAX_SHRINK = 0.3
-"""Share of the characters that a proposal may lose without naming each entry that it changes."""
 
 _INSTRUCTIONS = """\
 You tidy the notes that an assistant keeps about its work and its person. Merge entries that say the same. Drop what is \
@@ -248,8 +248,8 @@ def _lines(entries: Sequence[str]) -> list[str]:
 
 # -------------------------------------------------------------- automatic curation
 
+# Entries of a file below which there is nothing to curate.
 MIN_ENTRIES = 2
-"""Entries of a file below which there is nothing to curate."""
 
 
 class AutoCurator:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
-from hermes_core.agent.answer import KEPT_BACK, ChatMessage
+from hermes_core.agent.answer import HIDDEN, ChatMessage
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, start_thread
 from hermes_core.agent.compression import Compressed, Compressor, ContextUsage, hide_summary, is_summary
 from hermes_core.agent.locks import lock_path, locked_unless_cancelled
@@ -51,11 +51,12 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
+# Time for a compressor to note the begin or the end of a session.
 COMPRESSOR_TIMEOUT_S = 2.0
-"""Time for a compressor to note the begin or the end of a session."""
 
+# Time kept from the flush at the end of a session: for the compressor, the rows and the providers'
+# shutdown.
 RESERVED_AFTER_FLUSH_S = 7.0
-"""Time kept from the flush at the end of a session: for the compressor, the rows and the providers' shutdown."""
 
 FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
 JOINED = "what another process said in this session is part of the conversation from here on; the next undo takes it back"
@@ -370,7 +371,7 @@ class SessionLifecycle:
             store_message(self.memory, self.session.id, message, ref, turn.author)
             if sessions.get_session(old_id) is not None:
                 sessions.withdraw(old_id, turn.message_id)
-        self.history = [other for other in self.history if other.get(KEPT_BACK) != ref]
+        self.history = [other for other in self.history if other.get(HIDDEN) != ref]
 
     def write_prompt(self, session: Session) -> None:
         """Build the system prompt of a session and store it.
@@ -640,8 +641,8 @@ class SessionLifecycle:
         self.problems.append(problem)
 
 
+# Steps that change rows so that there is no way back.
 ROW_STEPS = frozenset({"create", "rotate", "reopen", "rewind"})
-"""Steps that change rows so that there is no way back."""
 
 
 class StepRunner:
@@ -680,6 +681,7 @@ class StepRunner:
 
 # -------------------------------------------------------------- the table of the documentation
 
+# What each step touches and does.
 STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
     "look": ("agent", "the compressor's `can_shorten`, if it has one; if that is False, the event ends here"),
     "flush": ("agent", "the model saves what it should to MEMORY.md and USER.md"),
@@ -699,8 +701,8 @@ STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
     "engine_start": ("agent", "the compressor's `on_session_start`"),
     "shutdown": ("hook", "`shutdown` of all providers, in reverse order"),
 }
-"""What each step touches and does."""
 
+# The steps of each event, in order.
 EVENTS: Mapping[str, tuple[str, ...]] = {
     event: tuple(steps.split())
     for event, steps in {
@@ -721,4 +723,3 @@ EVENTS: Mapping[str, tuple[str, ...]] = {
         "crash": "session_end end",
     }.items()
 }
-"""The steps of each event, in order."""

@@ -19,11 +19,11 @@ from hermes_core.home import HermesHome
 from hermes_core.storage.files import ensure_folder, locked
 
 _PREFIX = "session-"
+# Characters of an id in a file name; file systems allow 255 bytes with prefix and suffix.
 _MAX_NAME = 200
-"""Characters of an id in a file name; file systems allow 255 bytes with prefix and suffix."""
 
+# Wait for another process that compresses the same session: about as long as a summary takes.
 COMPRESS_LOCK_TIMEOUT_S = 60.0
-"""Wait for another process that compresses the same session: about as long as a summary takes."""
 
 
 class SessionLock:

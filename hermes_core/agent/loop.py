@@ -28,17 +28,17 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 
 LAST_REQUEST_NOTE = "You have used all tool calls of this turn. Answer now with what you have; call no tool."
 
+# Calls of one answer that run side by side.
 MAX_PARALLEL_CALLS = 8
-"""Calls of one answer that run side by side."""
 
+# Characters of a tool's result after truncation, if the conversation fills the context.
 SHORT_RESULT = 2000
-"""Characters of a tool's result after truncation, if the conversation fills the context."""
 
+# Share of the context for a request; the rest is for the answer and for the error of the token estimate.
 MAX_REQUEST_SHARE = 0.85
-"""Share of the context for a request; the rest is for the answer and for the error of the token estimate."""
 
+# Number of newest results that stay whole, and characters of the others, tried one after another.
 _TRUNCATION_STEPS = ((1, SHORT_RESULT), (0, SHORT_RESULT), (1, SHORT_RESULT // 10))
-"""Number of newest results that stay whole, and characters of the others, tried one after another."""
 
 _TRUNCATED_ANSWER = {
     "length": "its server's limit of tokens was reached",

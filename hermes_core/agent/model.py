@@ -42,21 +42,21 @@ from hermes_core.sessions.records import sqlite_text
 
 log = logging.getLogger(__name__)
 
+# Longest pause that a server may ask for; a longer one is reported instead of waited for.
 MAX_RETRY_AFTER_S = 120.0
-"""Longest pause that a server may ask for; a longer one is reported instead of waited for."""
 
+# Longest pause between two tries if the server names none.
 MAX_DELAY_S = 30.0
-"""Longest pause between two tries if the server names none."""
 
 CONNECT_TIMEOUT_S = 10.0
+# For the whole list of models: `hermes-memory doctor` waits for it.
 LIST_TIMEOUT_S = 10.0
-"""For the whole list of models: `hermes-memory doctor` waits for it."""
 
+# Of a list of models; the largest router's has one megabyte.
 MAX_LIST_BYTES = 16 * 1024 * 1024
-"""Of a list of models; the largest router's has one megabyte."""
 
+# Read from an error response.
 MAX_ERROR_BYTES = 1024 * 1024
-"""Read from an error response."""
 
 OnText = Callable[[str], None]
 

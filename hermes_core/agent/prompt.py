@@ -21,17 +21,17 @@ from hermes_core.safety.scan import first_threat
 
 log = logging.getLogger(__name__)
 
+# Files of the working folder with instructions for work there; only the first that exists is read.
 CONTEXT_FILES = ("AGENTS.md", "CLAUDE.md")
-"""Files of the working folder with instructions for work there; only the first that exists is read."""
 
+# Characters of such a file in the prompt.
 CONTEXT_FILE_LIMIT = 20_000
-"""Characters of such a file in the prompt."""
 
+# Result of a tool call that was interrupted.
 INTERRUPTED_RESULT = error("the tool was interrupted; whether it did its work is not known")
-"""Result of a tool call that was interrupted."""
 
+# Answer of the model to tool results after which the person wrote again.
 NO_ANSWER = "(no answer)"
-"""Answer of the model to tool results after which the person wrote again."""
 
 IDENTITY = (
     "You are Hermes, an assistant with a memory that lasts. You help the person who writes to you, say plainly what you "

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from hermes_core.agent.answer import KEPT_BACK, ChatMessage, ToolRequest
+from hermes_core.agent.answer import HIDDEN, ChatMessage, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled, ignore, start_thread
 from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.loop import ToolLoop
@@ -34,14 +34,14 @@ from hermes_core.sessions.records import meta_key, read_meta
 
 log = logging.getLogger(__name__)
 
+# Requests to the model of one review or flush.
 MAX_REQUESTS = 16
-"""Requests to the model of one review or flush."""
 
+# Share of the model's context that a review reads; the rest is for its answers.
 MAX_CONTEXT_SHARE = 0.9
-"""Share of the model's context that a review reads; the rest is for its answers."""
 
+# Failure of a review that was stopped because the person left.
 STOPPED = "stopped"
-"""Failure of a review that was stopped because the person left."""
 
 _TEST = (
     "The test for each entry: would a routine turn in a month go wrong without it? If not, leave it out. Most "
@@ -61,11 +61,11 @@ FLUSH = (
     f"{_TEST}\nWhen you are done, answer with the one word: done."
 )
 
+# The message to the model and the tools that work, by kind.
 _INSTRUCTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "review": (REVIEW, ("memory", "skill_view", "skill_manage")),
     "flush": (FLUSH, ("memory",)),
 }
-"""The message to the model and the tools that work, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ class Reviewer:
         self._tools = tools
         self._on_review = on_review
         self._turns_since_memory = 0
+        # The last message of the last complete flush.
         self._last_flushed: ChatMessage | None = None
-        """The last message of the last complete flush."""
 
     @property
     def _interval(self) -> int:
@@ -328,7 +328,7 @@ def _answered(history: Sequence[ChatMessage]) -> int:
     count, has_question = 0, False
     for message in history:
         if message["role"] == "user":
-            has_question = not is_summary(message) and KEPT_BACK not in message
+            has_question = not is_summary(message) and HIDDEN not in message
         elif has_question and message["role"] == "assistant" and not message.get("tool_calls"):
             count, has_question = count + (not is_summary(message)), False
     return count

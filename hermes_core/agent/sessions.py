@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal, cast
 
-from hermes_core.agent.answer import ECHO, KEPT_BACK, ChatMessage, ToolRequest, Usage
+from hermes_core.agent.answer import ECHO, HIDDEN, ChatMessage, ToolRequest, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary
 from hermes_core.agent.tools import sendable
 from hermes_core.agent.validation import session_id_of
@@ -25,13 +25,13 @@ from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
 
+# Messages before the person's that providers get with a recall.
 RECENT_MESSAGES = 6
-"""Messages before the person's that providers get with a recall."""
 
 MAX_TITLE = 60
 
+# A message of the person: text, or OpenAI content parts of text and pictures.
 TurnInput = str | Sequence[Mapping[str, Any]]
-"""A message of the person: text, or OpenAI content parts of text and pictures."""
 
 TurnOutcome = Literal["answered", "interrupted", "failed"]
 
@@ -119,7 +119,7 @@ class AgentTurn:
     def hidden(self) -> list[ChatMessage]:
         """Return the messages as `chat` does, each marked as hidden from providers."""
         pairs = zip(self.chat(), self.messages, strict=True)
-        return [{**message, KEPT_BACK: stored["ref"]} for message, stored in pairs]
+        return [{**message, HIDDEN: stored["ref"]} for message, stored in pairs]
 
     def stored(self) -> list[Message]:
         """Return the messages as they are stored and as providers get them: text, without the model's thoughts."""
@@ -300,7 +300,7 @@ def store_message(
         tool_call_id=message.get("tool_call_id", ""),
         reasoning=message.get("reasoning", ""),
         speaker=speaker,
-        ref=ref or message.get(KEPT_BACK, ""),
+        ref=ref or message.get(HIDDEN, ""),
         copied=copied,
     )
 
@@ -333,7 +333,7 @@ def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
     return [
         chat_of(message)
         if turn_of_ref(message.ref) in complete
-        else chat_of(message) | {KEPT_BACK: message.ref}
+        else chat_of(message) | {HIDDEN: message.ref}
         for message in live
     ]
 
@@ -368,7 +368,7 @@ def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
 
 def recent_messages(history: Sequence[ChatMessage]) -> list[Message]:
     """Return the last messages that are not hidden from providers."""
-    newest_first = islice((m for m in reversed(history) if KEPT_BACK not in m), RECENT_MESSAGES)
+    newest_first = islice((m for m in reversed(history) if HIDDEN not in m), RECENT_MESSAGES)
     return as_text([*newest_first][::-1])
 
 

@@ -43,15 +43,15 @@ from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, Skil
 
 log = logging.getLogger(__name__)
 
+# Key under which arguments that were no JSON object go back to the model.
 MALFORMED = "malformed_arguments"
-"""Key under which arguments that were no JSON object go back to the model."""
 
+# Deepest nesting of arguments; the limit of `json` itself differs by thousands between versions of Python.
 MAX_LEVELS = 100
-"""Deepest nesting of arguments; the limit of `json` itself differs by thousands between versions of Python."""
 
 _INVALID_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
+# Characters of the note in a truncated text, about.
 _TRUNCATION_NOTE = 60
-"""Characters of the note in a truncated text, about."""
 
 _RETURN_RESULT = "give a function that waits for its whole result"
 
@@ -276,8 +276,8 @@ def _text(result: Any) -> str:
 
 SEARCH_TOOL = "session_search"
 MEMORY_TOOL = "memory"
+# The toolsets of every agent; `host` is the toolset of tools that name none.
 TOOLSETS = ("memory", SEARCH_TOOL, "skills", "todo", "delegation", "host")
-"""The toolsets of every agent; `host` is the toolset of tools that name none."""
 
 
 def unknown_toolsets(names: Collection[str] | None, host_tools: Iterable[Tool]) -> list[str]:

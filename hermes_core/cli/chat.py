@@ -44,17 +44,17 @@ from hermes_core.stopping import current_stop, wait_unless_stopped
 
 Result = TypeVar("Result")
 
+# For the providers at the end. Together with the flush it stays within the 15 seconds after a SIGTERM.
 CLOSE_TIMEOUT_S = 6.0
-"""For the providers at the end. Together with the flush it stays within the 15 seconds after a SIGTERM."""
 
+# Time after the first Ctrl-C from which another one raises `KeyboardInterrupt`.
 FORCE_AFTER_S = 1.0
-"""Time after the first Ctrl-C from which another one raises `KeyboardInterrupt`."""
 
+# Wait for the provider to take the one turn of `-m`, before the result is printed.
 DELIVERY_TIMEOUT_S = 1.2
-"""Wait for the provider to take the one turn of `-m`, before the result is printed."""
 
+# Time at the end after which the person is told what the program waits for.
 SLOW_CLOSE_S = 1.0
-"""Time at the end after which the person is told what the program waits for."""
 
 
 @click.command()

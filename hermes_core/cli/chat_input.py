@@ -11,8 +11,9 @@ from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.patch_stdout import patch_stdout
 
+# Lines reserved for completions. A window with fewer lines than are reserved would not show the input at
+# all.
 _MENU_LINES = 8
-"""Lines reserved for completions. A window with fewer lines than are reserved would not show the input at all."""
 
 
 def read_messages(history: Path, words: Sequence[str], on_problem: Callable[[str], None]) -> Iterator[str]:

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _SENTENCE_END = re.compile(r"(?<=[.!]) ")
 _OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
 
+# Wait for the provider to take a change; after that the change is left in the outbox.
 DELIVERY_TIMEOUT_S = 3.0
-"""Wait for the provider to take a change; after that the change is left in the outbox."""
 
+# Wait before that for a provider that starts slowly, for instance one with a model of its own.
 START_TIMEOUT_S = 15.0
-"""Wait before that for a provider that starts slowly, for instance one with a model of its own."""
 
 user_option = click.option(
     "--user",

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -537,9 +536,12 @@ def started(home: HermesHome) -> subprocess.Popen[str]:
         piece = child.stdout.read(1)
         assert piece, f"the chat ended after {seen!r}"
         seen += piece
-    deadline = time.monotonic() + 60
-    while not any(session.title for session in sessions(home)) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    child.stdin.write("/status\n")  # its answer comes after the turn is stored
+    child.stdin.flush()
+    while "provider" not in seen:
+        piece = child.stdout.read(1)
+        assert piece, f"the chat ended after {seen!r}"
+        seen += piece
     return child
 
 

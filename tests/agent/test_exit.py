@@ -24,7 +24,7 @@ NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
 """These start no thread at their end: there the flush is left out, which is said."""
 
 HOST = """
-import os, signal, sys, time
+import os, signal, sys, threading
 from hermes_core import open_memory
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.testing.fakes import RecordingProvider
@@ -65,8 +65,7 @@ elif act in ("wait", "use it again"):
         agent.evict()
         agent.run_turn("Hello again.")
     print("ready", flush=True)
-    while True:  # `signal.pause()` would miss a signal that comes just before it
-        time.sleep(0.1)
+    threading.Event().wait()  # `signal.pause()` would miss a signal that comes just before it
 """
 
 

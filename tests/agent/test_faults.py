@@ -159,7 +159,7 @@ class Slow(RecordingProvider):
 
     def answer(self, hook: str, **arguments: Any) -> Any:
         if hook == self._hook:
-            time.sleep(3 * QUICK[hook])
+            threading.Event().wait(3 * QUICK[hook])
         return super().answer(hook, **arguments)
 
 

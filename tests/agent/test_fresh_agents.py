@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_core.agent import Agent
-from hermes_core.agent.answer import KEPT_BACK
+from hermes_core.agent.answer import HIDDEN
 from hermes_core.agent.compression import is_summary
 from hermes_core.testing.model_server import Reply
 from tests.agent.conftest import Stage
@@ -157,4 +157,4 @@ def test_what_stands_for_a_turn_that_was_kept_back_is_kept_back_for_the_next_age
         stage.script(without_summaries)
     assert not stage.agent(session_id="chat-1").compress()
     (note,) = filter(is_summary, stage.agent(session_id="chat-1").history)
-    assert KEPT_BACK in note
+    assert HIDDEN in note

@@ -92,7 +92,13 @@ def test_in_the_tool_of_a_provider(stage: Stage, never: threading.Event) -> None
 def test_in_the_summaries_of_a_search_the_auxiliary_model_is_left_alone_too(
     stage: Stage, never: threading.Event
 ) -> None:
-    with ModelServer([Reply("It is", hold=never)]) as server:
+    asked = threading.Semaphore(0)
+
+    def reply(_: object) -> Reply:
+        asked.release()
+        return Reply("It is", hold=never)
+
+    with ModelServer([reply]) as server:
         auxiliary = OpenAIModel(ModelSettings(server.base_url, "small", retries=0))
         stage.memory.summarise_with(summariser(auxiliary))
         for number in range(5):
@@ -102,8 +108,8 @@ def test_in_the_summaries_of_a_search_the_auxiliary_model_is_left_alone_too(
         agent = stage.agent()
 
         def all_at_once() -> None:
-            while len(server.requests) < 3:
-                time.sleep(0.005)
+            for _ in range(3):
+                assert asked.acquire(timeout=60)
 
         assert interrupted(agent, all_at_once).outcome == "interrupted"
         assert (len(server.requests), len(stage.server.requests)) == (3, 1)
@@ -163,17 +169,21 @@ def test_in_a_compression_that_waits_for_the_provider(
     assert stage.memory.sessions.system_prompt(agent.session.id) == agent.prompt
 
 
-def test_in_the_memory_tool_while_another_process_holds_the_file(stage: Stage) -> None:
+def test_in_the_memory_tool_while_another_process_holds_the_file(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, call_tool = threading.Event(), stage.memory.call_tool
+
+    def call(*given: Any) -> str:
+        called.set()
+        return call_tool(*given)
+
+    monkeypatch.setattr(stage.memory, "call_tool", call)
     agent = stage.agent()
     stage.script(Reply(calls=[("memory", {"action": "add", "target": "memory", "content": "Tea, no milk."})]))
 
-    def asked() -> None:
-        while not stage.server.requests:
-            time.sleep(0.005)
-        time.sleep(0.1)
-
     with locked(stage.memory.home.memory_md):
-        assert interrupted(agent, asked).outcome == "interrupted"
+        assert interrupted(agent, lambda: called.wait(60)).outcome == "interrupted"
     assert stage.memory.curated.entries("memory") == ()
     assert len(stage.server.requests) == 1
 
@@ -205,7 +215,7 @@ def test_who_stops_a_turn_stops_no_delivery_of_a_memory_that_was_opened_in_it(
     agent.run_turn("Tell it.")
     stop.set()
     assert stage.provider.wait_for("sync_turn")
-    time.sleep(0.15)
+    assert not never.wait(0.15), "longer than a wait looks away"
     never.set()
     assert stage.told(durable=True) == ["sync_turn"]
 

@@ -57,7 +57,7 @@ memory = open_memory(home, provider=provider)
 agent = Agent(memory, OpenAIModel(ModelSettings(url, "m")), session_id="s1", tools=[Tool("die", "", {}, die)])
 for number in range(1, 7):
     agent.run_turn(f"Question {number}.")
-agent.wait_for_review(20)
+agent.wait_for_review(60)
 if moment == "in rotate":
     dying_in_rotate()
 elif moment:

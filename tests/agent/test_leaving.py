@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from hermes_core.cli.chat_commands import TerminalChat
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
+from hermes_core.stopping import wait_unless_stopped
 from hermes_core.testing.model_server import ModelServer, Reply
 from tests.agent.test_chat import chat, end, home, never, server, sessions, started
 from tests.agent.test_review import ADD, is_look_back
@@ -36,18 +39,39 @@ def entries(home: HermesHome) -> tuple[str, ...]:
         return memory.curated.entries("user")
 
 
-def slowly(request: dict[str, Any]) -> Reply:
-    """What the model says, a while after the answer in a look back."""
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Reply]:
+    """A model that answers at once, and in a review only when the program waits for the review."""
+    return partial(review_when, note_waits(monkeypatch))
+
+
+def note_waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Return an event that is set when the program waits for a review."""
+    waiting, wait = threading.Event(), wait_unless_stopped
+
+    def note_wait(*given: Any) -> bool:
+        waiting.set()
+        return wait(*given)
+
+    monkeypatch.setattr("hermes_core.cli.chat.wait_unless_stopped", note_wait)
+    return waiting
+
+
+def review_when(waiting: threading.Event, request: dict[str, Any]) -> Reply:
     if not is_look_back(request):
         return Reply("Good morning.")
-    time.sleep(0.2)
+    assert waiting.wait(60)
     return Reply("done") if request["messages"][-1]["role"] == "tool" else Reply(calls=[ADD])
 
 
 @pytest.mark.parametrize("arguments", [("-m", "Hello."), ("-m", "Hello.", "--json"), ()])
 def test_a_look_back_comes_to_its_end_where_nobody_sits(
-    reviewed: HermesHome, server: ModelServer, arguments: tuple[str, ...]
+    reviewed: HermesHome,
+    server: ModelServer,
+    slowly: Callable[[dict[str, Any]], Reply],
+    arguments: tuple[str, ...],
 ) -> None:
+    set_value(reviewed, "agent.flush_seconds", 60.0)
     server._script = [slowly]
     result = chat(*arguments, typed="Hello.\n")
     assert result.exit_code == 0
@@ -77,27 +101,31 @@ def held(server: ModelServer, never: threading.Event) -> threading.Event:
 
 
 def test_a_look_back_that_takes_long_is_stopped_and_told_of_and_comes_next_time(
-    reviewed: HermesHome, server: ModelServer, held: threading.Event
+    reviewed: HermesHome,
+    server: ModelServer,
+    held: threading.Event,
+    slowly: Callable[[dict[str, Any]], Reply],
 ) -> None:
     set_value(reviewed, "agent.flush_seconds", 0.3)
-    began = time.monotonic()
-    result = chat("-m", "Hello.", "--json")
-    assert time.monotonic() - began < 8
+    result = chat("-m", "Hello.", "--json")  # the model would let it wait for ever
     assert (result.exit_code, json.loads(result.stdout)["problems"]) == (0, [])
     assert STOPPED in result.stderr
     set_value(reviewed, "memory.nudge_interval", 2)
-    set_value(reviewed, "agent.flush_seconds", 20.0)
+    set_value(reviewed, "agent.flush_seconds", 60.0)
     server._script = [slowly]
     assert "Memory updated" in chat("-m", "Hello again.", "--resume", "last").stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_ctrl_c_stops_a_look_back_and_the_answer_stands(reviewed: HermesHome, held: threading.Event) -> None:
+def test_ctrl_c_stops_a_look_back_and_the_answer_stands(
+    reviewed: HermesHome, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = note_waits(monkeypatch)
     set_value(reviewed, "agent.flush_seconds", 60.0)
 
     def press() -> None:
         assert held.wait(30)
-        time.sleep(0.2)
+        assert waiting.wait(30)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press).start()
@@ -122,7 +150,7 @@ def test_who_leaves_a_chat_waits_for_no_look_back_and_is_told(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_a_model_that_hangs_over_what_to_save_holds_a_sigterm_no_longer_than_15_seconds(
+def test_a_model_that_hangs_over_what_to_save_holds_a_sigterm_for_seconds_only(
     home: HermesHome, server: ModelServer, never: threading.Event
 ) -> None:
     set_value(home, "agent.flush_seconds", 60.0)
@@ -133,5 +161,5 @@ def test_a_model_that_hangs_over_what_to_save_holds_a_sigterm_no_longer_than_15_
     assert end(child, signal.SIGTERM) == 128 + signal.SIGTERM
     took = time.monotonic() - began
     assert len(server.requests) == 2
-    assert took < 15
+    assert took < 45, "the flush ends long before its 60 seconds; the rest is for a busy machine"
     assert [session.end_reason for session in sessions(home)] == ["close"]

@@ -88,6 +88,12 @@ class Hosts:
                 return line
         raise AssertionError(f"no {beginning!r} in {self.heard[-5:]}")
 
+    def wait_for_acks(self, turns: int) -> None:
+        """Read on until the host that was started last had so many turns acknowledged."""
+        run = f"turn {self._runs:03}-"
+        while sum(ack.text.startswith(run) for ack in self.acks("turn")) < turns:
+            assert next(self._lines(), None) is not None, f"the host ended: {self.heard[-5:]}"
+
     def finish(self) -> None:
         """Open the home once more and let the provider have what the killed hosts left."""
         self.start(0)
