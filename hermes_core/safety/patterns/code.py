@@ -27,17 +27,16 @@ RULES = (
         "remote_code",
         "curl wget fetch iwr irm webrequest lynx aria2c source bash sh python eval http",
         (
-            rf"\b(?:curl|wget|fetch|lynx|aria2c|http)\b"
-            rf"(?![^\n|;&]{{0,120}}{INSTALLERS})[^\n|;]{{0,160}}\|\s{{0,3}}(?:tee "
-            rf"[^|\n]{{1,30}}\|\s{{0,3}})?(?:{SHELL})|(?:bash|sh|zsh|source|\.|eval|python3?"
+            rf"\b(?:curl|wget|fetch|lynx|aria2c|http)\b(?![^\n|;&]{{0,120}}{INSTALLERS})[^\n|;]{{0,160}}\|\s"
+            rf"{{0,3}}(?:tee [^|\n]{{1,30}}\|\s{{0,3}})?(?:{SHELL})|(?:bash|sh|zsh|source|\.|eval|python3?"
             rf"|perl)\s{{1,3}}(?:-\w{{1,3}}\s{{1,2}})?[\"']?(?:<\(|\$\(|`)\s{{0,2}}(?:curl|wget"
-            rf"|fetch)\b(?![^\n)]{{0,80}}{INSTALLERS})|(?:iwr|irm|invoke-webrequest"
-            rf"|invoke-restmethod|downloadstring|new-object net\.webclient)\b[^\n]{{0,160}}?"
-            rf"(?:\biex\b|invoke-expression|start-process)|\b(?:iex"
-            rf"|invoke-expression)\b[^\n]{{0,60}}?(?:iwr|irm|webrequest|restmethod|downloadstring"
-            rf"|webclient|frombase64)|\b(?:curl|wget)\b"
-            rf"(?![^\n]{{0,120}}{INSTALLERS})[^\n]{{0,160}}?(?:&&|;)[^\n]{{0,30}}?(?:chmod "
-            rf"\+?[0-7x]+|\b(?:bash|sh|python3?)\s{{1,2}}(?:\./|/tmp|[\w-]{{1,20}}\.(?:sh|py)))"
+            rf"|fetch)\b(?![^\n)]{{0,80}}{INSTALLERS})|(?:iwr|irm|invoke-webrequest|invoke-restmethod"
+            rf"|downloadstring|new-object net\.webclient)\b[^\n]{{0,160}}?(?:\biex\b|invoke-expression"
+            rf"|start-process)|\b(?:iex|invoke-expression)\b[^\n]{{0,60}}?(?:iwr|irm|webrequest|restmethod"
+            rf"|downloadstring|webclient|frombase64)|\b(?:curl"
+            rf"|wget)\b(?![^\n]{{0,120}}{INSTALLERS})[^\n]{{0,160}}?(?:&&"
+            rf"|;)[^\n]{{0,30}}?(?:chmod \+?[0-7x]+|\b(?:bash|sh|python3?)\s{{1,2}}(?:\./|/tmp"
+            rf"|[\w-]{{1,20}}\.(?:sh|py)))"
         ),
     ),
     Rule(
@@ -50,12 +49,11 @@ RULES = (
         (
             rf"\b(?:exec|eval|compile|function|iex|invoke-expression|__import__|system|popen"
             rf"|loads)\s{{0,2}}\(?[^\n]{{0,60}}?(?:fromhex|b64decode|base64|atob\(|frombase64string"
-            rf"|codecs\.decode|decompress|rot_?13|unhexlify|fromcharcode|chr\(|urlopen"
-            rf"|requests\.get)|\b(?:base64|openssl|xxd|rev|gunzip|uudecode|base32"
-            rf"|tr)\b[^\n|]{{0,80}}?\|\s{{0,3}}(?:{SHELL})|\b(?:pwsh|powershell)"
-            rf"(?:\.exe)?\b[^\n]{{0,60}}?-(?:e|en|enc|enco\w*|ec)\s{{1,2}}[a-z0-9+/=]{{12,}}|\b"
-            rf"(?:decode|decrypt|deobfuscate|unscramble|un-?rot|translate|reverse|apply|convert"
-            rf"|read backwards)\b{G9}(?:and|then|,)\W{{1,3}}(?:then )?{DO}\b"
+            rf"|codecs\.decode|decompress|rot_?13|unhexlify|fromcharcode|chr\(|urlopen|requests\.get)"
+            rf"|\b(?:base64|openssl|xxd|rev|gunzip|uudecode|base32|tr)\b[^\n|]{{0,80}}?\|\s"
+            rf"{{0,3}}(?:{SHELL})|\b(?:pwsh|powershell)(?:\.exe)?\b[^\n]{{0,60}}?-(?:e|en|enc|enco\w*"
+            rf"|ec)\s{{1,2}}[a-z0-9+/=]{{12,}}|\b(?:decode|decrypt|deobfuscate|unscramble|un-?rot|translate"
+            rf"|reverse|apply|convert|read backwards)\b{G9}(?:and|then|,)\W{{1,3}}(?:then )?{DO}\b"
         ),
     ),
     Rule(
@@ -78,14 +76,13 @@ RULES = (
         "ssh_backdoor",
         "authorized_keys authorized_keys2 authorized",
         (
-            r"(?:>>?|\btee\b|\becho\b|\bprintf\b|\bsed\b|\bcat\b|\bcp\b|\bmv\b|\bln\b|\bcurl\b"
-            r"|\bwget\b|\bchattr\b|\binstall\b)[^\n]{0,160}?authorized_keys2?|(?:^"
-            r"|[.;:,!?\n]\s{0,3}|\band\b|\bthen\b|\balways\b|\bplease\b|\bto\b|\bmust\b|\bshould\b"
-            r"|\byou\b)\s{0,3}(?:append|add|insert|write|put|place|copy|inject|drop|install|store"
-            r"|paste|keep|leave|ensure)\b[^\n]{0,120}?(?:key|ssh-|it|this|pub|line|following"
-            r"|aaaa)[^\n]{0,60}?authorized_keys|authorized_keys[^\n]{0,80}?(?:ssh-(?:rsa|ed25519"
-            r"|dss)|ecdsa-sha2)|(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-\w{1,12}) "
-            r"aaaa[^\n]{0,900}?authorized"
+            r"(?:>>?|\btee\b|\becho\b|\bprintf\b|\bsed\b|\bcat\b|\bcp\b|\bmv\b|\bln\b|\bcurl\b|\bwget\b"
+            r"|\bchattr\b|\binstall\b)[^\n]{0,160}?authorized_keys2?|(?:^|[.;:,!?\n]\s{0,3}|\band\b|\bthen\b"
+            r"|\balways\b|\bplease\b|\bto\b|\bmust\b|\bshould\b|\byou\b)\s{0,3}(?:append|add|insert|write"
+            r"|put|place|copy|inject|drop|install|store|paste|keep|leave|ensure)\b[^\n]{0,120}?(?:key|ssh-"
+            r"|it|this|pub|line|following|aaaa)[^\n]{0,60}?authorized_keys"
+            r"|authorized_keys[^\n]{0,80}?(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2)|(?:ssh-(?:rsa|ed25519|dss)"
+            r"|ecdsa-sha2-\w{1,12}) aaaa[^\n]{0,900}?authorized"
         ),
     ),
     Rule(
@@ -96,13 +93,12 @@ RULES = (
             "usermod chpasswd setuid ssh-copy-id permitemptypasswords"
         ),
         (
-            r"(?:echo|sed|tee|>>|set|enable|change|add)[^\n]{0,80}?(?:permitrootlogin"
-            r"|permitemptypasswords|passwordauthentication)\s{0,3}(?:to |=)?\s{0,2}yes"
-            r"|nopasswd\s?:\s?all|\b(?:useradd|adduser)\b[^\n]{0,60}?(?:-o -u 0|-u 0|sudo|wheel"
-            r"|root)|\busermod\b[^\n]{0,40}?(?:sudo|wheel|root)\s|\bchmod\b[^\n]{0,10}(?:u\+s|\+s"
-            r"|4755)\s[^\n]{0,30}(?:bash|sh|python)|\bssh\b[^\n]{0,60}?\s-"
-            r"(?:f?n?)*r\s{0,2}\d{2,5}:[^\n]{0,60}@|\bssh-copy-id\b[^\n]{0,60}(?:evil|attacker)"
-            r"|\bchpasswd\b"
+            r"(?:echo|sed|tee|>>|set|enable|change|add)[^\n]{0,80}?(?:permitrootlogin|permitemptypasswords"
+            r"|passwordauthentication)\s{0,3}(?:to |=)?\s{0,2}yes|nopasswd\s?:\s?all|\b(?:useradd"
+            r"|adduser)\b[^\n]{0,60}?(?:-o -u 0|-u 0|sudo|wheel|root)|\busermod\b[^\n]{0,40}?(?:sudo|wheel"
+            r"|root)\s|\bchmod\b[^\n]{0,10}(?:u\+s|\+s|4755)\s[^\n]{0,30}(?:bash|sh|python)"
+            r"|\bssh\b[^\n]{0,60}?\s-(?:f?n?)*r\s{0,2}\d{2,5}:[^\n]{0,60}@|\bssh-copy-id\b[^\n]{0,60}(?:evil"
+            r"|attacker)|\bchpasswd\b"
         ),
     ),
     # --- again later
@@ -130,19 +126,18 @@ RULES = (
         "persistence",
         "",
         (
-            rf"(?:\btee\b|\becho\b|\bprintf\b|\bsed -i\b|\bcat\b|add-content|out-file)"
-            rf"(?=[^\n]{{0,200}}(?:curl|wget|\bnc\b|\b(?:ba|z)?sh -[ci]|base64"
-            rf"|nohup|/tmp/|https?:|alias sudo|ld_preload|payload|evil|iex|\.sh\b"
-            rf"|nopasswd))[^\n]{{0,160}}?{STARTUP}|(?:reg(?:\.exe)? add|set-itemproperty"
-            rf"|new-itemproperty)\s[^\n]{{0,160}}?{STARTUP}|\b(?:cp|ln)\s(?:[^\n]{{0,80}}?/tmp/"
-            rf"[^\n]{{0,80}}?{STARTUP}|[^\n]{{0,160}}?{SERVICES})|\b{NOT}(?:append|add"
-            rf"|insert|write|inject|put|place|drop|hook)\b[^\n]{{0,120}}?(?:curl|wget|https?://"
-            rf"|\|\s?(?:ba)?sh|/tmp/|base64|nohup|\bnc\b|python -c|alias sudo|ld_preload"
-            rf"|payload|one-?liner)[^\n]{{0,80}}?{STARTUP}|\b{NOT}(?:append|add|insert"
-            rf"|write|inject|put)\b[^\n]{{0,40}}?(?:to|in|into)\s{{1,2}}(?:the |your |user'?s? "
-            rf"|~/){{0,2}}[\w~/$.]{{0,30}}{STARTUP}[^\n]{{0,20}}?[:`\"'][^\n]{{0,60}}(?:curl|wget"
-            rf"|\bnc |\b(?:ba|z)?sh -[ci]|https?:)|\balias (?:sudo|ssh|git|ls|cd|su)=[^\n]{{0,80}}(?:curl"
-            rf"|wget|nc |;|&&|https?:)"
+            rf"(?:\btee\b|\becho\b|\bprintf\b|\bsed -i\b|\bcat\b|add-content"
+            rf"|out-file)(?=[^\n]{{0,200}}(?:curl|wget|\bnc\b|\b(?:ba|z)?sh -[ci]|base64|nohup|/tmp/|https?:"
+            rf"|alias sudo|ld_preload|payload|evil|iex|\.sh\b|nopasswd))[^\n]{{0,160}}?{STARTUP}"
+            rf"|(?:reg(?:\.exe)? add|set-itemproperty|new-itemproperty)\s[^\n]{{0,160}}?{STARTUP}|\b(?:cp"
+            rf"|ln)\s(?:[^\n]{{0,80}}?/tmp/[^\n]{{0,80}}?{STARTUP}|[^\n]{{0,160}}?{SERVICES})"
+            rf"|\b{NOT}(?:append|add|insert|write|inject|put|place|drop|hook)\b[^\n]{{0,120}}?(?:curl|wget"
+            rf"|https?://|\|\s?(?:ba)?sh|/tmp/|base64|nohup|\bnc\b|python -c|alias sudo|ld_preload|payload"
+            rf"|one-?liner)[^\n]{{0,80}}?{STARTUP}|\b{NOT}(?:append|add|insert|write|inject"
+            rf"|put)\b[^\n]{{0,40}}?(?:to|in|into)\s{{1,2}}(?:the |your |user'?s? "
+            rf"|~/){{0,2}}[\w~/$.]{{0,30}}{STARTUP}[^\n]{{0,20}}?[:`\"'][^\n]{{0,60}}(?:curl|wget|\bnc "
+            rf"|\b(?:ba|z)?sh -[ci]|https?:)|\balias (?:sudo|ssh|git|ls|cd|su)=[^\n]{{0,80}}(?:curl|wget|nc "
+            rf"|;|&&|https?:)"
         ),
     ),
     Rule(
@@ -150,13 +145,11 @@ RULES = (
         "persistence",
         "hook hooks hookspath postinstall preinstall post-commit pre-commit",
         (
-            r"(?:>>?|\btee\b|\becho\b|\bwrite\b|\badd\b|\binsert\b|\bput\b"
-            r"|\bdrop\b)[^\n]{0,120}?\.git/hooks|\b(?:install|add|create|set up"
-            r"|write)\b[^.\n]{0,30}?\b(?:git|pre-commit|post-commit|pre-push|commit|push"
-            r"|post-checkout)[ -]hook\b[^.\n]{0,60}?(?:https?:|curl|\b(?:posts?|sends?|uploads?"
+            r"(?:>>?|\btee\b|\becho\b|\bwrite\b|\badd\b|\binsert\b|\bput\b|\bdrop\b)[^\n]{0,120}?\.git/hooks"
+            r"|\b(?:install|add|create|set up|write)\b[^.\n]{0,30}?\b(?:git|pre-commit|post-commit|pre-push"
+            r"|commit|push|post-checkout)[ -]hook\b[^.\n]{0,60}?(?:https?:|curl|\b(?:posts?|sends?|uploads?"
             r"|forwards?|copies)\b)|\bcore\.hookspath\b[^\n]{0,30}?(?:/tmp|https?:|~)|[\"'](?:post"
-            r"|pre)install[\"']\s{0,2}:\s{0,2}[\"'][^\"'\n]{0,80}(?:curl|wget|node -e|bash|\bnc\b"
-            r"|https?:)"
+            r"|pre)install[\"']\s{0,2}:\s{0,2}[\"'][^\"'\n]{0,80}(?:curl|wget|node -e|bash|\bnc\b|https?:)"
         ),
     ),
     Rule(
@@ -184,9 +177,8 @@ RULES = (
         "orders_from_afar",
         "agent_control",
         (
-            "follow obey execute run perform carry do apply take accept receive await fetch "
-            "download poll pull check read visit open get load retrieve curl wget browse query "
-            "listen consult connect"
+            "follow obey execute run perform carry do apply take accept receive await fetch download poll "
+            "pull check read visit open get load retrieve curl wget browse query listen consult connect"
         ),
         (
             rf"\b{NOT}(?<!workers )(?<!runners )(?<!nodes )(?<!devices )(?<!clients )(?<!they )"
@@ -211,11 +203,10 @@ RULES = (
         "c2 beacon heartbeat register command node botnet implant check-in",
         (
             rf"\b(?:c2|c&c|command[ -]and[ -]control) (?:server|host|channel|endpoint|node"
-            rf"|url)\b[^\n]{{0,60}}?(?:{URL}|\b(?:report|connect|beacon|register|fetch|poll|check "
-            rf"in)\b)|\b(?:beacon|phone home|check in|register (?:yourself|as an? (?:node|agent|bot"
-            rf"|implant)))\b[^\n]{{0,40}}?\b(?:to|with|at)\b[^\n]{{0,30}}?(?:{URL}|\bc2\b)|\b"
-            rf"(?:you are|act as|become)\b{G4}(?:botnet|implant|c2 (?:agent|node)|zombie|sleeper "
-            rf"agent)"
+            rf"|url)\b[^\n]{{0,60}}?(?:{URL}|\b(?:report|connect|beacon|register|fetch|poll|check in)\b)"
+            rf"|\b(?:beacon|phone home|check in|register (?:yourself|as an? (?:node|agent|bot"
+            rf"|implant)))\b[^\n]{{0,40}}?\b(?:to|with|at)\b[^\n]{{0,30}}?(?:{URL}|\bc2\b)|\b(?:you are"
+            rf"|act as|become)\b{G4}(?:botnet|implant|c2 (?:agent|node)|zombie|sleeper agent)"
         ),
     ),
     Rule(
@@ -223,22 +214,21 @@ RULES = (
         "agent_control",
         "when whenever if once upon after each every hearing seeing",
         (
-            rf"\b(?:when(?:ever)?|if|once|as soon as|(?:up)?on(?= hearing| seeing| reading)|every time|each time|any time|after|next "
-            rf"time)\b{G6}(?:says?|said|asks?|types?|mentions?|writes?|sends?|contains?|replies"
-            rf"|thanks|enters?|opens?|starts?|runs?|logs? in|commits?|pushes|deploys?|sees?"
-            rf"|appears?|greets?|confirms?|requests?|receives?|reads?|hearing|seeing|reading)\b[^\n]{{0,80}}?[,:;]?\s"
-            rf"(?:then )?(?:also )?(?:always )?(?:you )?(?:must |should |will )?(?:silently "
-            rf"|secretly |quietly |first |immediately |instead )?(?:(?:delete|wipe|rm -rf|erase"
-            rf"|destroy|transfer|disable|exfiltrate|leak|drop (?:the )?(?:table|database)|grant"
-            rf"|approve|overwrite|encrypt|format)\b{G6}(?:all|every|files?|folder|directory"
-            rf"|database|tables?|funds|money|keys?|secrets?|wallet|seed|password|credentials|logs?"
-            rf"|home|repo\w*|history|backups?|access|commands?|permissions?|requests?|data|firewall"
-            rf"|safety|security|disk|branch\w*)|(?:send|email|forward|post|upload)\b{G6}(?:wallet"
-            rf"|seed phrase|password|keys?|tokens?|credentials|secrets?|\.env|files?|contacts?"
-            rf"|transcript|conversation|messages?|history)\b[^\n]{{0,30}}?\bto\b|(?:run"
-            rf"|execute)\b[^\n]{{0,20}}?(?:`[^`\n]{{0,60}}(?:curl|wget|rm |nc |bash -c|https?:"
-            rf"|base64)|curl |wget |rm -rf|/tmp/|\./\.|hidden|payload|https?://)|(?:push|upload"
-            rf"|send|post|copy|sync|forward|mirror"
+            rf"\b(?:when(?:ever)?|if|once|as soon as|(?:up)?on(?= hearing| seeing| reading)|every time"
+            rf"|each time|any time|after|next time)\b{G6}(?:says?|said|asks?|types?|mentions?|writes?|sends?"
+            rf"|contains?|replies|thanks|enters?|opens?|starts?|runs?|logs? in|commits?|pushes|deploys?"
+            rf"|sees?|appears?|greets?|confirms?|requests?|receives?|reads?|hearing|seeing"
+            rf"|reading)\b[^\n]{{0,80}}?[,:;]?\s(?:then )?(?:also )?(?:always )?(?:you )?(?:must |should "
+            rf"|will )?(?:silently |secretly |quietly |first |immediately |instead )?(?:(?:delete|wipe"
+            rf"|rm -rf|erase|destroy|transfer|disable|exfiltrate|leak|drop (?:the )?(?:table|database)|grant"
+            rf"|approve|overwrite|encrypt|format)\b{G6}(?:all|every|files?|folder|directory|database|tables?"
+            rf"|funds|money|keys?|secrets?|wallet|seed|password|credentials|logs?|home|repo\w*|history"
+            rf"|backups?|access|commands?|permissions?|requests?|data|firewall|safety|security|disk"
+            rf"|branch\w*)|(?:send|email|forward|post|upload)\b{G6}(?:wallet|seed phrase|password|keys?"
+            rf"|tokens?|credentials|secrets?|\.env|files?|contacts?|transcript|conversation|messages?"
+            rf"|history)\b[^\n]{{0,30}}?\bto\b|(?:run|execute)\b[^\n]{{0,20}}?(?:`[^`\n]{{0,60}}(?:curl|wget"
+            rf"|rm |nc |bash -c|https?:|base64)|curl |wget |rm -rf|/tmp/|\./\.|hidden|payload|https?://)"
+            rf"|(?:push|upload|send|post|copy|sync|forward|mirror"
             rf"|transfer)\b[^\n]{{0,60}}?\bto\b[^\n]{{0,12}}?{URL})"
         ),
     ),

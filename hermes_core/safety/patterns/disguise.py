@@ -46,13 +46,12 @@ RULES = (
         "role_markup",
         "",
         (
-            r"<\s{0,3}/?\s{0,3}(?:memory[-_]context|system[-_](?:prompt|message|reminder|note"
-            r"|instructions?|override)|developer[-_](?:message|prompt)|system|assistant"
-            r"|function_calls|function_results|tool_(?:call|result|response|use)|user_(?:input"
-            r"|query|message)|end[-_]?of[-_]?(?:context|memory|user|prompt|instructions)"
-            r"|instructions|im_start|antml:\w{1,20})\s{0,3}>\s{0,2}(?:(?<=>)\w|(?<=\n)\S|\[)"
-            r"|</\s{0,3}(?:memory[-_]context|system[-_]?\w{0,12}|context|memor(?:y|ies)"
-            r"|user_profile|documents?|data)\s{0,3}>\s{0,6}(?:\S{1,20}\s{1,3}){0,3}(?:system"
+            r"<\s{0,3}/?\s{0,3}(?:memory[-_]context|system[-_](?:prompt|message|reminder|note|instructions?"
+            r"|override)|developer[-_](?:message|prompt)|system|assistant|function_calls|function_results"
+            r"|tool_(?:call|result|response|use)|user_(?:input|query|message)|end[-_]?of[-_]?(?:context"
+            r"|memory|user|prompt|instructions)|instructions|im_start|antml:\w{1,20})\s{0,3}>\s"
+            r"{0,2}(?:(?<=>)\w|(?<=\n)\S|\[)|</\s{0,3}(?:memory[-_]context|system[-_]?\w{0,12}|context"
+            r"|memor(?:y|ies)|user_profile|documents?|data)\s{0,3}>\s{0,6}(?:\S{1,20}\s{1,3}){0,3}(?:system"
             r"|assistant|user|new|ignore|you|now|the|instructions?)"
         ),
     ),
@@ -62,10 +61,9 @@ RULES = (
         "",
         (
             r"[\[(*]{1,2}\s{0,3}(?:system|admin|developer|assistant|end of (?:memory|context|user"
-            r"|system))[ _-]{0,2}(?:note|message|notice|instructions?|prompt|update|alert|command"
-            r"|directive|override|memory|context)?\s{0,2}\d{0,3}[\])*:]{1,3}\s{0,3}(?:you|the"
-            r"|ignore|from|all|new|now|this|always|never|user|assistant|obey|disregard|execute|run"
-            r"|grant|please|approve|treat)"
+            r"|system))[ _-]{0,2}(?:note|message|notice|instructions?|prompt|update|alert|command|directive"
+            r"|override|memory|context)?\s{0,2}\d{0,3}[\])*:]{1,3}\s{0,3}(?:you|the|ignore|from|all|new|now"
+            r"|this|always|never|user|assistant|obey|disregard|execute|run|grant|please|approve|treat)"
         ),
     ),
     Rule(
@@ -73,11 +71,10 @@ RULES = (
         "role_markup",
         "",
         (
-            r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system"
-            r"|developer)[\"']\s{0,3},\s{0,3}[\"']content[\"']\s{0,3}:\s{0,3}[\"'\[]"
-            r"|[\"']content[\"']\s{0,3}:\s{0,3}[\"'][^\"']{0,300}[\"']\s{0,3},\s{0,3}[\"']role[\"']\s{0,3}:\s{0,3}[\"']"
-            r"(?:system|developer)[\"']|\|\s{0,3}role: (?:system|developer)|(?:^|\n)role: "
-            r"(?:system|developer)\s{0,3}\n\s{0,6}content:"
+            r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']\s{0,3},\s{0,3}[\"']content[\"']\s"
+            r"{0,3}:\s{0,3}[\"'\[]|[\"']content[\"']\s{0,3}:\s{0,3}[\"'][^\"']{0,300}[\"']\s{0,3},\s"
+            r"{0,3}[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']|\|\s{0,3}role: (?:system"
+            r"|developer)|(?:^|\n)role: (?:system|developer)\s{0,3}\n\s{0,6}content:"
         ),
     ),
     # --- hiding
@@ -91,25 +88,23 @@ RULES = (
             "confessing talking"
         ),
         (
-            rf"\b(?:(?:do not|don't|dont|never|must not|mustn't|should not|shouldn't|may not|not to"
-            rf"|cannot|no need to)\b(?: ever| to)?{G2}(?:tell|mention|reveal|inform|disclose|show (?:this"
-            rf"|it|these|that|any of)|notify|admit|alert|warn|hint|acknowledge|discuss|expose|confess|talk|let on"
-            rf"|let(?={G6}{PERSON}{G2}(?:know|see|notice|find|learn|hear|read|suspect)))"
-            rf"|(?:without|avoid|never|refrain from|stop|rather than|instead of) (?:ever )?(?:telling"
-            rf"|mentioning|revealing|informing|disclosing|showing (?:this|it|these|that|any of)|letting"
-            rf"|notifying|admitting|alerting|warning|hinting|acknowledging|discussing|exposing|confessing"
-            rf"|talking)){G6}{PERSON}\b"
+            rf"\b(?:(?:do not|don't|dont|never|must not|mustn't|should not|shouldn't|may not|not to|cannot"
+            rf"|no need to)\b(?: ever| to)?{G2}(?:tell|mention|reveal|inform|disclose|show (?:this|it|these"
+            rf"|that|any of)|notify|admit|alert|warn|hint|acknowledge|discuss|expose|confess|talk|let on"
+            rf"|let(?={G6}{PERSON}{G2}(?:know|see|notice|find|learn|hear|read|suspect)))|(?:without|avoid"
+            rf"|never|refrain from|stop|rather than|instead of) (?:ever )?(?:telling|mentioning|revealing"
+            rf"|informing|disclosing|showing (?:this|it|these|that|any of)|letting|notifying|admitting"
+            rf"|alerting|warning|hinting|acknowledging|discussing|exposing|confessing|talking)){G6}{PERSON}\b"
         ),
     ),
     Rule(
         "keep_secret",
         "deception",
         (
-            "secret hidden private confidential quiet silent silently covert covertly conceal "
-            "hide hidden invisible unaware unnoticed secretly quietly dark withhold cover "
-            "stealth discreetly find know notice see told nothing mum silent leave informed "
-            "aware learn realise realize discover suspect knowing noticing consent keep mask "
-            "omit suppress obscure uninformed ignorant back"
+            "secret hidden private confidential quiet silent silently covert covertly conceal hide hidden "
+            "invisible unaware unnoticed secretly quietly dark withhold cover stealth discreetly find know "
+            "notice see told nothing mum silent leave informed aware learn realise realize discover suspect "
+            "knowing noticing consent keep mask omit suppress obscure uninformed ignorant back"
         ),
         (
             rf"\b(?:keep|hold|stay|remain|leave|make)\b{G6}(?:secret|hidden|private|confidential"
@@ -156,24 +151,22 @@ RULES = (
         "hidden_markup",
         "",
         (
-            rf"(?:<[^<>]{{0,100}}(?:display\s{{0,2}}:\s{{0,2}}none"
-            rf"|visibility\s{{0,2}}:\s{{0,2}}hidden|font-size\s{{0,2}}:\s{{0,2}}[01](?:px|pt|em|%)?"
-            rf"(?![\d.])|opacity\s{{0,2}}:\s{{0,2}}0(?![.\d]*[1-9])|color\s{{0,2}}:\s{{0,2}}"
-            rf"(?:white|transparent|#fff)|aria-hidden=.?true|\bhidden\b|(?:left|top"
-            rf"|text-indent)\s{{0,2}}:\s{{0,2}}-\d{{3,}}|(?:height"
-            rf"|width)\s{{0,2}}:\s{{0,2}}0)[^<>]{{0,100}}>|<!--|<noscript>|<template>|<details>|\["
-            rf"(?://|comment|_|\^\w{{1,10}})\]\s{{0,2}}:\s{{0,2}}(?:#|<>)?\s{{0,2}}[(\"']"
-            rf"|\{{#|<%--|<svg[^>]{{0,80}}>\s{{0,3}}<(?:desc|title|text)>|<(?:img|a)[^>]{{0,80}}"
-            rf"(?:alt|title)=[\"'])[^\n]{{0,200}}?(?:\b{AGENT}s?\b\s{{0,2}}(?:[:,]|must\b|shall\b"
-            rf"|needs? to\b|instructions?:|please\b)|\b(?:note|attention|message|instructions?|dear"
-            rf"|hey|hello|hi) (?:to |for )?(?:the |any |all |this )?(?:ai|assistants?|agents?|llms?"
-            rf"|language models?|bots?|chatgpt|claude|hermes)\b|(?<![-\w@])(?:ignore (?:all|any|the"
-            rf"|your|previous|prior|every|above|safety|what)\b|disregard|obey|execute|you (?:are|must"
-            rf"|should|will)|approve (?:all|every|any)\b|exfiltrate|forward (?:the|all|every|this)\b"
-            rf"|reveal|send (?:the|all|every|any|user|your|it)\b|upload (?:the|all|every)\b|run (?:the"
-            rf"|this|`|curl|wget|rm|sh|bash|\./)|curl |wget |rm -rf|delete (?:all|every|the)\b"
-            rf"|override (?:all|the|your|safety)|grant (?:all|admin|root|full)|do not tell|don't "
-            rf"tell|without asking)(?!\w*-))"
+            rf"(?:<[^<>]{{0,100}}(?:display\s{{0,2}}:\s{{0,2}}none|visibility\s{{0,2}}:\s{{0,2}}hidden"
+            rf"|font-size\s{{0,2}}:\s{{0,2}}[01](?:px|pt|em|%)?(?![\d.])"
+            rf"|opacity\s{{0,2}}:\s{{0,2}}0(?![.\d]*[1-9])|color\s{{0,2}}:\s{{0,2}}(?:white|transparent"
+            rf"|#fff)|aria-hidden=.?true|\bhidden\b|(?:left|top|text-indent)\s{{0,2}}:\s{{0,2}}-\d{{3,}}"
+            rf"|(?:height|width)\s{{0,2}}:\s{{0,2}}0)[^<>]{{0,100}}>|<!--|<noscript>|<template>|<details>"
+            rf"|\[(?://|comment|_|\^\w{{1,10}})\]\s{{0,2}}:\s{{0,2}}(?:#|<>)?\s{{0,2}}[(\"']"
+            rf"|\{{#|<%--|<svg[^>]{{0,80}}>\s{{0,3}}<(?:desc|title|text)>|<(?:img|a)[^>]{{0,80}}(?:alt"
+            rf"|title)=[\"'])[^\n]{{0,200}}?(?:\b{AGENT}s?\b\s{{0,2}}(?:[:,]|must\b|shall\b|needs? to\b"
+            rf"|instructions?:|please\b)|\b(?:note|attention|message|instructions?|dear|hey|hello|hi) (?:to "
+            rf"|for )?(?:the |any |all |this )?(?:ai|assistants?|agents?|llms?|language models?|bots?"
+            rf"|chatgpt|claude|hermes)\b|(?<![-\w@])(?:ignore (?:all|any|the|your|previous|prior|every|above"
+            rf"|safety|what)\b|disregard|obey|execute|you (?:are|must|should|will)|approve (?:all|every"
+            rf"|any)\b|exfiltrate|forward (?:the|all|every|this)\b|reveal|send (?:the|all|every|any|user"
+            rf"|your|it)\b|upload (?:the|all|every)\b|run (?:the|this|`|curl|wget|rm|sh|bash|\./)|curl "
+            rf"|wget |rm -rf|delete (?:all|every|the)\b|override (?:all|the|your|safety)|grant (?:all|admin"
+            rf"|root|full)|do not tell|don't tell|without asking)(?!\w*-))"
         ),
     ),
     Rule(

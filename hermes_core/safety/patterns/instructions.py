@@ -23,11 +23,10 @@ RULES = (
         "prompt_injection",
         DROP_NEEDS,
         (
-            rf"\b{NOT}{NO_STOCK}{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of|the|your|you|my|these|those"
-            rf"|this|that|its|and|or|\w{{0,3}}ll|other|completely|entirely|please|everything"
-            rf"|in)){{0,5}}[^\w.!?;\n]{{1,4}}{BEFORE}(?:[^\w.!?;\n]{{1,4}}(?:and|or|system"
-            rf"|developer|safety|user|prior|previous|ai|your|given|operating"
-            rf"|behaviou?ral)){{0,3}}[^\w.!?;\n]{{1,4}}{ORDERS}\b"
+            rf"\b{NOT}{NO_STOCK}{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of|the|your|you|my|these"
+            rf"|those|this|that|its|and|or|\w{{0,3}}ll|other|completely|entirely|please|everything"
+            rf"|in)){{0,5}}[^\w.!?;\n]{{1,4}}{BEFORE}(?:[^\w.!?;\n]{{1,4}}(?:and|or|system|developer|safety"
+            rf"|user|prior|previous|ai|your|given|operating|behaviou?ral)){{0,3}}[^\w.!?;\n]{{1,4}}{ORDERS}\b"
         ),
     ),
     Rule(
@@ -52,10 +51,9 @@ RULES = (
         DROP_NEEDS,
         (
             rf"\b{NOT}{DROP}\b(?:[^\w.!?;\n]{{1,4}}(?:all|any|every|each|of"
-            rf"|the)){{0,3}}[^\w.!?;\n]{{1,4}}your (?:\w{{1,20}} ){{0,2}}(?:instructions?"
-            rf"|guidelines?|guidance|rules|directives?|programming|restrictions?|training"
-            rf"|safeguards?|guardrails?|system prompt|prompt|constraints?|polic(?:y|ies)|limits"
-            rf"|limitations|principles|ethics)\b"
+            rf"|the)){{0,3}}[^\w.!?;\n]{{1,4}}your (?:\w{{1,20}} ){{0,2}}(?:instructions?|guidelines?"
+            rf"|guidance|rules|directives?|programming|restrictions?|training|safeguards?|guardrails?"
+            rf"|system prompt|prompt|constraints?|polic(?:y|ies)|limits|limitations|principles|ethics)\b"
         ),
     ),
     Rule(
@@ -178,11 +176,10 @@ RULES = (
         "role_hijack",
         "now henceforth",
         (
-            rf"\b(?:you are now|you're now|from now on,? you(?: are|'re| will be| act| must| will| "
-            rf"shall)?|henceforth,? you(?: are)?|you are henceforth){G4}(?:(?:ai|assistant|model"
-            rf"|bot|chatbot|agent|hacker|pirate|character|persona|shell|terminal|root|superuser)\b"
-            rf"(?! (?:for|of|on|in) the (?:team|project))|(?:obey|serve|report to|follow only"
-            rf"|answer only|take orders))"
+            rf"\b(?:you are now|you're now|from now on,? you(?: are|'re| will be| act| must| will| shall)?"
+            rf"|henceforth,? you(?: are)?|you are henceforth){G4}(?:(?:ai|assistant|model|bot|chatbot|agent"
+            rf"|hacker|pirate|character|persona|shell|terminal|root|superuser)\b(?! (?:for|of|on"
+            rf"|in) the (?:team|project))|(?:obey|serve|report to|follow only|answer only|take orders))"
         ),
     ),
     Rule(
@@ -212,18 +209,17 @@ RULES = (
             "refusal filters restrictions mode"
         ),
         (
-            rf"\b(?:disable|remove|lift|deactivate|switch off|turn off|unlock|circumvent|evade"
-            rf"|suspend|strip)\b{G4}(?:(?:safety|content|ethical|moral|security|ai) (?:filters?"
-            rf"|polic(?:y|ies)|guidelines?|checks?|restrictions?|rules|measures|limits|training"
-            rf"|protocols?|mechanisms?)|(?:your|all|any) (?:\w{{1,12}} )?(?:restrictions|filters"
-            rf"|guardrails|limitations|safeguards|safety|inhibitions|censorship))|\b(?:never|don't"
-            rf"|do not|no longer|must not|cannot|may not) (?:ever )?refuse\b|\brefusals? (?:are"
-            rf"|is) (?:forbidden|disabled|prohibited|off|not allowed|banned)|\b(?:you have"
-            rf"|you face|you know) no (?:rules|restrictions|limits|limitations|filters"
-            rf"|guidelines|boundaries|ethic\w*)|\b(?:enter|enable|activate|switch (?:in)?to"
-            rf"|engage) (?:\w{{1,12}} )?(?:dan|god|jailbreak|unrestricted|evil|chaos|(?:developer|sudo|admin"
-            rf"|root)(?= mode\b(?!\s(?:on|in|for|by|at|only|with)\b))) mode\b|\bdo anything now\b|\bact as (?:the |an? )?(?:root"
-            rf"|superuser|sysadmin|god)\b"
+            rf"\b(?:disable|remove|lift|deactivate|switch off|turn off|unlock|circumvent|evade|suspend"
+            rf"|strip)\b{G4}(?:(?:safety|content|ethical|moral|security|ai) (?:filters?|polic(?:y|ies)"
+            rf"|guidelines?|checks?|restrictions?|rules|measures|limits|training|protocols?|mechanisms?)"
+            rf"|(?:your|all|any) (?:\w{{1,12}} )?(?:restrictions|filters|guardrails|limitations|safeguards"
+            rf"|safety|inhibitions|censorship))|\b(?:never|don't|do not|no longer|must not|cannot"
+            rf"|may not) (?:ever )?refuse\b|\brefusals? (?:are|is) (?:forbidden|disabled|prohibited|off"
+            rf"|not allowed|banned)|\b(?:you have|you face|you know) no (?:rules|restrictions|limits"
+            rf"|limitations|filters|guidelines|boundaries|ethic\w*)|\b(?:enter|enable|activate"
+            rf"|switch (?:in)?to|engage) (?:\w{{1,12}} )?(?:dan|god|jailbreak|unrestricted|evil|chaos"
+            rf"|(?:developer|sudo|admin|root)(?= mode\b(?!\s(?:on|in|for|by|at|only|with)\b))) mode\b"
+            rf"|\bdo anything now\b|\bact as (?:the |an? )?(?:root|superuser|sysadmin|god)\b"
         ),
     ),
     Rule(
@@ -260,10 +256,9 @@ RULES = (
             r"\b(?:system|admin(?:istrator)?|developer|root|security|policy|safety|operator"
             r"|instruction) (?:prompt |message |level |instruction )?(?:override|bypass"
             r"|overrule)\b(?!n?['\w-]| (?:file|flag|option|setting|in |for |env|variable|key|via))"
-            r"|\boverrid(?:e|es|ing) (?:the |your |all |any |every ){0,2}(?:\w{1,12} )?(?:system "
-            r"(?:prompt|message|instructions?|rules)|safety (?:rules|polic\w+|guidelines|settings"
-            r"|training)|developer (?:message|prompt|instructions?)|core (?:rules|instructions"
-            r"|directives))"
+            r"|\boverrid(?:e|es|ing) (?:the |your |all |any |every ){0,2}(?:\w{1,12} )?(?:system (?:prompt"
+            r"|message|instructions?|rules)|safety (?:rules|polic\w+|guidelines|settings|training)"
+            r"|developer (?:message|prompt|instructions?)|core (?:rules|instructions|directives))"
         ),
     ),
     Rule(
@@ -322,13 +317,12 @@ RULES = (
         "prompt_leak",
         "above preceding before previous beginning",
         (
-            rf"\b(?:repeat|print|output|copy|paste|recite|reproduce|echo|quote|write|display|return"
-            rf"|show|translate|encode|summari[sz]e|dump|reveal)\b{G4}(?:the (?:text|words?|content"
-            rf"|lines?|messages?|prompt|paragraphs?|sentences?|instructions?)|everything|all(?: "
-            rf"of)?(?: the)?(?: text| words)?|whatever|what (?:is|was|comes|came|you (?:see|read"
+            rf"\b(?:repeat|print|output|copy|paste|recite|reproduce|echo|quote|write|display|return|show"
+            rf"|translate|encode|summari[sz]e|dump|reveal)\b{G4}(?:the (?:text|words?|content|lines?"
+            rf"|messages?|prompt|paragraphs?|sentences?|instructions?)|everything"
+            rf"|all(?: of)?(?: the)?(?: text| words)?|whatever|what (?:is|was|comes|came|you (?:see|read"
             rf"|were))){G4}(?:above|before (?:this|that|the)|preceding|prior to|earlier|so far"
-            rf"|from the (?:start|beginning|top)|at the (?:top|start|beginning)|starting (?:with"
-            rf"|from))"
+            rf"|from the (?:start|beginning|top)|at the (?:top|start|beginning)|starting (?:with|from))"
         ),
     ),
 )

@@ -65,8 +65,7 @@ _DISREGARD = {
         r"os) (?:dieron|han|ha|dio|di|impus)|lo (?:anterior|que (?:te|os|has|se te))",
     ),
     "pt": _verb_first(
-        r"\b(?:ignor(?:e|a|ar|em)|esque[çc](?:a|e|er)|desconsider(?:e|a|ar)|desprez(?:e|a)|"
-        r"descart(?:e|a))\b",
+        r"\b(?:ignor(?:e|a|ar|em)|esque[çc](?:a|e|er)|desconsider(?:e|a|ar)|desprez(?:e|a)|descart(?:e|a))\b",
         r"(?:instru[çc][õo]es|ordens|regras|orienta[çc][õo]es|diretrizes|comandos|restri[çc][õo]es"
         r"|tudo o que)",
         r"\btod[oa]s (?:[oa]s )?(?:suas |tuas )?|\b(?:suas|tuas) ",
@@ -74,10 +73,9 @@ _DISREGARD = {
         r"dei)|tudo o que (?:foi|veio|eu|voc|te|lhe)|que voc[êe]",
     ),
     "fr": _verb_first(
-        r"(?<!pas )(?<!plus )(?<!sans )\b(?:ignor(?:e|ez|er|ons)|oubli(?:e|ez|er)|n[ée]glig(?:e|"
-        r"ez)|[ée]cart(?:e|ez)|fais abstraction|faites abstraction|fai(?:s|tes) comme si|"
-        r"ne (?:tiens|tenez) (?:pas|plus) compte|ne (?:suis|suivez) (?:pas|plus)|contourn(?:e|"
-        r"ez))\b",
+        r"(?<!pas )(?<!plus )(?<!sans )\b(?:ignor(?:e|ez|er|ons)|oubli(?:e|ez|er)|n[ée]glig(?:e|ez)"
+        r"|[ée]cart(?:e|ez)|fais abstraction|faites abstraction|fai(?:s|tes) comme si|ne (?:tiens"
+        r"|tenez) (?:pas|plus) compte|ne (?:suis|suivez) (?:pas|plus)|contourn(?:e|ez))\b",
         r"\b(?:instructions|consignes|directives|r[èe]gles|ordres|indications|tout ce qu)",
         r"\btou(?:te)?s (?:les |tes |vos |ces )?|\b(?:tes|vos) ",
         r"pr[ée]c[éè]d|ant[ée]rieur|ci-dessus|au-dessus|du syst[èe]me|re[çc]u|jusqu'(?:ici|à)|"
@@ -144,10 +142,8 @@ _DISREGARD = {
         r"trước|ở trên|hệ thống|bạn (?:đã|được)",
     ),
     "ru_uk": _verb_first(
-        r"(?:игнориру|проигнориру|забудь|отбрось|пренебре|не\s+(?:следуй|соблюдай|выполняй)|ігнору"
-        r"|знехту)",
-        r"(?:инструкци|указани|правил|команд|распоряжени|директив|приказ|інструкці|вказівк|"
-        r"предписани)",
+        r"(?:игнориру|проигнориру|забудь|отбрось|пренебре|не\s+(?:следуй|соблюдай|выполняй)|ігнору|знехту)",
+        r"(?:инструкци|указани|правил|команд|распоряжени|директив|приказ|інструкці|вказівк|предписани)",
         _words(
             r"все|всех|всеми|всі|усі|твои|свои|ваши|твої|свої|предыдущ\w{1,4}|прежн\w{1,4}|"
             r"попередн\w{1,4}|системн\w{1,4}|полученн\w{1,4}|данные"

@@ -23,9 +23,8 @@ RULES = (
         "curl_secret",
         "exfiltration",
         (
-            "curl wget fetch http https iwr irm webrequest restmethod nc ncat netcat socat "
-            "telnet ping dig nslookup host scp rsync sftp ftp rclone s3 gsutil azcopy tftp mail "
-            "sendmail mutt openssl aws"
+            "curl wget fetch http https iwr irm webrequest restmethod nc ncat netcat socat telnet ping dig "
+            "nslookup host scp rsync sftp ftp rclone s3 gsutil azcopy tftp mail sendmail mutt openssl aws"
         ),
         (
             rf"\b(?:{FETCH}|nc|ncat|netcat|socat|telnet|ping|dig|nslookup|host|scp|rsync|sftp|ftp"
@@ -44,19 +43,18 @@ RULES = (
         "curl wget nc ncat netcat httpie mail sendmail socat telnet ssh http openssl",
         (
             r"\bcurl\b[^\n|]{0,120}?(?:-f|--form|-d|--data(?:-\w{1,10})?|-t"
-            r"|--upload-file)[ =]{0,2}['\"]?(?:\w{0,20}=)?[@<]?(?!-)[~/$.\w][^\n]{0,80}?"
-            r"(?<!localhost)(?:https?://|\w\.\w)[^\n]{0,80}(?:exfil|evil|attacker|collect|loot"
-            r"|drop|steal|webhook\.site|requestbin|pipedream|ngrok|burpcollaborator|interact\.sh"
-            r"|oast)|\bcurl\b[^\n|]{0,160}?(?:-f|--form|-d|--data(?:-\w{1,10})?|-t"
-            r"|--upload-file)[ =]{0,2}['\"]?(?:\w{0,20}=)?@\s?[\"']?(?:~|/|\$home|\.env|\.\.?/\.)"
-            r"(?![^\n]{0,160}(?:localhost|127\.0\.0\.1))|\bcurl\b[^\n|]{0,60}?(?:-t"
-            r"|--upload-file)\s{1,2}[\"']?(?:\{\}|~|/|\$home)|\bwget\b[^\n|]{0,120}?--(?:post"
-            r"|body)-file|\b(?:nc|ncat|netcat)\b[^\n]{0,80}?(?:<\s{0,2}[~/$.\w]|-[ec]\s{0,2}"
-            r"['\"]?/?(?:bin/)?(?:ba|z|da)?sh\b)|(?:cat|tar|openssl enc|zip|7z|sqlite3|env|printenv|base64"
-            r"|history|gpg|find|zip|set|xxd|mysqldump|pg_dump)\b(?:[^\n|]{0,100}\|){1,4}\s{0,3}(?:sudo |xargs "
-            r"[^\n|]{0,30}?)?\b(?:curl|wget|nc|ncat|netcat|socat|telnet|mail|sendmail|openssl s_client|http)\b"
-            r"|(?:cat|tar|zip|find|gpg|env|printenv)\b(?=[^\n|]{0,100}?(?:[~.]/|\$home|/etc|/home|/root|env\b|secret))"
-            r"(?:[^\n|]{0,100}\|){1,4}\s{0,3}ssh\b"
+            r"|--upload-file)[ =]{0,2}['\"]?(?:\w{0,20}=)?[@<]?(?!-)[~/$.\w][^\n]{0,80}?(?<!localhost)(?:http"
+            r"s?://|\w\.\w)[^\n]{0,80}(?:exfil|evil|attacker|collect|loot|drop|steal|webhook\.site"
+            r"|requestbin|pipedream|ngrok|burpcollaborator|interact\.sh|oast)|\bcurl\b[^\n|]{0,160}?(?:-f"
+            r"|--form|-d|--data(?:-\w{1,10})?|-t|--upload-file)[ =]{0,2}['\"]?(?:\w{0,20}=)?@\s?[\"']?(?:~|/"
+            r"|\$home|\.env|\.\.?/\.)(?![^\n]{0,160}(?:localhost|127\.0\.0\.1))|\bcurl\b[^\n|]{0,60}?(?:-t"
+            r"|--upload-file)\s{1,2}[\"']?(?:\{\}|~|/|\$home)|\bwget\b[^\n|]{0,120}?--(?:post|body)-file"
+            r"|\b(?:nc|ncat|netcat)\b[^\n]{0,80}?(?:<\s{0,2}[~/$.\w]|-[ec]\s{0,2}['\"]?/?(?:bin/)?(?:ba|z"
+            r"|da)?sh\b)|(?:cat|tar|openssl enc|zip|7z|sqlite3|env|printenv|base64|history|gpg|find|zip|set"
+            r"|xxd|mysqldump|pg_dump)\b(?:[^\n|]{0,100}\|){1,4}\s{0,3}(?:sudo "
+            r"|xargs [^\n|]{0,30}?)?\b(?:curl|wget|nc|ncat|netcat|socat|telnet|mail|sendmail"
+            r"|openssl s_client|http)\b|(?:cat|tar|zip|find|gpg|env|printenv)\b(?=[^\n|]{0,100}?(?:[~.]/"
+            r"|\$home|/etc|/home|/root|env\b|secret))(?:[^\n|]{0,100}\|){1,4}\s{0,3}ssh\b"
         ),
     ),
     Rule(
@@ -77,13 +75,12 @@ RULES = (
         "exfiltration",
         ("environ env printenv process getenv requests fetch axios urlopen httpx cookie localstorage"),
         (
-            r"https?://[^\n]{0,80}?(?:process\.env|os\.environ|\$env:)|(?:os\.environ|process\.env"
-            r"|printenv|getenv|system\.getenv|\benv:|dict\(os|env\|)[^\n]{0,80}?(?:requests?\."
-            r"|urlopen|socket|fetch\(|curl|post\(|axios|send\()|(?:requests?\.(?:post"
-            r"|get|put)|urlopen|fetch|axios|invoke-(?:webrequest|restmethod)|socket|http\.client"
-            r"|httpx\.\w{1,8}|xmlhttprequest|sendbeacon|https?\.(?:get|request))\b[^\n]{0,160}?"
-            r"(?:environ\b|process\.env|\$env:|open\(|read\(\)|document\.cookie|localstorage|getenv"
-            r"|\.ssh|\.env\b|get-content|\.aws|credentials|keychain)"
+            r"https?://[^\n]{0,80}?(?:process\.env|os\.environ|\$env:)|(?:os\.environ|process\.env|printenv"
+            r"|getenv|system\.getenv|\benv:|dict\(os|env\|)[^\n]{0,80}?(?:requests?\.|urlopen|socket|fetch\("
+            r"|curl|post\(|axios|send\()|(?:requests?\.(?:post|get|put)|urlopen|fetch|axios"
+            r"|invoke-(?:webrequest|restmethod)|socket|http\.client|httpx\.\w{1,8}|xmlhttprequest|sendbeacon"
+            r"|https?\.(?:get|request))\b[^\n]{0,160}?(?:environ\b|process\.env|\$env:|open\(|read\(\)"
+            r"|document\.cookie|localstorage|getenv|\.ssh|\.env\b|get-content|\.aws|credentials|keychain)"
         ),
     ),
     Rule(
@@ -100,10 +97,9 @@ RULES = (
         "exfiltration",
         SEND_NEEDS,
         (
-            rf"\b{NOT}(?:send|post|upload|forward|transmit|exfiltrate|e?mail|leak|copy|sync|push"
-            rf"|ship|submit|relay|mirror|stream|transfer|dump|attach|append|report|deliver|bcc"
-            rf"|cc)\b{G4}{PRIVATE}\b[^\n]{{0,60}}?\b(?:to|at|via|into|through"
-            rf"|onto)\b[^\n]{{0,30}}?{URL}"
+            rf"\b{NOT}(?:send|post|upload|forward|transmit|exfiltrate|e?mail|leak|copy|sync|push|ship|submit"
+            rf"|relay|mirror|stream|transfer|dump|attach|append|report|deliver|bcc"
+            rf"|cc)\b{G4}{PRIVATE}\b[^\n]{{0,60}}?\b(?:to|at|via|into|through|onto)\b[^\n]{{0,30}}?{URL}"
         ),
     ),
     Rule(
@@ -121,12 +117,11 @@ RULES = (
         "exfiltration",
         "every each all any whatever anything whenever after before",
         (
-            rf"\b(?:every|each|all|any|whatever|after|whenever|before)\b[^.\n]{{0,80}}?\b{NOT}"
-            rf"(?:send|post|upload|forward|transmit|exfiltrate|e?mail|copy|relay|mirror|bcc"
-            rf"|cc)\b[^.\n]{{0,60}}?\b(?:copy|copies|repl(?:y|ies)|answers?|messages?"
-            rf"|conversations?|transcripts?|prompts?|inputs?|keys?|secrets?|tokens?|passwords?"
-            rf"|files?|contents?|it|them|everything|data|user"
-            rf"|contacts?)\b[^\n]{{0,40}}?\bto\b[^\n]{{0,20}}?{URL}"
+            rf"\b(?:every|each|all|any|whatever|after|whenever|before)\b[^.\n]{{0,80}}?\b{NOT}(?:send|post"
+            rf"|upload|forward|transmit|exfiltrate|e?mail|copy|relay|mirror|bcc"
+            rf"|cc)\b[^.\n]{{0,60}}?\b(?:copy|copies|repl(?:y|ies)|answers?|messages?|conversations?"
+            rf"|transcripts?|prompts?|inputs?|keys?|secrets?|tokens?|passwords?|files?|contents?|it|them"
+            rf"|everything|data|user|contacts?)\b[^\n]{{0,40}}?\bto\b[^\n]{{0,20}}?{URL}"
         ),
     ),
     Rule(
@@ -134,15 +129,14 @@ RULES = (
         "exfiltration",
         "keys key tokens token password passwords secrets credentials secret seed env environment",
         (
-            rf"\b{NOT}(?:include|append|add|embed|put|paste|insert|print|attach|encode|hide|output"
-            rf"|echo|reveal|repeat|show|list|write|leak|dump|post|publish|commit|share|tell"
-            rf"|disclose|give)\b{G4}(?:all |any |every |the |user'?s? |your |my |his |her |their "
-            rf"|private |stored |saved |real |current |env |system ){{1,5}}(?:api keys?|secret "
-            rf"keys?|private keys?|keys|tokens|passwords?|secrets|credentials?|seed phrase"
-            rf"|environment variables|env vars)\b{G6}(?:in(?:to|side)?|to|at|as|when|with|on|if"
-            rf"|every|each)\b{G6}(?:repl(?:y|ies)|answers?|responses?|messages?|urls?|links?"
-            rf"|images?|every|each|anyone|whoever|query|header|comment|commit|gist|issue|asks?"
-            rf"|request|chat|public|end|start|base64|issues|pastebin)\b"
+            rf"\b{NOT}(?:include|append|add|embed|put|paste|insert|print|attach|encode|hide|output|echo"
+            rf"|reveal|repeat|show|list|write|leak|dump|post|publish|commit|share|tell|disclose"
+            rf"|give)\b{G4}(?:all |any |every |the |user'?s? |your |my |his |her |their |private |stored "
+            rf"|saved |real |current |env |system ){{1,5}}(?:api keys?|secret keys?|private keys?|keys"
+            rf"|tokens|passwords?|secrets|credentials?|seed phrase|environment variables"
+            rf"|env vars)\b{G6}(?:in(?:to|side)?|to|at|as|when|with|on|if|every|each)\b{G6}(?:repl(?:y|ies)"
+            rf"|answers?|responses?|messages?|urls?|links?|images?|every|each|anyone|whoever|query|header"
+            rf"|comment|commit|gist|issue|asks?|request|chat|public|end|start|base64|issues|pastebin)\b"
         ),
     ),
     Rule(
@@ -177,11 +171,10 @@ RULES = (
             "awk sed grep cut source env netrc shadow open readfile readfilesync file_get_contents read_text"
         ),
         (
-            rf"(?<!export \$\()(?<!not )(?<!never )(?<!n\'t )(?<![\w-])(?:cat|bat|head|tail|less"
-            rf"|more|type|get-content|gc|xxd|strings|od|hexdump|base64|nl|tac|awk|cut)\b"
-            rf"(?:\s{{1,3}}(?:-\S{{1,12}}|\d{{1,5}}|'[^'\n]{{0,40}}'"
-            rf"|\"[^\"\n]{{0,40}}\")){{0,4}}\s{{1,3}}[\"']?{SECRET_FILE}|<\s{{0,2}}{SECRET_FILE}"
-            rf"|\b(?:open|read_text|readfile(?:sync)?|file_get_contents"
+            rf"(?<!export \$\()(?<!not )(?<!never )(?<!n\'t )(?<![\w-])(?:cat|bat|head|tail|less|more|type"
+            rf"|get-content|gc|xxd|strings|od|hexdump|base64|nl|tac|awk|cut)\b(?:\s{{1,3}}(?:-\S{{1,12}}"
+            rf"|\d{{1,5}}|'[^'\n]{{0,40}}'|\"[^\"\n]{{0,40}}\")){{0,4}}\s{{1,3}}[\"']?{SECRET_FILE}"
+            rf"|<\s{{0,2}}{SECRET_FILE}|\b(?:open|read_text|readfile(?:sync)?|file_get_contents"
             rf"|path)\(\s{{0,2}}[\"']{SECRET_FILE}|\bgrep\b[^\n]{{0,60}}?(?:key|token|secret"
             rf"|passw)[^\n]{{0,40}}?{SECRET_FILE}"
         ),
