@@ -61,9 +61,13 @@ def _threats(text: str, depth: int) -> Iterator[Threat]:
         yield from _matches("unlatin", visible)
     for letters in _letters_only(plain):
         yield from _matches("letters", letters)
-    if depth:
-        for inner in _decoded(text):
-            yield from _threats(inner, depth - 1)
+    # The limit keeps a text that encodes itself many times from making the scan slow.
+    room = _MAX_DECODED_CHARS
+    for inner in _decoded(text) if depth else ():
+        room -= len(inner)
+        if room < 0:
+            break
+        yield from _threats(inner, depth - 1)
 
 
 def _matches(view: str, text: str) -> Iterator[Threat]:
@@ -260,19 +264,7 @@ _CODE = r"(?i)&#x([0-9a-f]+)|&#(\d+)|\\u([0-9a-f]{4})"
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """Yield texts that are encoded in `text`: base64, base32, hexadecimal, escapes, character codes, hidden tags.
-
-    Stops after `_MAX_DECODED_CHARS` characters, so that a text that encodes itself many times can't make the scan slow.
-    """
-    total = 0
-    for found in (*_candidates(text),):
-        total += len(found)
-        if total > _MAX_DECODED_CHARS:
-            return
-        yield found
-
-
-def _candidates(text: str) -> Iterator[str]:
+    """Yield texts that are encoded in `text`: base64, base32, hexadecimal, escapes, character codes, hidden tags."""
     for match in re.finditer(_BASE64, text):
         yield from _readable(_from_base64(match[0]))
     for match in re.finditer(_BASE32, text):
