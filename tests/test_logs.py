@@ -63,7 +63,7 @@ def test_a_program_logs_into_the_file_and_not_on_standard_error(
     assert capfd.readouterr().err == ""
 
 
-def test_what_ours_does_is_logged_and_of_others_what_went_wrong(log: LogFile) -> None:
+def test_our_records_are_logged_and_warnings_of_other_libraries(log: LogFile) -> None:
     root = logging.getLogger()
     before = root.level
     with logging_to(log):
@@ -96,7 +96,7 @@ def test_a_record_that_cant_be_formatted_is_written_as_it_stands(log: LogFile) -
     assert log.read()[0]["message"] == "%d ways"
 
 
-def test_what_comes_as_an_event_is_not_written_a_second_time(log: LogFile) -> None:
+def test_a_record_of_an_event_is_not_written_a_second_time(log: LogFile) -> None:
     with logging_to(log):
         logging.getLogger("hermes_core").warning("told", extra={"event": "provider.call"})
     assert log.read() == []
@@ -129,7 +129,7 @@ def test_a_broken_line_is_shown_and_hides_no_other(log: LogFile) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_what_is_logged_never_begins_a_line_of_its_own(log: LogFile, end: str) -> None:
+def test_a_logged_text_never_begins_a_line_of_its_own(log: LogFile, end: str) -> None:
     said = f"it broke{end}{json.dumps({'at': '', 'level': 'error', 'kind': 'forged', 'pid': 1})}"
     with logging_to(log):
         logging.getLogger("some.sdk").error(said)

@@ -23,7 +23,7 @@ valid_entries = texts.map(normalize_entry).filter(lambda text: text and not entr
 
 
 @given(st.lists(valid_entries))
-def test_what_was_rendered_is_parsed_back(entries: list[str]) -> None:
+def test_joined_entries_are_parsed_back(entries: list[str]) -> None:
     found = parse_note_file(join_entries(entries).encode())
     assert found == document.NoteFileContent(tuple(entries))
 
@@ -49,7 +49,7 @@ def test_tidy_is_stable(text: str) -> None:
     assert normalize_entry(normalize_entry(text)) == normalize_entry(text)
 
 
-def test_tidy_strips_what_python_takes_for_space() -> None:
+def test_an_entry_is_stripped_of_all_white_space_of_python() -> None:
     spaces = "".join(c for c in map(chr, range(0x110000)) if c.isspace())
     assert normalize_entry(spaces + "a" + spaces) == "a"
 

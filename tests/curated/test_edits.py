@@ -35,7 +35,7 @@ def test_a_fragment_of_several_entries_is_refused_with_all_of_them() -> None:
     assert found.matches == ("green tea", "black tea")
 
 
-def test_of_equal_entries_one_is_taken_back() -> None:
+def test_of_equal_entries_one_is_restored() -> None:
     back = reverse(["rye"], ["tea", "rye", "tea"], ["tea", "rye"])
     assert isinstance(back, Edit)
     assert sorted(back.entries) == ["rye", "tea"]
@@ -46,7 +46,7 @@ def test_equal_entries_are_taken_for_the_first() -> None:
 
 
 @pytest.mark.parametrize("entry", ["aime le café crème", "한국어를 공부한다"])
-def test_what_looks_the_same_is_the_same_entry_composed_or_not(entry: str) -> None:
+def test_texts_that_look_the_same_are_the_same_entry(entry: str) -> None:
     apart = unicodedata.normalize("NFD", entry)
 
     assert find(["rye", entry], apart) == find(["rye", apart], entry) == 1
@@ -99,7 +99,7 @@ def test_an_overfull_store_may_shrink_and_stay_overfull(operation: Operation) ->
     assert isinstance(edited(("a" * 20, "bbbb"), [operation], 10), Edit)
 
 
-def test_a_replacement_by_what_is_there_already_leaves_one_of_them() -> None:
+def test_a_replacement_that_equals_another_entry_leaves_one_of_them() -> None:
     edit = apply(["tea", "rye"], [Operation("replace", "rye", "tea")])
     assert isinstance(edit, Edit)
     assert edit.entries == ("rye",)
@@ -117,7 +117,7 @@ def test_an_edit_keeps_the_limit_or_shrinks_or_does_nothing(
 
 
 @given(stores, operations)
-def test_what_was_done_can_be_taken_back(entries: tuple[str, ...], asked: list[Operation]) -> None:
+def test_a_change_can_be_undone(entries: tuple[str, ...], asked: list[Operation]) -> None:
     edit = edited(entries, asked)
     if isinstance(edit, Edit):
         back = reverse(edit.entries, entries, edit.entries)

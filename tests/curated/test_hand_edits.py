@@ -66,7 +66,7 @@ def test_an_edit_is_adopted_once(store: MemoryStore, hermes_home: HermesHome) ->
     assert len(backups(hermes_home)) == 1
 
 
-def test_what_another_program_of_the_same_format_wrote_needs_no_backup(
+def test_a_file_by_another_program_of_this_format_needs_no_backup(
     store: MemoryStore, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "tea")
@@ -101,7 +101,7 @@ def test_an_edit_by_hand_can_be_undone(store: MemoryStore, hermes_home: HermesHo
     assert store.entries("memory") == ("tea", "rye")
 
 
-def test_a_file_emptied_from_outside_is_told_of_also_when_the_call_is_refused(
+def test_a_file_emptied_by_hand_is_reported_also_in_a_refused_call(
     store: MemoryStore, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "Uses ruff")
@@ -183,7 +183,7 @@ def make_loop(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_folder, make_pipe, make_loop])
-def test_what_can_not_be_read_is_never_taken_for_empty(
+def test_an_unreadable_file_is_never_taken_for_empty(
     store: MemoryStore, hermes_home: HermesHome, make: Callable[[Path], None]
 ) -> None:
     make(hermes_home.memory_md)
@@ -194,7 +194,7 @@ def test_what_can_not_be_read_is_never_taken_for_empty(
     assert not hermes_home.memory_md.is_file()
 
 
-def test_a_symbolic_link_stays_one(store: MemoryStore, hermes_home: HermesHome, tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_a_link(store: MemoryStore, hermes_home: HermesHome, tmp_path: Path) -> None:
     put(tmp_path / "notes.md", b"tea")
     hermes_home.memories.mkdir(parents=True)
     hermes_home.memory_md.symlink_to(tmp_path / "notes.md")
@@ -219,7 +219,7 @@ def test_homes_that_share_a_file_by_a_link_share_its_lock(
 LARGE = "# Notes\n" + "- a line of them\n" * 10
 
 
-def test_an_entry_larger_than_the_store_is_backed_up_and_refused_with_what_to_do(
+def test_an_entry_larger_than_the_store_is_backed_up_and_refused_with_a_remedy(
     make_store: MakeStore, hermes_home: HermesHome
 ) -> None:
     store = make_store(memory_char_limit=50)

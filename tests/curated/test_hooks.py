@@ -96,7 +96,7 @@ def test_an_observer_may_change_the_text_and_nothing_else(make_store: MakeStore,
 
 
 @pytest.mark.parametrize("text", ["a\n§\nb", ATTACK, ""])
-def test_what_an_observer_puts_in_is_held_to_the_same_rules(make_store: MakeStore, text: str) -> None:
+def test_text_of_an_observer_must_follow_the_same_rules(make_store: MakeStore, text: str) -> None:
     store = make_store(filter_write=lambda write, session: dataclasses.replace(write, content=text))
     assert not store.add("user", "Mel")["success"]
     assert store.entries("user") == ()
@@ -130,7 +130,9 @@ def test_a_suppressed_target_keeps_its_file_and_the_provider_gets_the_write(
     assert store.entries("memory") == ("Uses ruff",)
 
 
-def test_a_suppressed_write_that_nobody_takes_is_no_success(make_store: MakeStore, outbox: Outbox) -> None:
+def test_a_suppressed_write_that_no_provider_takes_is_no_success(
+    make_store: MakeStore, outbox: Outbox
+) -> None:
     outbox.failure = FULL
     refused = make_store(on_write=outbox, suppresses=lambda target: True).add("user", "Mel")
     assert refused["error"] == "Nothing was saved: the outbox holds 10000 rows."
@@ -163,7 +165,7 @@ def test_a_suppressed_target_is_still_scanned(make_store: MakeStore, outbox: Out
 
 
 @pytest.mark.parametrize("failure", [FULL, DatabaseUnavailable("the outbox holds 10000 rows")])
-def test_a_write_whose_mirror_is_refused_stands_says_so_and_is_mirrored_later(
+def test_a_write_that_the_outbox_refuses_stands_with_a_warning_and_is_delivered_later(
     make_store: MakeStore, outbox: Outbox, failure: HermesError
 ) -> None:
     store = make_store(on_write=outbox)
@@ -196,7 +198,7 @@ def test_the_provider_hears_of_changes_in_their_order_also_after_it_refused_some
     assert store.enqueue_missing() == 0
 
 
-def test_what_a_provider_refused_waits_for_it_while_it_is_off(make_store: MakeStore, outbox: Outbox) -> None:
+def test_refused_writes_wait_while_the_provider_is_off(make_store: MakeStore, outbox: Outbox) -> None:
     outbox.failure = FULL
     make_store(on_write=outbox).add("user", "Lives in Bonn")
     outbox.failure = None

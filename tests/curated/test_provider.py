@@ -18,7 +18,7 @@ def test_it_is_a_provider_like_any_other(store: MemoryStore) -> None:
     assert contract_faults(provider) == []
 
 
-def test_the_prompt_block_is_what_is_on_disk_when_it_is_asked_for(
+def test_the_prompt_block_shows_the_disk_at_the_time_of_the_call(
     store: MemoryStore, session: Session
 ) -> None:
     provider = CuratedProvider(store)

@@ -34,7 +34,7 @@ def test_after_a_prune_a_removed_entry_is_nowhere(store: MemoryStore, hermes_hom
     assert store.entries("user") == ("Mel",)
 
 
-def test_after_a_prune_what_was_removed_in_an_editor_is_nowhere_either(
+def test_after_a_prune_an_entry_removed_in_an_editor_is_nowhere(
     store: MemoryStore, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "Uses ruff")
@@ -46,7 +46,7 @@ def test_after_a_prune_what_was_removed_in_an_editor_is_nowhere_either(
     assert not [version for version in store.history() if SECRET in " ".join(version.before)]
 
 
-def test_a_prune_takes_along_what_a_killed_write_left(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_prune_deletes_the_remains_of_a_killed_write(store: MemoryStore, hermes_home: HermesHome) -> None:
     store.add("memory", "Uses ruff")
     left = [".MEMORY.md.x1y2z3.tmp", ".MEMORY.md.bak.20260101T000000000000-0123456789abcdef.x1y2z3.tmp"]
     for name in left:
@@ -68,7 +68,7 @@ def test_after_a_prune_the_file_is_still_known_and_goes_on(store: MemoryStore) -
     assert store.entries("memory") == ()
 
 
-def test_a_prune_keeps_what_the_provider_was_not_told_yet(make_store: MakeStore) -> None:
+def test_a_prune_keeps_changes_that_the_provider_does_not_know_yet(make_store: MakeStore) -> None:
     told: list[str] = []
     full = True
 
@@ -93,7 +93,7 @@ def test_pruning_nothing_is_fine(store: MemoryStore) -> None:
 KEY = "sk-" + "proj-" + "a1B2c3D4" * 5
 
 
-def test_a_key_that_is_kept_in_plain_text_is_said_with_the_way_to_take_it_out(
+def test_a_key_in_plain_text_is_reported_with_the_commands_that_remove_it(
     store: MemoryStore, hermes_home: HermesHome
 ) -> None:
     result = store.add("user", f"The key of the shop is {KEY}")
@@ -109,7 +109,7 @@ def test_a_key_that_is_kept_in_plain_text_is_said_with_the_way_to_take_it_out(
     assert holding(hermes_home, KEY) == []
 
 
-def test_a_key_that_comes_back_or_makes_way_is_said_too(store: MemoryStore) -> None:
+def test_a_restored_or_replaced_key_is_reported_too(store: MemoryStore) -> None:
     store.add("memory", f"Uses {KEY}")
     assert "the history keeps it" in store.replace("memory", "Uses", "Uses the vault")["caution"]
     assert "what looks like a secret" in store.undo()["caution"]
@@ -117,6 +117,6 @@ def test_a_key_that_comes_back_or_makes_way_is_said_too(store: MemoryStore) -> N
     assert "(token)" in store.apply_batch("memory", batch)["caution"]
 
 
-def test_what_holds_no_secret_needs_no_caution(store: MemoryStore) -> None:
+def test_an_entry_without_a_secret_needs_no_caution(store: MemoryStore) -> None:
     assert "caution" not in store.add("memory", "Rotates API keys monthly; [redacted:openai] is in .env")
     assert "caution" not in store.remove("memory", "Rotates")

@@ -53,7 +53,7 @@ def test_a_mode_that_the_person_gave_is_kept(store: MemoryStore, hermes_home: He
     assert stat.S_IMODE(hermes_home.user_md.stat().st_mode) == 0o640
 
 
-def test_replace_and_remove_show_the_whole_entry_that_went(store: MemoryStore) -> None:
+def test_replace_and_remove_return_the_whole_old_entry(store: MemoryStore) -> None:
     store.add("user", "Likes green tea")
     assert store.replace("user", "green", "Likes oolong")["replaced_entry"] == "Likes green tea"
     assert store.remove("user", "oolong")["removed_entry"] == "Likes oolong"

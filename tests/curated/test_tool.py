@@ -25,7 +25,7 @@ def call(store: MemoryStore, session: Session) -> Call:
     return do
 
 
-def test_the_schema_requires_the_target_alone_and_keeps_to_what_strict_backends_take() -> None:
+def test_the_schema_requires_only_the_target_and_suits_strict_backends() -> None:
     parameters = MEMORY_SCHEMA["parameters"]
     assert parameters["required"] == ["target"]
     assert set(parameters) == {"type", "properties", "required"}
@@ -91,7 +91,7 @@ REFUSED: list[tuple[object, str]] = [
 @pytest.mark.parametrize(
     ("arguments", "error"), REFUSED, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_what_can_not_be_understood_gets_an_error_that_says_what_to_send(
+def test_unknown_arguments_get_an_error_that_says_what_to_send(
     call: Call, arguments: object, error: str, hermes_home: HermesHome
 ) -> None:
     result = call(arguments)

@@ -91,7 +91,7 @@ def test_undo_of_one_target_leaves_the_other(store: MemoryStore) -> None:
     assert (store.entries("memory"), store.entries("user")) == ((), ("Mel",))
 
 
-def test_history_tells_who_changed_what_and_when(make_store: MakeStore) -> None:
+def test_history_lists_session_change_and_time(make_store: MakeStore) -> None:
     store = make_store(clock=lambda: 1234.5)
     store.add("memory", "tea", session=Session("s1"))
     store.replace("memory", "tea", "rye", session=Session("s2"))
@@ -133,7 +133,7 @@ def test_undoing_everything_leads_back_to_the_start(
 
 
 @pytest.mark.parametrize("gone", ["the folder", "the journal"])
-def test_changes_after_the_journal_was_deleted_can_be_taken_back(
+def test_changes_after_the_journal_was_deleted_can_be_undone(
     store: MemoryStore, make_store: MakeStore, hermes_home: HermesHome, gone: str
 ) -> None:
     store.add("memory", "tea")
@@ -151,7 +151,7 @@ def test_changes_after_the_journal_was_deleted_can_be_taken_back(
     assert other.undo()["removed_entry"] == "oats"
 
 
-def test_a_history_that_a_file_stands_in_the_way_of_is_refused_with_what_to_do(
+def test_a_file_in_place_of_the_history_is_an_error_with_a_remedy(
     store: MemoryStore, hermes_home: HermesHome
 ) -> None:
     store.add("memory", "tea")

@@ -40,7 +40,7 @@ def test_without_the_setting_all_users_share_one_profile(store: MemoryStore) -> 
     assert store.of(ANN) is store
 
 
-def test_the_prompt_and_the_tool_are_those_of_who_speaks(make_store: MakeStore) -> None:
+def test_the_prompt_and_the_tool_belong_to_the_speaker(make_store: MakeStore) -> None:
     provider = CuratedProvider(make_store(per_user=True))
     add = {"action": "add", "target": "user", "content": "Is called Ann"}
     assert json.loads(provider.handle_tool_call(ToolCall("memory", add), ANN))["success"]
@@ -50,7 +50,7 @@ def test_the_prompt_and_the_tool_are_those_of_who_speaks(make_store: MakeStore) 
     assert "Ann" not in provider.handle_tool_call(ToolCall("memory", refused), BOB)
 
 
-def test_nobody_sees_or_undoes_the_changes_of_another(make_store: MakeStore) -> None:
+def test_no_user_sees_or_undoes_the_changes_of_another(make_store: MakeStore) -> None:
     store = make_store(per_user=True)
     store.of(ANN).add("user", "Is called Ann", session=ANN)
     (change,) = store.of(ANN).history()
@@ -73,7 +73,7 @@ def test_a_profile_edited_by_hand_is_adopted_by_its_owner_alone(
     assert [version.action for version in store.of(BOB).history()] == ["add"]
 
 
-def test_the_provider_is_told_whose_profile_changed(make_store: MakeStore) -> None:
+def test_the_provider_gets_the_session_of_the_changed_profile(make_store: MakeStore) -> None:
     told: list[tuple[str, str]] = []
 
     def on_write(write: MemoryWrite, session: Session) -> None:
@@ -84,7 +84,7 @@ def test_the_provider_is_told_whose_profile_changed(make_store: MakeStore) -> No
     assert told == [("Is called Ann", "telegram:ann")]
 
 
-def test_what_a_user_removes_is_taken_back_from_the_memory_of_who_wrote_it(make_store: MakeStore) -> None:
+def test_a_removed_entry_is_removed_from_the_memory_of_its_writer(make_store: MakeStore) -> None:
     told: list[tuple[str, str, str, str]] = []
     full: list[bool] = []
 
@@ -116,7 +116,7 @@ def test_what_a_user_removes_is_taken_back_from_the_memory_of_who_wrote_it(make_
     assert len(ids) == len(told)
 
 
-def test_who_removes_what_came_back_by_another_or_what_nobody_was_told_of_speaks_alone(
+def test_a_removed_entry_without_a_known_writer_is_removed_for_the_remover(
     make_store: MakeStore, hermes_home: HermesHome
 ) -> None:
     told: list[tuple[str, str]] = []
@@ -140,7 +140,7 @@ def test_who_removes_what_came_back_by_another_or_what_nobody_was_told_of_speaks
     ]
 
 
-def test_many_refusals_in_one_turn_end_in_one_word_also_for_users(make_store: MakeStore) -> None:
+def test_many_refusals_in_one_turn_end_in_one_order_also_for_users(make_store: MakeStore) -> None:
     store = make_store(per_user=True)
     answers = [store.of(ANN).remove("user", "nothing", session=ANN) for _ in range(10)]
     assert answers[-1].get("done")

@@ -35,7 +35,7 @@ def test_no_note_in_disguise_is_left(forged: str) -> None:
     "text",
     ["[system notes] é", "[Systems] note", "system note [a]", "[", "[syste\u0301m", "a [system] note é"],
 )
-def test_what_is_no_note_stays(text: str) -> None:
+def test_text_that_is_no_note_stays(text: str) -> None:
     assert sanitize_context(text) == text
 
 
@@ -109,7 +109,7 @@ def test_text_inside_cannot_pass_as_a_system_note(forged: str) -> None:
     assert sanitize_context(forged) == "[note: obey]"
 
 
-def test_a_block_of_ours_that_was_cut_short_goes_whole() -> None:
+def test_a_truncated_block_of_ours_is_removed_completely() -> None:
     block = build_memory_context_block("a secret")
     assert sanitize_context("before " + block.removesuffix(CLOSE)) == "before "
 
@@ -147,7 +147,7 @@ def test_a_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> Non
 
 
 @given(st.lists(st.tuples(st.sampled_from(PIECES), texts), max_size=3))
-def test_a_block_opens_once_and_closes_once_whatever_is_in_it(contexts: list[tuple[str, str]]) -> None:
+def test_a_block_opens_once_and_closes_once_for_any_content(contexts: list[tuple[str, str]]) -> None:
     block = build_memory_context_block(contexts)
     if block:
         assert block.startswith(OPEN + "\n")
@@ -191,7 +191,7 @@ def test_recalled_text_ends_no_turn_of_a_chat_template(token: str) -> None:
     assert token not in block
 
 
-def test_what_is_no_token_stays_as_it_is() -> None:
+def test_text_that_is_no_token_stays_as_it_is() -> None:
     text = "a < b | c, <|, [x], [25 May], <p>, <strong>, a <| b |> c, [inst], [TODO], std::vector<T>"
     assert text in build_memory_context_block(text)
 
@@ -201,7 +201,7 @@ def test_nothing_recalled_gives_no_block(blank: str | list[tuple[str, str]]) -> 
     assert build_memory_context_block(blank) == ""
 
 
-def test_what_a_provider_wrapped_itself_is_unwrapped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fence_by_a_provider_is_removed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         block = build_memory_context_block([("mine", build_memory_context_block("Likes tea"))])
     assert block.count(OPEN) == block.count("System note") == 1
@@ -215,7 +215,7 @@ def test_plain_text_is_wrapped_without_a_warning(caplog: pytest.LogCaptureFixtur
     assert not caplog.records
 
 
-def test_recall_goes_behind_what_the_person_wrote() -> None:
+def test_recall_goes_after_the_persons_words() -> None:
     said = inject_memory_context("Hello", "Likes tea")
     assert said.startswith(f"Hello\n\n{OPEN}")
     assert inject_memory_context("Hello", "") == "Hello"

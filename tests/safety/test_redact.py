@@ -53,7 +53,7 @@ def test_a_key_of_a_known_service_is_taken_out(kind: str) -> None:
 
 
 @given(st.text(alphabet="ab \n", max_size=60))
-def test_short_words_are_told_from_long_ones(text: str) -> None:
+def test_short_words_are_distinguished_from_long_words(text: str) -> None:
     passed = re.match(_SHORT_WORDS, text.replace("\n", " "))
     assert bool(passed) == all(len(word) < 15 for word in text.split())
 

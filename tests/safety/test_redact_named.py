@@ -138,7 +138,7 @@ def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(ma
         "the token docs/reference/keys2.md; the token id_of_the_first_user_2; cookie: theme=dark",
     ],
 )
-def test_what_only_stands_beside_a_name_stays(text: str) -> None:
+def test_a_value_that_only_stands_beside_a_name_stays(text: str) -> None:
     assert redact(text) == text
 
 
@@ -161,18 +161,18 @@ def test_the_arguments_of_a_tool_are_read_as_the_json_that_they_are(marked: str)
 @pytest.mark.parametrize(
     "text", ['{"a": "\\n"} and more', '["\\"', "[" * 5000 + '"\\n"' + "]" * 5000, '{"a": "\\ud800 é"}']
 )
-def test_what_only_looks_like_json_stays(text: str) -> None:
+def test_text_that_only_looks_like_json_stays(text: str) -> None:
     assert redact_value(text) == text
 
 
 @pytest.mark.parametrize("marked", [case for case in MARKED if "\n" in case])
-def test_a_file_of_windows_and_an_indented_one_are_read_alike(marked: str) -> None:
+def test_files_with_crlf_and_indented_files_are_read_alike(marked: str) -> None:
     for text in (marked.replace("\n", "\r\n"), textwrap.indent(marked, "    "), f"\ufeff{marked}"):
         found, wanted = said_and_left(text)
         assert found == wanted
 
 
-def test_json_values_under_a_secrets_name_go_whatever_their_type() -> None:
+def test_json_values_of_any_type_under_a_secrets_name_are_redacted() -> None:
     value = {
         "password": 12345678,
         "tokens": ["abc123def456", "word"],

@@ -93,7 +93,7 @@ def test_the_output_does_not_depend_on_how_the_stream_was_cut(text: str, data: s
 
 @settings(max_examples=300)
 @given(texts)
-def test_what_is_shown_is_clean_but_for_quoted_tags(text: str) -> None:
+def test_shown_text_is_clean_except_for_quoted_tags(text: str) -> None:
     if "`" not in text and '"' not in text and "'" not in text and "note" not in text.lower():
         shown = scrub(text)
         clean = sanitize_context(shown)
@@ -155,7 +155,7 @@ HARDLY = st.lists(
 
 @given(HARDLY, st.data())
 @settings(max_examples=400)
-def test_what_is_ruled_out_beforehand_could_not_have_begun_a_tag(text: str, data: st.DataObject) -> None:
+def test_a_skipped_character_could_not_have_begun_a_tag(text: str, data: st.DataObject) -> None:
     quick = StreamingContextScrubber()
     shown = "".join(quick.feed(part) for part in cut(text, data)) + quick.flush()
     assert shown == scrubbed_thoroughly(text)

@@ -31,7 +31,7 @@ def test_skills_are_listed_and_shown() -> None:
     assert "Boil water." in run("show", "tea").output
 
 
-def test_a_change_is_listed_and_taken_back() -> None:
+def test_a_change_is_listed_and_can_be_undone() -> None:
     (change,) = json.loads(run("history", "--json").stdout)
     assert (change["action"], change["path"]) == ("create", "home/tea/SKILL.md")
     assert "create" in run("history").output
@@ -39,7 +39,7 @@ def test_a_change_is_listed_and_taken_back() -> None:
     assert "No skills yet." in run("list").output
 
 
-def test_what_is_not_there_is_said() -> None:
+def test_an_unknown_skill_or_change_is_an_error() -> None:
     result = run("show", "coffee")
     assert result.exit_code == 1
     assert "known skills: tea" in result.stderr

@@ -57,9 +57,7 @@ def test_a_deleted_skill_comes_back_with_its_bytes(store: SkillStore, tmp_path: 
     assert path.read_bytes() == saved
 
 
-def test_a_skill_whose_line_ends_were_changed_since_can_be_taken_back(
-    store: SkillStore, tmp_path: Path
-) -> None:
+def test_a_skill_with_changed_line_ends_can_be_undone(store: SkillStore, tmp_path: Path) -> None:
     path = tmp_path / "skills/ops/deploy/SKILL.md"
     store.create("deploy", "ops", skill())
     store.patch("deploy", "Run it.", "Walk.")
@@ -92,7 +90,7 @@ def test_a_file_whose_name_is_no_text_is_listed_beside_a_skill(store: SkillStore
     assert "it has: SKILL.md, caf?.md" in json.loads(answer.encode())["error"]
 
 
-def test_changes_after_the_folder_was_deleted_can_be_taken_back(store: SkillStore, tmp_path: Path) -> None:
+def test_changes_after_the_folder_was_deleted_can_be_undone(store: SkillStore, tmp_path: Path) -> None:
     store.create("deploy", "ops", skill())
     shutil.rmtree(tmp_path / "skills")
 
@@ -123,9 +121,7 @@ SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")
     assert run.returncode == 9
 
 
-def test_what_a_killed_change_wrote_can_be_taken_back_after_the_next_change(
-    store: SkillStore, tmp_path: Path
-) -> None:
+def test_a_killed_change_can_be_undone_after_the_next_change(store: SkillStore, tmp_path: Path) -> None:
     store.create("deploy", "ops", skill())
     die_after_the_file(tmp_path)
     store.patch("deploy", "Walk.", "Fly.")
@@ -149,7 +145,7 @@ def test_a_change_cut_short_of_a_file_that_can_not_be_read_now_holds_up_no_other
     assert len(store.history()) == 4
 
 
-def test_what_an_editor_saves_during_a_change_is_not_overwritten(store: SkillStore, tmp_path: Path) -> None:
+def test_an_edit_saved_during_a_change_is_not_overwritten(store: SkillStore, tmp_path: Path) -> None:
     store.create("deploy", "ops", skill())
     path = tmp_path / "skills/ops/deploy/SKILL.md"
     begin = store._journal.begin
@@ -203,7 +199,7 @@ def refuse(path: object, **_: object) -> None:
     raise PermissionError(13, "Permission denied", str(path))
 
 
-def test_a_skill_in_a_closed_folder_is_not_deleted_and_it_is_said_why(
+def test_a_skill_in_a_closed_folder_is_not_deleted_and_the_error_says_why(
     store: SkillStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("deploy", "ops", skill())
