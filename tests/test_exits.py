@@ -25,7 +25,7 @@ from hermes_core.errors import BackendRefused, DatabaseUnavailable, HermesError,
 from hermes_core.kit import ToolBox, tool
 from hermes_core.logs import LogFile, RedactingFilter, logging_to
 from hermes_core.mcp_server.memory_files import MemoryFiles
-from hermes_core.mcp_server.surface import Surface, shown_entries
+from hermes_core.mcp_server.toolset import ToolSet, shown_entries
 from hermes_core.safety.redact import redact_errors
 from hermes_core.sessions.tool import SessionSearchTool
 from hermes_core.skills.store import SkillStore
@@ -215,13 +215,13 @@ def test_no_answer_of_the_mcp_server_holds_a_secret(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_memory(install(hermes_home, PROVIDER)) as memory:
-        surface = Surface(memory, memory.local_session)
-        assert_redacted(surface.call("notes_find", {}))
-        assert_redacted(surface.call("recall", {"query": "Where do we deploy?"}))
+        tools = ToolSet(memory, memory.local_session)
+        assert_redacted(tools.call("notes_find", {}))
+        assert_redacted(tools.call("recall", {"query": "Where do we deploy?"}))
         conflict = MemoryConflict(ANSWER, ANSWER)
         monkeypatch.setattr(MemoryStore, "problems", lambda self: {"user": conflict, "memory": conflict})
-        for uri in surface.resources():
-            assert_redacted(surface.read_resource(uri))
+        for uri in tools.resources():
+            assert_redacted(tools.read_resource(uri))
         monkeypatch.setattr(MemoryStore, "entries", failing)
         assert_redacted(shown_entries(memory.curated, "user"))
         assert_redacted(MemoryFiles(memory, SESSION).call({"command": "view", "path": "/memories/USER.md"}))
