@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import BackendUnavailable, ProviderUnavailable
+from hermes_core.kit import poll
 from hermes_core.kit.process import Service, child_environment, run, run_in_terminal
 
 PYTHON = sys.executable
@@ -29,10 +30,7 @@ def alive(pid: int) -> bool:
 
 
 def soon(seen: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 30
-    while not seen() and time.monotonic() < end:
-        time.sleep(0.01)
-    return seen()
+    return poll(seen, 30, 0.01)
 
 
 def test_a_program_ends_with_the_process_that_waits_for_it_on_a_thread(tmp_path: Path) -> None:

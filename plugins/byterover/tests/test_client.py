@@ -16,6 +16,7 @@ from hermes_core.kit import (
     BackendRefused,
     BackendUnavailable,
     ProviderUnavailable,
+    poll,
 )
 from plugins.byterover.tests.stand_in import DOWN, StandInBrv
 
@@ -238,17 +239,15 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(
 
 
 def gone(pid: int) -> bool:
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
+    def ended() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
         stat = Path(f"/proc/{pid}/stat")
-        if stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z":
-            return True
-        time.sleep(0.01)
-    return False
+        return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    return poll(ended, 30, 0.01)
 
 
 def test_a_key_shows_in_no_error(client: Brv, folder: Path, brv: StandInBrv) -> None:

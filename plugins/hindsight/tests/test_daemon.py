@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from hermes_hindsight import HindsightProvider
 from hermes_hindsight.daemon import Daemon
 
-from hermes_core.kit import BackendUnavailable
+from hermes_core.kit import BackendUnavailable, poll
 from plugins.hindsight.tests.conftest import Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
 
@@ -189,13 +188,13 @@ HOST = """
 import signal, sys, time
 from pathlib import Path
 from hermes_core import open_memory
+from hermes_core.kit import poll
 from hermes_hindsight import HindsightProvider
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 memory = open_memory(sys.argv[1], provider=HindsightProvider)
 memory.manager.initialize_all(memory.local_session, wait=0)
-while not Path(sys.argv[1], "bin", "server").exists():
-    time.sleep(0.01)
+poll(Path(sys.argv[1], "bin", "server").exists, 60, 0.01)
 print("starting", flush=True)
 if sys.argv[2] != "exit":
     time.sleep(60)
@@ -220,11 +219,8 @@ def test_one_that_is_starting_when_the_program_ends_is_stopped_once_it_answers(
 
 
 def gone(embed: Embed) -> bool:
-    """Whether the server ends within some seconds."""
-    until = time.monotonic() + 60
-    while embed.alive and time.monotonic() < until:
-        time.sleep(0.02)
-    return not embed.alive
+    """Return whether the server ends within some seconds."""
+    return poll(lambda: not embed.alive, 60, 0.02)
 
 
 def test_a_stop_that_fails_is_told(embed: Embed, tmp_path: Path) -> None:

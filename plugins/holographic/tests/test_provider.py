@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -351,17 +350,15 @@ def test_a_recall_and_a_write_of_one_user_at_once_open_one_store(
     start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = start().provider
-    load, inside = provider._load, threading.Event()
+    load, both_inside = provider._load, threading.Barrier(2, timeout=30)
 
-    def slowly(user: str) -> Any:
-        inside.set()
-        time.sleep(0.05)
+    def load_together(user: str) -> Any:
+        both_inside.wait()
         return load(user)
 
-    monkeypatch.setattr(provider, "_load", slowly)
+    monkeypatch.setattr(provider, "_load", load_together)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(provider._facts, "telegram:ann")
-        inside.wait(5)
         second = threads.submit(provider._facts, "telegram:ann")
         assert first.result() is second.result()
 

@@ -242,16 +242,16 @@ def test_a_server_that_does_not_come_up_in_time_ends_with_the_program(home: Path
         home, endpoint=f"http://127.0.0.1:{free_port()}", server_command=str(program), start_server=True
     )
     code = f"""
-import time
+from pathlib import Path
 from hermes_core import Session
+from hermes_core.kit import poll
 from hermes_openviking import provider
 provider.START = 0.5
 try:
     provider.OpenVikingProvider().initialize(Session("s", home={str(home)!r}))
 except provider.BackendUnavailable as exc:
     print(exc)
-while not open({str(home / "pid")!r}).read():
-    time.sleep(0.01)
+poll(Path({str(home / "pid")!r}).read_text, 30, 0.01)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "is not ready" in done.stdout
