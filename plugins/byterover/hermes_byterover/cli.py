@@ -28,7 +28,7 @@ PATIENCE = 60.0
 @json_option
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
-    """Version, account, model, and how many changes wait for your review."""
+    """Show version, account, model, and the number of changes that wait for your review."""
     provider, session = _open(context)
     print_facts(provider.state(session), as_json)
 
@@ -52,7 +52,7 @@ def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: 
 @json_option
 @click.pass_context
 def log(context: click.Context, limit: int, as_json: bool) -> None:
-    """The latest curations and what became of them."""
+    """Show the latest curations and their outcome."""
     provider, session = _open(context)
     entries = provider.client.log(provider.tree(session).folder, PATIENCE, limit)
     rows: list[dict[str, Any]] = [
@@ -83,7 +83,7 @@ def brv(context: click.Context, arguments: tuple[str, ...]) -> None:
 
 
 def _open(context: click.Context) -> tuple[ByteRoverProvider, Session]:
-    """The open provider, and a session of the home's person."""
+    """Return the open provider, and a session of the home's person."""
     session = open_provider(context)
     return context.obj, session
 

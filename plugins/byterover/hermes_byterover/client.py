@@ -70,7 +70,7 @@ class Curation:
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Curation:
-        """The entry as `brv curate view` prints it."""
+        """Return the entry that `brv curate view` prints."""
         applied = [o for o in entry.get("operations", ()) if o.get("status") == "success"]
         return cls(
             str(entry["id"]),
@@ -85,7 +85,7 @@ class Curation:
 
     @property
     def kept(self) -> bool:
-        """Whether it changed the tree. A completed one that did not has stored nothing."""
+        """True if it changed the tree. A completed curation without a change has stored nothing."""
         return self.status == "completed" and bool(self.changes)
 
 
@@ -114,16 +114,16 @@ class Brv:
         self._wall = wall
 
     def status(self, folder: Path, timeout: float) -> dict[str, Any]:
-        """What `brv status` says; also the probe of its daemon, which is started by it."""
+        """Return the data of `brv status`, which also starts its daemon."""
         return dict(self.ask(folder, "status", timeout=timeout))
 
     def search(self, folder: Path, words: str, limit: int, timeout: float) -> list[dict[str, Any]]:
-        """Results of BM25, best first: `path`, `score`, `excerpt`, `title`. No model is asked."""
+        """Return results of BM25, best first: `path`, `score`, `excerpt`, `title`. No model is asked."""
         found = self.ask(folder, "search", "--limit", str(limit), text=words, timeout=timeout)
         return [one for one in found.get("results", ()) if isinstance(one, dict)]
 
     def query(self, folder: Path, question: str, timeout: float) -> tuple[str, list[str]]:
-        """The model's answer and the paths it stands on; "" when nothing fits."""
+        """Return the model's answer and the paths that it uses, "" if nothing fits."""
         own_limit = str(max(10, int(timeout) - 2))
         data = self.ask(folder, "query", "--timeout", own_limit, text=question, timeout=timeout)
         answer = str(data.get("result") or "").removesuffix(FOOTER).strip()
@@ -133,7 +133,7 @@ class Brv:
         return answer, [str(doc.get("path", "")) for doc in data.get("matchedDocs", ())]
 
     def model(self, folder: Path, timeout: float) -> str:
-        """Provider and name of the model that is connected; "" when none is."""
+        """Return provider and name of the connected model, "" if there is none."""
         listed = self.ask(folder, "providers", "list", timeout=timeout).get("providers", ())
         current: Mapping[str, Any] = next((one for one in listed if one.get("isCurrent")), {})
         return " ".join(str(current[key]) for key in ("id", "activeModel") if current.get(key))
@@ -151,11 +151,11 @@ class Brv:
             raise BackendAuthError(f"brv login failed: {exc.message}", "check BRV_API_KEY") from exc
 
     def pending(self, folder: Path, timeout: float) -> int:
-        """How many changes wait for the person's review."""
+        """Return the number of changes that wait for the person's review."""
         return int(self.ask(folder, "review", "pending", timeout=timeout).get("pendingCount", 0))
 
     def log(self, folder: Path, timeout: float, limit: int = LOOK_BACK) -> list[Curation]:
-        """The latest curations, newest first. Asks no daemon."""
+        """Return the latest curations, newest first. Asks no daemon."""
         entries = self.ask(folder, "curate", "view", "--limit", str(limit), timeout=timeout)
         return [Curation.read(entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
@@ -189,7 +189,7 @@ class Brv:
             pause = min(LONGEST_PAUSE, pause * 1.5)
 
     def ask(self, folder: Path, *words: str, text: str | None = None, timeout: float) -> Any:
-        """The `data` of one command; `text` is its free argument, whatever it holds."""
+        """Return the `data` of one command; `text` is its free argument, with any content."""
         rest = () if text is None else ("--", argument(text))
         command = [*self.program, *words, "--format", "json", *rest]
         ended = run(command, timeout=timeout, env=self.env, cwd=folder)
@@ -197,7 +197,7 @@ class Brv:
 
 
 def program(command: str) -> list[str]:
-    """The command line of `brv`: the program itself, or Node and its script where npm made a batch file."""
+    """Return the command line of `brv`: the program itself, or Node and its script if npm made a batch file."""
     names = (command, *_ELSEWHERE) if command == "brv" else (command,)
     found = next(filter(None, (find_program(str(Path(name).expanduser())) for name in names)), None)
     if found is None:
@@ -209,7 +209,7 @@ def program(command: str) -> list[str]:
 
 
 def surroundings(data: Path | None) -> dict[str, str]:
-    """The environment of `brv`: nothing that updates or asks, and all its data below `data`."""
+    """Return the environment of `brv`: it updates and asks nothing, and keeps all its data below `data`."""
     quiet = {"BRV_DISABLE_AUTOUPDATE": "1", "NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1"}
     if data is None:
         return child_environment(quiet, also=(*_HANDED_ON, *_OF_THE_PERSON))
@@ -221,13 +221,13 @@ def surroundings(data: Path | None) -> dict[str, str]:
 
 
 def argument(text: str) -> str:
-    """The text as one argument of a program: no NUL, no lone surrogate, not longer than a system takes."""
+    """Return the text as one argument of a program: no NUL, no lone surrogate, not longer than a system takes."""
     clean = storable(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
     return clean.encode()[:LONGEST_ARGUMENT].decode("utf-8", "ignore")
 
 
 def failure(command: str, message: str) -> Exception:
-    """The error for what brv says went wrong. It has words and no codes, so the words decide."""
+    """Return the error for a failure of brv. Its messages have words and no codes, so the words decide."""
     said = f"brv {command}: {clip(fold_space(message), 300)}"
     if message.startswith("Log entry not found"):
         return BackendNotFound(said)
@@ -239,7 +239,7 @@ def failure(command: str, message: str) -> Exception:
 
 
 def _data(command: str, ended: ProgramResult, kind: type) -> Any:
-    """What the last answer of an output holds, which must be a `kind`."""
+    """Return the data of the last answer in an output, which must be a `kind`."""
     answers = [v for v in ended.values() if isinstance(v, dict) and isinstance(v.get("success"), bool)]
     last: dict[str, Any] = answers[-1] if answers else {}
     data = last.get("data")
@@ -270,11 +270,11 @@ def _left(until: float) -> float:
 
 
 def changes(entry: Curation) -> Sequence[str]:
-    """What a curation changed, a line each."""
+    """Yield the changes of a curation, a line each."""
     return [f"{path}: {fold_space(summary)}" if summary else path for path, summary in entry.changes]
 
 
 def _file(operation: Mapping[str, Any]) -> str:
-    """The file that an operation changed, within the tree."""
+    """Return the file that an operation changed, within the tree."""
     whole = str(operation.get("filePath") or "").replace("\\", "/")
     return whole.partition("/.brv/context-tree/")[2] or str(operation.get("path", ""))

@@ -92,7 +92,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     # -------------------------------------------------------------- setup
 
     def availability(self, options: Settings) -> Availability:
-        """The program must be there."""
+        """Return whether the program is there."""
         try:
             program(options.command)
         except ProviderUnavailable as exc:
@@ -100,7 +100,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         return Availability()
 
     def connect(self, options: Settings) -> Brv:
-        """`brv` with the data of this profile; it is not asked yet."""
+        """Return `brv` with the data of this profile, without starting it."""
         data = self.home / "byterover-data" if options.isolated else None
         return Brv(options.command, data, pause=self._pause)
 
@@ -117,7 +117,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
             self._connect(brv, tree)
 
     def check(self, session: Session) -> Sequence[Check]:
-        """The daemon, a note written, found and deleted, the model, the account, and what waits for review."""
+        """Check the daemon; write, find and delete a note; check model, account, and changes that wait for review."""
         brv, tree = self.client, self.tree(session)
         status, model = brv.status(tree.folder, PROBE), brv.model(tree.folder, PROBE)
         pending, word = brv.pending(tree.folder, PROBE), f"check{uuid.uuid4().hex}"
@@ -141,7 +141,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         ]
 
     def backup_paths(self) -> Sequence[str]:
-        """The tree, when settings put it outside the home."""
+        """Return the tree if settings put it outside the home."""
         home = self.home
         setting = self.options.folder
         folder = home / Path(setting).expanduser()
@@ -150,12 +150,12 @@ class ByteRoverProvider(BackendProvider[Brv]):
     # --------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
-        """What recall and tools are for."""
+        """Return the purpose of recall and tools."""
         parts = (PROMPT, RECALLS if self.recalls else "", TOOLS if self.offers_tools else "")
         return "\n".join(filter(None, parts))
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """What brv's own search finds, within the budget: no model is asked. None for small talk."""
+        """Return results of brv's own search within the budget, without a model; none for small talk."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
         tree, words = self.tree(session), query_text(query.text, LONGEST_SEARCH)
@@ -265,7 +265,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     # ------------------------------------------------------------ private
 
     def state(self, session: Session) -> dict[str, Any]:
-        """What `brv_status` and `hermes-memory byterover status` tell."""
+        """Return the facts for `brv_status` and `hermes-memory byterover status`."""
         folder = self.tree(session).folder
         status = self.client.status(folder, PROBE)
         return {
@@ -277,7 +277,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         }
 
     def tree(self, session: Session) -> Tree:
-        """The tree of a session's user."""
+        """Return the tree of a session's user."""
         return Tree(folder_of(session, self.home, self.options.folder))
 
     def _connect(self, brv: Brv, tree: Tree) -> None:
@@ -306,7 +306,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         return saved
 
     def _found(self, tree: Tree, word: str, note: str) -> bool:
-        """Whether a search finds a new note, once brv has looked at the tree again."""
+        """Return whether a search finds a new note, once brv has looked at the tree again."""
         search = self.client.search
         return poll(
             lambda: any(one.get("path") == note for one in search(tree.folder, word, 1, PROBE)),
@@ -316,7 +316,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
 
 def readable(excerpt: str) -> str:
-    """An excerpt as one line of text, without front matter, Markdown's marks of structure and our own marks."""
+    """Return an excerpt as one line of text, without front matter, Markdown's structure and our own marks."""
     lines = [re.sub(r"^#+\s+", "", line) for line in body_of(excerpt).splitlines() if line.strip() != "---"]
     return fold_space(_MARK.sub("", " ".join(lines).replace("**", "")))
 

@@ -1,4 +1,4 @@
-"""What a person can set; declared once, it drives validation, status, setup and the page."""
+"""The settings, declared once for validation, status, setup and the page."""
 
 from __future__ import annotations
 

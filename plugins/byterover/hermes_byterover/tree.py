@@ -1,4 +1,4 @@
-"""Where a user's knowledge tree is, and the notes in it that mirror MEMORY.md and USER.md: plain files, no model."""
+"""A user's knowledge tree, and its notes that mirror MEMORY.md and USER.md: plain files, no model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _OURS = re.compile(f"[0-9a-f]{{{_KEY}}}")
 
 
 def folder_of(session: Session, home: Path, setting: str) -> Path:
-    """The project of a user. The profile's own is where it always was; a user of a gateway has one of their own.
+    """Return the project of a user: the profile's old place, or a folder of a gateway's user.
 
-    They lie side by side: brv takes a folder below a project for a part of it.
+    The folders are side by side, because brv takes a folder below a project for a part of it.
     """
     if setting:
         return home / Path(setting).expanduser()
@@ -65,7 +65,7 @@ class Tree:
             self._drop(found[0])
 
     def holds(self, path: str) -> bool:
-        """Whether a file that brv's index names is still there: the index lags behind by some seconds."""
+        """Return whether a file in brv's index is still there: the index is some seconds behind."""
         return (self.root / path).is_file()
 
     def _drop(self, note: Path) -> None:
@@ -83,7 +83,7 @@ class Tree:
 
 
 def body_of(text: str) -> str:
-    """A note or an excerpt of one without its front matter."""
+    """Return a note, or an excerpt of one, without its front matter."""
     if text.startswith("---\n") and "\n---\n" in text[4:]:
         return text[4:].partition("\n---\n")[2].strip()
     return text.strip()

@@ -34,7 +34,7 @@ _BANK = click.option("--bank", help="Another bank than that of this profile.")
 @json_option
 @click.pass_context
 def status(context: click.Context, bank: str | None, as_json: bool) -> None:
-    """The server, its version, and what the bank holds."""
+    """Show the server, its version, and the contents of the bank."""
     name = bank or _bank(context)
 
     async def ask(client: Client) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def status(context: click.Context, bank: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def recall(context: click.Context, words: tuple[str, ...], bank: str | None, as_json: bool) -> None:
-    """What is recalled for WORDS, best first, with its scores."""
+    """Show what is recalled for WORDS, best first, with scores."""
     name = bank or _bank(context)
     found = _with_client(context, lambda client: client.recall(name, " ".join(words)))
     print_rows([memory.to_dict() for memory in found], as_json, _memory)
@@ -70,7 +70,7 @@ def recall(context: click.Context, words: tuple[str, ...], bank: str | None, as_
 @json_option
 @click.pass_context
 def operations(context: click.Context, failed: bool, retry: bool, bank: str | None, as_json: bool) -> None:
-    """What the server does with what it was given, the newest first."""
+    """Show the server's work on what it received, the newest first."""
     name = bank or _bank(context)
 
     async def ask(client: Client) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ def _options(context: click.Context) -> Settings:
 
 
 def _bank(context: click.Context) -> str:
-    """The bank of this profile's own person, who has no user id."""
+    """Return the bank of this profile's own person, who has no user id."""
     return bank_of(_options(context), home_session(context))
 
 

@@ -86,28 +86,28 @@ class Client:
     async def recall(
         self, bank: str, query: str, *, within: float | None = None, **options: Any
     ) -> Sequence[Any]:
-        """Memories that fit, best first: objects with `text`, `type`, `scores`, ... None in a bank never written to."""
+        """Return memories that fit, best first: objects with `text`, `type`, `scores`, ... A new bank has none."""
         with suppress(BackendNotFound):
             found = await self._ask(self._sdk.arecall(_segment(bank), storable(query), **options), within)
             return list(found.results)
         return []
 
     async def reflect(self, bank: str, query: str, *, within: float | None = None, **options: Any) -> str:
-        """The server's own answer from what it knows; a server without a model refuses that."""
+        """Return the server's own answer from its memories. A server without a model refuses it."""
         answer = await self._ask(self._sdk.areflect(_segment(bank), storable(query), **options), within)
         return str(answer.text)
 
     # -------------------------------------------------- documents, operations
 
     async def document(self, bank: str, document: str) -> str | None:
-        """The text of a document; None when there is none."""
+        """Return the text of a document, None if there is none."""
         with suppress(BackendNotFound):
             got = await self._ask(self._sdk.documents.get_document(_segment(bank), _segment(document)))
             return str(got.original_text or "")
         return None
 
     async def documents(self, bank: str, tags: Sequence[str]) -> list[str]:
-        """Ids of the documents that have all these tags."""
+        """Return the ids of the documents with all these tags."""
         with suppress(BackendNotFound):
             listed = await self._ask(
                 self._sdk.documents.list_documents(
@@ -123,14 +123,14 @@ class Client:
             await self._ask(self._sdk.documents.delete_document(_segment(bank), _segment(document)))
 
     async def under_way(self, bank: str, operation: str) -> bool:
-        """Whether the server still works on what it took under this id."""
+        """Return whether the server still works on the data with this id."""
         with suppress(BackendNotFound):
             got = await self._ask(self._sdk.operations.get_operation_status(_segment(bank), operation))
             return got.status in UNDER_WAY
         return False
 
     async def operations(self, bank: str, status: str | None = None, limit: int = 20) -> Sequence[Any]:
-        """What the server does or did with what it took, the newest first."""
+        """Return the server's operations on what it received, the newest first."""
         with suppress(BackendNotFound):
             listed = await self._ask(
                 self._sdk.operations.list_operations(
@@ -141,17 +141,17 @@ class Client:
         return []
 
     async def retry(self, bank: str, operation: str) -> None:
-        """Let the server try a failed operation again."""
+        """Run a failed operation of the server again."""
         await self._ask(self._sdk.operations.retry_operation(_segment(bank), operation))
 
     # ---------------------------------------------------------- server, bank
 
     async def version(self) -> str:
-        """Version of the server."""
+        """Return the version of the server."""
         return await self._ask(self._version())
 
     async def in_order(self) -> bool:
-        """Whether the server may be left to work on its own: see `IN_ORDER`. It is asked once."""
+        """Return whether the server keeps the order of background work, see `IN_ORDER`. It is asked once."""
         if self._in_order is None:
             told = await self.version()
             version = tuple(int(part) for part in re.findall(r"\d+", told)[:3]) or IN_ORDER
@@ -161,7 +161,7 @@ class Client:
         return self._in_order
 
     async def stats(self, bank: str) -> Any:
-        """Counts of a bank, None for one never written to."""
+        """Return counts of a bank, None for a new one."""
         with suppress(BackendNotFound):
             return await self._ask(self._sdk.banks.get_agent_stats(_segment(bank)))
         return None
@@ -208,7 +208,7 @@ class Client:
         return answered
 
     def _stay(self) -> None:
-        """Let no redirect carry what is said to another server, nor make a question of a write, as the SDK would."""
+        """Refuse redirects. The SDK would send the text to another server, or turn a write into a read."""
         import aiohttp
 
         session = self._sdk.documents.api_client.rest_client.pool_manager
@@ -227,7 +227,7 @@ class Client:
 
 
 def translated(error: Exception, url: str) -> HermesError:
-    """An error of the SDK, or of the HTTP client below it, as the host knows it."""
+    """Return an error of the SDK, or of the HTTP client below it, as the host's error."""
     import aiohttp
     from aiohttp.http_exceptions import HttpProcessingError
     from hindsight_client_api.exceptions import ApiException

@@ -32,7 +32,7 @@ _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 def program() -> str | None:
-    """Where hindsight-embed is: on the PATH, or beside the Python that runs us."""
+    """Return the path of hindsight-embed: on the PATH, or beside our Python."""
     return find_program(PROGRAM) or find_program(str(Path(sys.executable).with_name(PROGRAM)))
 
 
@@ -54,7 +54,10 @@ class Daemon:
         self._starter.start()
 
     async def ready(self, within: float) -> str:
-        """Its address, once it answers; it is started if need be. Raises `BackendUnavailable` after `within` seconds."""
+        """Return the server's address once it answers, and start it if necessary.
+
+        Raises `BackendUnavailable` after `within` seconds.
+        """
         url = await self.address()
         if url:
             return url
@@ -74,7 +77,7 @@ class Daemon:
         return url
 
     async def address(self) -> str:
-        """Where it answers now; "" when it does not run."""
+        """Return the server's present address, "" if it does not run."""
         told = await asyncio.to_thread(run, [*self._command, "status"], timeout=STATUS_TIME, env=self._env)
         found = _URL.search(told.out)
         return found[0] if found and told.code == 0 else ""
@@ -92,7 +95,7 @@ class Daemon:
 
 
 def availability(options: Settings) -> Availability:
-    """Whether what the mode needs is here. No network."""
+    """Return whether the mode has what it needs here. Uses no network."""
     if not embedded(options):
         if options.mode == "cloud" and not options.api_key:
             remedy = "set HINDSIGHT_API_KEY in .env, or mode to local_external for a server of your own"
@@ -109,12 +112,12 @@ def availability(options: Settings) -> Availability:
 
 
 def usual_url(options: Settings) -> str:
-    """Where the server of a mode is, when nothing else is said."""
+    """Return the default address of a mode's server."""
     return CLOUD if options.mode == "cloud" else OWN_SERVER
 
 
 def daemon_of(options: Settings, home: Path) -> Daemon:
-    """The server that the settings describe; what they leave open is left to the profile of hindsight-embed."""
+    """Return the server that the settings describe; the profile of hindsight-embed decides the rest."""
     provider = "openai" if options.llm_provider == "openai_compatible" else options.llm_provider
     given = {
         "HINDSIGHT_API_LLM_PROVIDER": provider,

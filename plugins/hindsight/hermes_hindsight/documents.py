@@ -1,4 +1,4 @@
-"""What is stored where: the document of a session, those of single entries, and the ids that make a repeat harmless."""
+"""Documents of sessions and of single entries, and the ids that make a repeat harmless."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_LABEL = 200
 
 
 def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:
-    """A turn as an item: an array of JSON, which the server joins with what the document has."""
+    """Return a turn as an item: a JSON array, which the server appends to the document."""
     at = utc_time(turn.at)
     sides = (
         ("user", options.retain_user_prefix, turn.user),
@@ -38,35 +38,39 @@ def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:
 
 
 def operation_id(bank: str, event: str) -> str:
-    """The id under which the server takes an event once; one of another bank would be refused."""
+    """Return the id under which the server takes an event once. It refuses an id of another bank."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, storable(f"hermes-hindsight:{bank}:{event}")))
 
 
 def entry_id(kind: str, content: str) -> str:
-    """The document of an entry: the same text, the same document."""
+    """Return the document of an entry. Equal texts have one document."""
     return f"{kind}-{key_of(fold_space(content))}"
 
 
 def mirror_tag(target: str) -> str:
-    """The tag of what mirrors MEMORY.md or USER.md."""
+    """Return the tag of entries of MEMORY.md or USER.md."""
     return f"mirror:{target}"
 
 
 def without(text: str, turns: frozenset[str]) -> list[Any] | None:
-    """The messages of a document that are of no turn in `turns`; None when it has none of these turns."""
+    """Return a document's messages without those of `turns`, None if it has none of them."""
     messages = _messages(text)
     left = [m for m in messages if not (isinstance(m, dict) and m.get("turn") in turns)]
     return left if len(left) < len(messages) else None
 
 
 def readable(text: str) -> str:
-    """A memory as one line. A server without a model remembers pieces of the document as they are: what they say of it."""
+    """Return a memory as one line. A server without a model remembers raw pieces of the document; their text is
+    taken out.
+    """
     said = (str(m["content"]) for m in _messages(text) if isinstance(m, dict) and m.get("content"))
     return fold_space(" ".join(said) or text)
 
 
 def _messages(text: str) -> list[Any]:
-    """The entries of a document's arrays: one array, or from older servers one a line. None of any other document."""
+    """Return the entries of a document's arrays: one array, or from older servers one a line. Other documents
+    have none.
+    """
     decoder, messages, at = json.JSONDecoder(), [], 0
     while at < len(text):
         try:

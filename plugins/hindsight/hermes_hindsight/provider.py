@@ -99,13 +99,15 @@ class HindsightProvider(ConfiguredProvider):
         return str(self.options.memory_mode)
 
     def availability(self, options: Settings) -> Availability:
-        """The SDK, and what the mode needs: a key for the cloud, hindsight-embed to run a server here."""
+        """Return whether the SDK is there, and what the mode needs: a key for the cloud, hindsight-embed
+        for a server here.
+        """
         if importlib.util.find_spec("hindsight_client") is None:
             return Availability.no("hindsight-client is not installed", "pip install hermes-memory-hindsight")
         return availability(options)
 
     async def open(self, home: Path) -> Client:
-        """The client by the settings of a home; `initialize` without a session, for commands."""
+        """Open the client for a home and return it: `initialize` without a session, for commands."""
         await self.close()
         options = self.apply_settings(home)
         labels(options, Session(""))
@@ -122,7 +124,7 @@ class HindsightProvider(ConfiguredProvider):
         await self.open(Path(session.home))
 
     def backup_paths(self) -> Sequence[str]:
-        """What a server that is run here keeps outside the home: its settings and its Postgres."""
+        """Return the files of a server here that are outside the home: its settings and its Postgres."""
         if not embedded(self.options) or self.options.database_url:
             return []
         return [str(Path.home() / name) for name in (".hindsight", ".pg0")]
@@ -157,11 +159,11 @@ class HindsightProvider(ConfiguredProvider):
     # --------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
-        """What is recalled by itself, and what the tools are for."""
+        """Return what is recalled, and the purpose of the tools."""
         return PROMPTS[self.mode]
 
     async def prefetch(self, query: Query, session: Session) -> Recall:
-        """Memories that fit the message, within its budget; none for small talk."""
+        """Return memories that fit the message, within its budget; none for small talk."""
         options = self.options
         if not (self.recalls and options.auto_recall) or is_trivial(query.text):
             return Recall()
@@ -301,7 +303,7 @@ class HindsightProvider(ConfiguredProvider):
         return recall_within(map(_item, found), tokens)
 
     async def _reflected(self, bank: str, query: str, tokens: int, within: float) -> Recall:
-        """The server's answer, if it has one in time; without a model it refuses."""
+        """Return the server's answer if it comes in time. A server without a model refuses it."""
         try:
             text = await self.client.reflect(
                 bank, query, within=max(within, 0.01), max_tokens=tokens, **self._filters()
@@ -318,7 +320,7 @@ class HindsightProvider(ConfiguredProvider):
         return {"budget": options.recall_budget, **matched}
 
     async def _keep(self, session: Session, item: dict[str, Any], document: str, event: str) -> None:
-        """Retain as the settings say, once: by an operation id, or by a look at the document first."""
+        """Retain the item as the settings say, and once: by an operation id, or by a look at the document first."""
         bank = await self._bank(session)
         if self.options.retain_async and await self.client.in_order():
             await self.client.retain(bank, item, document=document, operation=operation_id(bank, event))
@@ -330,7 +332,9 @@ class HindsightProvider(ConfiguredProvider):
         await self.client.retain(bank, item, document=document)
 
     async def _bank(self, session: Session) -> str:
-        """The session's bank, with mission and dispositions as set; for writes, since it is made if need be."""
+        """Return the session's bank for a write, and create it with the configured mission and dispositions
+        if necessary.
+        """
         bank = bank_of(self.options, session)
         config = bank_config(self.options)
         if config and bank not in self._configured:
@@ -339,7 +343,7 @@ class HindsightProvider(ConfiguredProvider):
         return bank
 
     async def _replaced(self, bank: str, write: MemoryWrite) -> list[str]:
-        """Documents of the entry that this write replaces or removes."""
+        """Return the documents of the entry that this write replaces or removes."""
         if write.action == "add":
             return []
         if write.previous:

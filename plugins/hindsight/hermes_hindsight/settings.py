@@ -1,4 +1,4 @@
-"""What a person can set, and what follows from it for a session: which bank, which tags."""
+"""The settings, and a session's bank and tags, which follow from them."""
 
 from __future__ import annotations
 
@@ -145,12 +145,12 @@ SETTINGS = (
 
 
 def embedded(options: Settings) -> bool:
-    """Whether the server is run here."""
+    """Return whether the server runs here."""
     return options.mode in ("local_embedded", "local")
 
 
 def bank_of(options: Settings, session: Session) -> str:
-    """The bank of a session: by the template, else the one that is set, else one for each profile and user."""
+    """Return the bank of a session: by the template, else the configured one, else one for each profile and user."""
     values = {
         "profile": session.identity,
         "workspace": session.workspace,
@@ -166,7 +166,7 @@ def bank_of(options: Settings, session: Session) -> str:
 
 
 def bank_config(options: Settings) -> dict[str, Any]:
-    """What the person wants the bank to be like, in the server's words; empty when nothing is set."""
+    """Return the person's configuration of the bank in the server's words; empty if nothing is set."""
     wanted = {
         "reflect_mission": options.bank_mission,
         "retain_mission": options.bank_retain_mission,
@@ -178,9 +178,9 @@ def bank_config(options: Settings) -> dict[str, Any]:
 
 
 def labels(options: Settings, session: Session) -> dict[str, Any]:
-    """Tags, metadata and scopes of all that a session keeps.
+    """Return tags, metadata and scopes for everything that a session stores.
 
-    The same for each piece of it: the server gives a document's earlier memories the tags of what is appended last.
+    They are equal for each piece: the server gives a document's earlier memories the tags of the last appended one.
     """
     known = {
         "session_id": session.id,
@@ -205,7 +205,7 @@ def labels(options: Settings, session: Session) -> dict[str, Any]:
 
 
 def words(text: str | None) -> list[str]:
-    """The entries of a text of commas.
+    """Return the entries of a text with commas.
 
     >>> words("home, work,")
     ['home', 'work']
@@ -214,7 +214,7 @@ def words(text: str | None) -> list[str]:
 
 
 def _scopes(text: str) -> str | list[list[str]]:
-    """`text` as the server takes it: one of its words, or lists of tags. Raises `ConfigError`."""
+    """Return `text` as the server takes it: one of its words, or lists of tags. Raises `ConfigError`."""
     if text.strip() in SCOPES:
         return text.strip()
     try:
@@ -229,8 +229,10 @@ def _scopes(text: str) -> str | list[list[str]]:
 
 
 def _person(session: Session) -> str:
-    """The user's id as a template can hold it; one that loses signs by that, or looks as if, gets a hash, and so does a
-    chat without a user, another than a user of that id.
+    """Return the user's id for a template.
+
+    An id that loses characters, or looks as if it had, gets a hash. So does a chat without users, so that it
+    differs from a user of that id.
     """
     user, who = session.user_id, session.user_id or session.chat_id
     if not who or (_PLAIN.fullmatch(user) and not _HASHED.search(user)):

@@ -1,4 +1,4 @@
-"""What of a message is worth keeping without being asked, by rules that read English."""
+"""Facts worth keeping from a person's message, found by rules that read English."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _READ = 20_000
 
 
 def statements(message: str) -> list[tuple[str, str]]:
-    """What a person's own message states about them or their project: (sentence, category), nothing else of it.
+    """Return what a person's message states about them or their project, as (sentence, category).
 
-    Code, quotations, tagged text, questions, and sentences that address an assistant are left out: what is captured
-    comes back in later conversations, where an instruction would be obeyed again.
+    Code, quotations, tagged text, questions, and sentences that address an assistant are left out: a captured
+    sentence comes back in later conversations, where an instruction would be obeyed again.
     """
     found: list[tuple[str, str]] = []
     for line in sentences(_CODE.sub("\n", message[:_READ])):

@@ -36,7 +36,7 @@ def facts(context: click.Context, words: tuple[str, ...], limit: int, user: str,
 @json_option
 @click.pass_context
 def probe(context: click.Context, entity: str, limit: int, user: str, as_json: bool) -> None:
-    """All about one person, project or thing."""
+    """Show all facts about one person, project or thing."""
     print_rows(_open(context, user).probe(entity, limit=limit), as_json, _fact)
 
 
@@ -47,7 +47,7 @@ def probe(context: click.Context, entity: str, limit: int, user: str, as_json: b
 @json_option
 @click.pass_context
 def related(context: click.Context, entity: str, limit: int, user: str, as_json: bool) -> None:
-    """What connects to ENTITY."""
+    """Show the facts that connect to ENTITY."""
     print_rows(_open(context, user).related(entity, limit=limit), as_json, _fact)
 
 
@@ -58,7 +58,7 @@ def related(context: click.Context, entity: str, limit: int, user: str, as_json:
 @json_option
 @click.pass_context
 def reason(context: click.Context, entities: tuple[str, ...], limit: int, user: str, as_json: bool) -> None:
-    """Facts about all ENTITIES at once."""
+    """Show facts about all ENTITIES at once."""
     print_rows(_open(context, user).reason(entities, limit=limit), as_json, _fact)
 
 
@@ -68,7 +68,7 @@ def reason(context: click.Context, entities: tuple[str, ...], limit: int, user: 
 @json_option
 @click.pass_context
 def contradictions(context: click.Context, limit: int, user: str, as_json: bool) -> None:
-    """Facts that disagree, the newer one first."""
+    """Show facts that disagree, the newer one first."""
     print_rows(_open(context, user).contradictions(limit=limit), as_json, _pair)
 
 
@@ -77,7 +77,7 @@ def contradictions(context: click.Context, limit: int, user: str, as_json: bool)
 @json_option
 @click.pass_context
 def stats(context: click.Context, user: str, as_json: bool) -> None:
-    """How many facts, entities and vectors there are, and where."""
+    """Show the numbers of facts, entities and vectors, and the file."""
     memory = _open(context, user)
     told = {"path": str(memory.store.db.path), **memory.store.stats()}
     print_facts(told, as_json)
@@ -109,7 +109,7 @@ def forget(context: click.Context, numbers: tuple[int, ...], user: str) -> None:
 
 
 def _open(context: click.Context, user: str) -> FactMemory:
-    """The facts of the home that the command line names, or of one user of it, closed when the command ends."""
+    """Open the facts of the home that the command line names, or of one of its users, until the command ends."""
     provider, home = context.obj, command_home(context).path
     options = provider.read_settings(home)
     if user and not options.shared and not database_path(options, home, user).exists():

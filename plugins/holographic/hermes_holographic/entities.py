@@ -1,4 +1,4 @@
-"""Whom facts are about: entities by any of their names, and the facts of each. The exact index."""
+"""The exact index: entities by any of their names, and the facts of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EntityIndex:
         self.db = db
 
     def resolve(self, names: Iterable[str]) -> dict[str, str]:
-        """Entities known by these names or aliases: name key to the entity's own key."""
+        """Return the entities with these names or aliases: name key to the entity's own key."""
         wanted = list(dict.fromkeys(filter(None, map(name_key, names))))
         found: dict[str, str] = {}
         for part in in_parts(wanted):
@@ -53,8 +53,10 @@ class EntityIndex:
         return {key: found[key] for key in wanted if key in found}
 
     def meant(self, name: str) -> list[str] | None:
-        """Keys of the entities that a name stands for: its own, else those one slip of a letter away, else those that
-        it is a word of. Empty for a name that is unknown, None for one that could be any of many.
+        """Return the keys of the entities that a name stands for.
+
+        That is its own entity, else those one slip of a letter away, else those with this word in their
+        name. Empty for an unknown name, None for a name that could be any of many.
         """
         asked = name_key(name)
         if own := self.resolve([asked]).get(asked):
@@ -70,7 +72,7 @@ class EntityIndex:
         return entities if len(entities) <= MOST_MEANT else None
 
     def mentioned(self, text: str) -> list[str]:
-        """Keys of known entities that a text names, in any case, longest names first."""
+        """Return the keys of known entities in a text, in any case, longest names first."""
         tokens = fold(text).replace("?", " ").replace(",", " ").split()[:_MOST_WORDS]
         spans = [
             " ".join(tokens[i : i + size])
@@ -89,7 +91,7 @@ class EntityIndex:
     def about(
         self, *keys: str, most: int = -1, min_trust: float = 0.0, category: str | None = None
     ) -> list[int]:
-        """Facts about all entities of these keys, newest first, `most` of them: the exact index, read backwards."""
+        """Return up to `most` facts about all entities of these keys, newest first: the exact index, read backwards."""
         if not keys:
             return []
         ids = [
@@ -105,7 +107,9 @@ class EntityIndex:
         return [row[0] for row in self.db.execute(sql, (first, *others, min_trust, category, category, most))]
 
     def neighbours(self, key: str, limit: int, most: int = -1) -> list[tuple[str, int]]:
-        """Entities that share facts with this one, (key, number of facts), most first, among `most` of its newest."""
+        """Return entities that share facts with this one as (key, number of facts), from the `most` newest
+        facts, most first.
+        """
         sql = """SELECT other.key, count(*) AS shared FROM
             (SELECT fact_id, entity_id FROM fact_entities JOIN entities USING (entity_id) WHERE key = ?
                 ORDER BY fact_id DESC LIMIT ?) mine
@@ -115,18 +119,20 @@ class EntityIndex:
         return [(row[0], row[1]) for row in self.db.execute(sql, (key, most, limit))]
 
     def names_of(self, fact_id: int, given: bool | None = None) -> list[str]:
-        """Names of the entities of a fact; only those that were given with it, or only those read from its text."""
+        """Return the names of a fact's entities; optionally only the names that came with it, or only those
+        read from its text.
+        """
         sql = """SELECT name FROM fact_entities JOIN entities USING (entity_id)
             WHERE fact_id = ? AND (? IS NULL OR given = ?) ORDER BY entity_id"""
         return [row[0] for row in self.db.execute(sql, (fact_id, given, given))]
 
     def keys_of(self, fact_id: int) -> list[str]:
-        """Keys of the entities of a fact."""
+        """Return the keys of a fact's entities."""
         sql = "SELECT key FROM fact_entities JOIN entities USING (entity_id) WHERE fact_id = ? ORDER BY key"
         return [row[0] for row in self.db.execute(sql, (fact_id,))]
 
     def link(self, fact_id: int, names: Sequence[str], given: bool) -> None:
-        """Say that a fact is about these entities, making those that are new, as long as it has room for more."""
+        """Store that a fact is about these entities, and add the new ones, while the fact has room for more."""
         for name in names[: max(0, MOST_ENTITIES - len(self.keys_of(fact_id)))]:
             if name_key(name):
                 self.db.execute(
@@ -135,7 +141,7 @@ class EntityIndex:
                 )
 
     def unlink(self, fact_id: int) -> None:
-        """Take back what a fact is about, and the entities that no other fact names."""
+        """Remove a fact's links, and the entities that no other fact names."""
         rows = self.db.execute("SELECT entity_id FROM fact_entities WHERE fact_id = ?", (fact_id,)).fetchall()
         self.db.execute("DELETE FROM fact_entities WHERE fact_id = ?", (fact_id,))
         for row in rows:
@@ -144,7 +150,7 @@ class EntityIndex:
                 self.db.execute("DELETE FROM entities WHERE entity_id = ?", tuple(row))
 
     def merge(self, name: str, alias: str) -> Merged | None:
-        """Make two names one entity, under the first; None when they are already."""
+        """Make two names one entity, under the first; None if they are one already."""
         keep, drop = self._id(name), self._id(alias)
         if keep == drop:
             return None
@@ -159,7 +165,7 @@ class EntityIndex:
         return Merged(into, gone)
 
     def _size(self, entity_id: int) -> int:
-        """In how many facts an entity is, counted up to a thousand."""
+        """Return the number of an entity's facts, counted up to a thousand."""
         sql = "SELECT count(*) FROM (SELECT 1 FROM fact_entities WHERE entity_id = ? LIMIT 1000)"
         return int(self.db.execute(sql, (entity_id,)).fetchone()[0])
 
@@ -200,13 +206,14 @@ def put_slots(db: Database | sqlite3.Connection, fact_id: int, content: str) -> 
 
 
 def indexed(content: str) -> str:
-    """The text of a fact for the index of words: as it is cut, and what its dense runs are made of."""
+    """Return a fact's text for the index of words: the words as they are cut, and the characters of its dense runs."""
     ones, pairs = grams(content)
     return " ".join([index_text(content), *map(gram_token, [*ones, *pairs])])
 
 
 def gram_token(gram: str) -> str:
-    """A gram as the index keeps it, which drops signs that are no letters, as emoji and the vowels of Thai: by their numbers.
+    """Return a gram as the index stores it. The index drops signs that are no letters, such as emoji and the
+    vowels of Thai, so their numbers stand for them.
 
     >>> gram_token("部署"), gram_token("🎂")
     ('部署', 'u127874')
@@ -215,10 +222,10 @@ def gram_token(gram: str) -> str:
 
 
 def slips(key: str) -> set[int]:
-    """What a name has in common with those one letter away: the hashes of it with each of its letters left out.
+    """Return the hashes of a name with each of its letters left out, which it shares with names one letter away.
 
-    Deleting one letter on both sides meets every insertion, omission, replacement and swap of neighbours, at a cost
-    that does not grow with the number of names (symmetric deletion). Words of a longer name are met whole.
+    Deleting one letter on both sides meets every insertion, omission, replacement and swap of neighbours, at a
+    cost that does not grow with the number of names (symmetric deletion). Words of a longer name are met whole.
     """
     whole = key[:_LONGEST_SLIP]
     shorter = (whole[:i] + whole[i + 1 :] for i in range(len(whole)))
@@ -228,7 +235,7 @@ def slips(key: str) -> set[int]:
 
 
 def one_slip(asked: str, key: str) -> bool:
-    """Whether two names are one letter apart: left out, added, replaced, or swapped with the next.
+    """Return whether two names are one letter apart: left out, added, replaced, or swapped with the next.
 
     A digit is no slip: "Apollo 11" and "Apollo 12" are two things.
     """
@@ -245,11 +252,11 @@ def one_slip(asked: str, key: str) -> bool:
 
 
 def marks(values: Sequence[object]) -> str:
-    """Question marks for so many parameters."""
+    """Return question marks for so many parameters."""
     return ",".join("?" * len(values))
 
 
 def in_parts(values: list[Any], size: int = 900) -> Iterator[list[Any]]:
-    """Pieces below SQLite's oldest bound of 999 parameters."""
+    """Yield pieces below SQLite's oldest limit of 999 parameters."""
     for start in range(0, len(values), size):
         yield values[start : start + size]

@@ -48,17 +48,17 @@ _ROLE_ENTITY = "role:entity"
 
 @lru_cache(maxsize=4096)
 def atom(name: str, dim: int) -> Phases:
-    """The random vector of a name, the same in every process: `dim` bytes of SHAKE-256."""
+    """Return the random vector of a name, the same in every process: `dim` bytes of SHAKE-256."""
     return np.frombuffer(hashlib.shake_256(name.encode()).digest(dim), dtype=np.uint8)
 
 
 def bind(left: Phases, right: Phases) -> Phases:
-    """Tie a filler to its role; unlike either."""
+    """Return a filler tied to its role; it is similar to neither."""
     return left + right
 
 
 def bundle(vectors: Iterable[Phases]) -> Phases | None:
-    """One vector similar to each of `vectors`; None when there are none."""
+    """Return one vector similar to each of `vectors`, None if there are none."""
     rows = list(vectors)
     if not rows:
         return None
@@ -68,35 +68,35 @@ def bundle(vectors: Iterable[Phases]) -> Phases | None:
 
 
 def similarity(left: Phases, right: Phases) -> NDArray[np.float32]:
-    """Mean cosine of the phase differences along the last axis, from -1 to 1; `left` may hold many rows."""
+    """Return the mean cosine of the phase differences along the last axis, from -1 to 1. `left` may have many rows."""
     return np.asarray(_COS[left - right].mean(axis=-1), dtype=np.float32)
 
 
 def z_score(similarities: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
-    """Similarities in standard deviations of what unrelated vectors have."""
+    """Return similarities in standard deviations of unrelated vectors."""
     return similarities * np.float32(math.sqrt(2 * dim))
 
 
 def content_vector(words: Iterable[str], dim: int) -> Phases | None:
-    """What a fact says: the bundle of its words, each counted once."""
+    """Return the vector of a fact's content: the bundle of its words, each counted once."""
     return bundle(atom(f"word:{word}", dim) for word in dict.fromkeys(words))
 
 
 def entity_vector(keys: Iterable[str], dim: int) -> Phases | None:
-    """Whom a fact is about: the bundle of its entities, each bound to the role of an entity."""
+    """Return the vector of a fact's entities: the bundle of them, each bound to the role of an entity."""
     role = atom(_ROLE_ENTITY, dim)
     return bundle(bind(atom(f"entity:{key}", dim), role) for key in dict.fromkeys(keys))
 
 
 def entity_key(key: str, dim: int) -> Phases:
-    """What `entity_vector` holds for this entity, to ask with."""
+    """Return the key that finds this entity in an `entity_vector`."""
     return bind(atom(f"entity:{key}", dim), atom(_ROLE_ENTITY, dim))
 
 
 def question_similarity(weights: Mapping[str, float], contents: Phases, dim: int) -> NDArray[np.float32]:
-    """How much each row of content vectors says of a question: words with their weights (rarer, heavier).
+    """Return how much of a question each row of content vectors answers. Rarer words weigh more.
 
-    The question keeps its amplitudes, which a bundle gives up: a place where its words cancel out has no say.
+    The question keeps its amplitudes, which a bundle gives up: a place where its words cancel out does not count.
     """
     scale = np.asarray(list(weights.values()), np.float32)
     words = _PHASORS[np.stack([atom(f"word:{word}", dim) for word in weights])]
@@ -110,9 +110,10 @@ def question_similarity(weights: Mapping[str, float], contents: Phases, dim: int
 
 
 class PhaseMatrix:
-    """Vectors of many facts by id, in memory, `dim` bytes each. Rows are appended; one taken back is only marked.
+    """Vectors of many facts by id, in memory, `dim` bytes each. A new row is appended, and a removed one only marked.
 
-    Asking passes over all rows once, in 8-bit arithmetic: 12 ms for 50,000 rows of 1024 (no floating point, no BLAS).
+    A query passes over all rows once, in 8-bit arithmetic: 12 ms for 50,000 rows of 1024, without floating
+    point or BLAS.
     """
 
     def __init__(self, dim: int) -> None:
@@ -141,7 +142,7 @@ class PhaseMatrix:
         self._count += 1
 
     def drop(self, fact_id: int) -> None:
-        """Take a fact's vector back; nothing happens when there is none."""
+        """Remove a fact's vector, if there is one."""
         row = self._row_of.pop(fact_id, None)
         if row is not None:
             self._ids[row] = 0
@@ -152,7 +153,7 @@ class PhaseMatrix:
         return max(SIGMAS, math.sqrt(2 * math.log(max(1, len(self)) / FALSE_ALARM)))
 
     def matches(self, keys: Sequence[Phases], most: int | None = None) -> dict[int, float]:
-        """Facts that match every key, by id, with the z-score of the weakest match. All, or `most` of the nearest."""
+        """Return facts that match every key by id, with the z-score of the weakest match: all, or the `most` nearest."""
         if not self._count or not keys:
             return {}
         rows = np.flatnonzero(self._ids[: self._count] > 0)
@@ -167,7 +168,7 @@ class PhaseMatrix:
         return {int(self._ids[r]): float(z) for r, z in zip(rows, found, strict=True) if z >= self.threshold}
 
     def confidence(self, fact_ids: Iterable[int], keys: Sequence[Phases]) -> dict[int, float]:
-        """The z-score of the weakest match for these facts, those that have a vector."""
+        """Return the z-score of the weakest match for each of these facts that has a vector."""
         rows = np.array([self._row_of[i] for i in fact_ids if i in self._row_of], dtype=np.int64)
         found = self._weakest(rows, keys)
         return {int(self._ids[row]): float(z) for row, z in zip(rows, found, strict=True)}
@@ -186,7 +187,7 @@ class PhaseMatrix:
         return self.dim * (_STEPS / 4 - _SCREEN * (_STEPS / 2) / math.sqrt(12 * self.dim))
 
     def _distances(self, rows: NDArray[np.int64], key: Phases) -> NDArray[np.int32]:
-        """Sums of phase distances of these rows from a key."""
+        """Return the sums of phase distances of these rows from a key."""
         buffer = np.empty((_BLOCK, self.dim), np.uint8)
         distance = np.empty(len(rows), np.int32)
         whole = len(rows) == self._count

@@ -1,6 +1,6 @@
-"""Whom a text names, and the words that tell what it is about, by rules.
+"""The entities in a text, and the words that describe its subject, found by rules.
 
-The rules read English. Names in any script are found when they are quoted, capitalised, or known already.
+The rules read English. Names in any script are found if they are quoted, capitalised, or known already.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Named:
 
 
 def name_key(name: str) -> str:
-    """How an entity is looked up: folded, without an article, a possessive or marks around it.
+    """Return the key of an entity: its name folded, without an article, a possessive or marks around it.
 
     >>> name_key("The Bob's  "), name_key("“O'Neill”")
     ('bob', "o'neill")
@@ -62,24 +62,26 @@ def name_key(name: str) -> str:
 
 
 def content_key(text: str) -> str:
-    """What makes two facts the same: letters folded, white space and closing marks aside."""
+    """Return the key that two equal facts share: letters folded, without differences of white space and closing
+    marks.
+    """
     return fold_space(storable(fold(text))).rstrip(" .!;,")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each on one line; "Dr. Lee" ends none."""
+    """Return the sentences of a text, each on one line. "Dr. Lee" ends none."""
     text = _TITLE.sub(r"\1", text)
     return [line for match in _SENTENCE.finditer(text) if (line := fold_space(match.group()))]
 
 
 def index_words(text: str) -> list[str]:
-    """The words of a text that tell what it is about, with plurals folded; pairs of characters of dense scripts."""
+    """Return the words that describe a text's subject, with plurals folded, and pairs of characters of dense scripts."""
     _, pairs = grams(text)
     return [*(singular(strip_possessive(w)) for w in words(text) if not is_stop_word(w)), *pairs]
 
 
 def named_entities(text: str) -> Named:
-    """Whom and what a text names: quoted, capitalised (also one word), of mixed case; "X aka Y" is one entity."""
+    """Return the names in a text: quoted, capitalised (also one word), or of mixed case. "X aka Y" is one entity."""
     spans = sorted({*_quoted(text), *_capitalised(text)})
     kept: list[tuple[int, int, str]] = []
     for start, end, name in spans:
@@ -107,7 +109,7 @@ def _capitalised(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _runs(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[int, int, str]]:
-    """Runs of capitalised words, joined over "of" and its like, ended by a possessive or any mark."""
+    """Yield runs of capitalised words, joined over "of" and similar words, and ended by a possessive or any mark."""
     position = 0
     while position < len(tokens):
         first = position
@@ -125,7 +127,7 @@ def _runs(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[int, int, st
 
 
 def plain_apostrophe(text: str) -> str:
-    """The text with a plain apostrophe, of the same length."""
+    """Return the text with a plain apostrophe, at the same length."""
     return text.replace("’", "'")
 
 
@@ -151,7 +153,7 @@ def _name_like(word: str) -> bool:
 
 
 def _opens_with_name(run: list[re.Match[str]], tokens: list[re.Match[str]]) -> bool:
-    """Whether a run at the start of a sentence is a name, where any word has a capital."""
+    """Return whether a run at the start of a sentence is a name; any word there has a capital letter."""
     first = run[0].group()
     if (
         len(run) > 1
@@ -163,7 +165,7 @@ def _opens_with_name(run: list[re.Match[str]], tokens: list[re.Match[str]]) -> b
 
 
 def singular(word: str) -> str:
-    """English plurals folded, the three rules of Harman (1991), "How effective is suffixing?"."""
+    """Return an English plural in the singular, by the three rules of Harman (1991), "How effective is suffixing?"."""
     if len(word) > 4 and word.endswith("ies") and word[-4] not in "ae":
         return f"{word[:-3]}y"
     if len(word) > 3 and word.endswith("es") and word[-3] not in "aeo":

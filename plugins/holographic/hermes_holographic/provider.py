@@ -1,4 +1,4 @@
-"""The provider: settings, hooks and the two tools that the model sees."""
+"""The Holographic provider: settings, hooks and the model's two tools."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ with `fact_feedback`."""
 
 
 class HolographicProvider(ConfiguredProvider):
-    """Facts in `memory_store.db` of the home, shared by all sessions of its person; each user of a gateway has a file
-    of their own beside it. No network, no key.
+    """Facts in `memory_store.db` of the home, shared by all sessions of its person. Uses no network and no key.
 
-    `clock` gives seconds since the epoch; trust decays by it.
+    Each user of a gateway has a file of their own beside it. `clock` returns seconds since the epoch; trust
+    decays by it.
     """
 
     name = NAME
@@ -96,19 +96,19 @@ class HolographicProvider(ConfiguredProvider):
     # -------------------------------------------------------------- setup
 
     def read_settings(self, home: Path) -> Settings:
-        """The settings of a home, also those that Hermes Agent keeps in config.yaml."""
+        """Return the settings of a home, also those that Hermes Agent keeps in config.yaml."""
         from hermes_holographic.published import read_settings
 
         return read_settings(SETTINGS, home, NAME)
 
     def availability(self, options: Settings) -> Availability:  # noqa: ARG002  they need nothing
-        """Numpy is all that is needed; looked for, not imported."""
+        """Return whether numpy is installed; it is looked for, not imported."""
         if importlib.util.find_spec("numpy") is None:
             return Availability.no("numpy is not installed", "pip install hermes-memory-holographic")
         return Availability()
 
     def open(self, home: Path, user: str = "") -> FactMemory:
-        """The facts of a home, or of one user of its gateway; `initialize` without a session, for commands."""
+        """Open the facts of a home, or of one user of its gateway: `initialize` without a session, for commands."""
         self.shutdown()
         return self._facts("" if self.apply_settings(home).shared else user)
 
@@ -117,7 +117,7 @@ class HolographicProvider(ConfiguredProvider):
         self.open(Path(session.home), session.owner).refresh()
 
     def backup_paths(self) -> Sequence[str]:
-        """The databases, when settings put them outside the home."""
+        """Return the databases that settings put outside the home."""
         from hermes_holographic.published import own_file
 
         home = self.home
@@ -150,12 +150,13 @@ class HolographicProvider(ConfiguredProvider):
     # --------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
-        """What the two tools are for."""
+        """Return the purpose of the two tools."""
         return PROMPT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Trusted facts that hold, those that fit the message first: all there are when they fit the budget together,
-        else those that fit the message. None for small talk.
+        """Return trusted facts that still hold: all of them if they fit the budget, else those that fit the message.
+
+        Facts that fit the message come first. Small talk gets none.
         """
         from hermes_holographic.language import index_words
 
@@ -173,9 +174,9 @@ class HolographicProvider(ConfiguredProvider):
         return recall_within(ranked.values(), query.budget)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
-        """Keep one fact for each entry of MEMORY.md and USER.md. A write that was seen before changes nothing.
+        """Keep one fact for each entry of MEMORY.md and USER.md. A repeated write changes nothing.
 
-        The fact belongs to who had the entry written; who has it removed may be another user of the same files.
+        The fact belongs to the user who had the entry written. Another user of the same files may have it removed.
         """
         store = self._facts_of(session).store
         if write.previous and store.find(write.previous) is None:
@@ -183,7 +184,7 @@ class HolographicProvider(ConfiguredProvider):
         store.apply_once(write.id, lambda: _mirror(store, write))
 
     def on_session_end(self, reader: TranscriptReader, session: Session) -> None:
-        """With `auto_extract`, keep what the person stated; said again, it is only confirmed."""
+        """Keep the person's statements if `auto_extract` is on. A repeated statement only confirms its fact."""
         if not self.options.auto_extract:
             return
         from hermes_holographic.capture import statements
@@ -216,7 +217,7 @@ class HolographicProvider(ConfiguredProvider):
         min_trust: Annotated[float | None, Range(0, 1), "leave out facts below; 0.3, for list 0"] = None,
         limit: Annotated[int, Range(1, 50)] = 10,
     ) -> dict[str, Any]:
-        """The tool of nine actions."""
+        """Run one of the nine actions."""
         facts = self._facts_of(session)
         store = facts.store
         scope: dict[str, Any] = {
@@ -250,7 +251,7 @@ class HolographicProvider(ConfiguredProvider):
     def fact_feedback(
         self, session: Session, action: Literal["helpful", "unhelpful"], fact_id: FactId
     ) -> dict[str, Any]:
-        """Trust by use."""
+        """Change a fact's trust by its use."""
         result = self._facts_of(session).store.feedback(fact_id, action == "helpful")
         if result is None:
             raise ToolInputInvalid(f"there is no fact {fact_id}", "send an id from a result")
@@ -259,7 +260,7 @@ class HolographicProvider(ConfiguredProvider):
     # -------------------------------------------------------------- files
 
     def _facts_of(self, session: Session) -> FactMemory:
-        """The facts of whoever speaks."""
+        """Return the facts of the session's user."""
         return self._facts("" if self.options.shared else session.owner)
 
     def _facts(self, user: str) -> FactMemory:
@@ -273,7 +274,7 @@ class HolographicProvider(ConfiguredProvider):
         return facts
 
     def _forget_elsewhere(self, entry: str, target: str, here: Path) -> None:
-        """Remove the fact that an entry was mirrored as, whoever it belongs to."""
+        """Remove the fact that mirrors an entry, in whoever's file it is."""
         from hermes_holographic.published import own_file
         from hermes_holographic.store import FactStore
 
@@ -303,7 +304,9 @@ class HolographicProvider(ConfiguredProvider):
 
 
 def database_path(options: Settings, home: Path, user: str = "") -> Path:
-    """Where the facts are: `db_path` with $HERMES_HOME and ~ filled in, relative to the home; those of a user beside it."""
+    """Return the file of facts: `db_path` with $HERMES_HOME and ~ filled in, relative to the home. A user's
+    file is beside it.
+    """
     path = (
         home
         / Path(
@@ -314,7 +317,7 @@ def database_path(options: Settings, home: Path, user: str = "") -> Path:
 
 
 def users_folder(path: Path) -> Path:
-    """Where the databases of users are, beside the home's own at `path`."""
+    """Return the folder with the databases of users, beside the home's own at `path`."""
     return path.with_name(f"{path.stem}.users")
 
 
@@ -367,7 +370,7 @@ def _mirror(store: FactStore, write: MemoryWrite) -> None:
 
 
 def _mirrored(store: FactStore, write: MemoryWrite) -> int | None:
-    """The fact that holds the entry which this write replaces or removes."""
+    """Return the fact of the entry that this write replaces or removes."""
     if write.action == "add":
         return None
     if write.previous and (known := store.find(write.previous)) is not None:
@@ -392,7 +395,7 @@ def _fact_text(content: str) -> str:
 
 
 def _needed(name: str, value: Given | None) -> Given:
-    """The argument of an action that can't do without it."""
+    """Return the argument of an action that requires it. Raises `ToolInputInvalid` without it."""
     if value is None or value in ("", []):
         raise ToolInputInvalid(f"{name} is missing", f"this action needs {name}")
     return value

@@ -1,4 +1,6 @@
-"""What Hermes Agent's own Holographic provider left in a home: its block of config.yaml and its facts. Only read."""
+"""The data of Hermes Agent's own Holographic provider: its block of config.yaml and its facts. Only read, never
+changed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _ENTITIES = "SELECT fact_id, name FROM fact_entities JOIN entities USING (entity
 
 
 def read_settings(fields: Sequence[Field], home: Path, name: str) -> Settings:
-    """The settings of `<name>.json`; what is not said there may stand under `plugins.hermes-memory-store` of config.yaml."""
+    """Return the settings of `<name>.json`; a missing one may be under `plugins.hermes-memory-store` of config.yaml."""
     own = load_settings(fields, home, name)
     theirs = _block(home / "config.yaml")
     where = f"config.yaml under plugins.{BLOCK}"
@@ -45,15 +47,15 @@ def read_settings(fields: Sequence[Field], home: Path, name: str) -> Settings:
 
 
 def own_file(path: Path) -> Path:
-    """Where our facts are: at `path`, or beside it where Hermes Agent's are, which stay as they are."""
+    """Return the file of our facts: `path`, or a file beside it if Hermes Agent's facts are there."""
     beside = path.with_name(f"{path.stem}.core{path.suffix}")
     return beside if beside.exists() or _is_theirs(path) else path
 
 
 def take_over(store: FactStore, path: Path) -> None:
-    """Copy the facts of Hermes Agent's file, once, with their trust, dates and entities.
+    """Copy the facts of Hermes Agent's file once, with trust, dates and entities.
 
-    A part at a time, so that a process that ends before all is copied leaves less to the next.
+    They are copied in parts, so that a process that ends early leaves less for the next.
     """
     whole = f"{BLOCK}:{path.name}"
     if store.applied(whole) or not _is_theirs(path):
@@ -101,7 +103,7 @@ def _is_theirs(path: Path) -> bool:
 
 
 def _seconds(text: object, otherwise: float) -> float:
-    """A time as SQLite's CURRENT_TIMESTAMP writes it, in UTC."""
+    """Return the seconds of a time in UTC that SQLite's CURRENT_TIMESTAMP wrote."""
     try:
         return datetime.fromisoformat(str(text)).replace(tzinfo=UTC).timestamp()
     except ValueError:

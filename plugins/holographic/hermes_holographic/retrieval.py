@@ -1,6 +1,6 @@
-"""The questions that facts answer: search, probe, related, reason, contradict; and what a turn is reminded of.
+"""The questions that facts answer: search, probe, related, reason, contradict, and the recall of a turn.
 
-Names are looked up first, exactly or with one slip, in the entity index. Vectors are asked beside it: they say
+Names are looked up first in the entity index, exactly or with one slip. Vectors are asked beside it: they measure
 how sure a match is, and with atoms of exact names they find nothing that the index does not.
 """
 
@@ -62,12 +62,14 @@ class Candidate:
 
     @property
     def relevant(self) -> bool:
-        """Whether the fact is worth showing to someone who did not ask for it."""
+        """True if the fact is worth showing to a person who did not ask for it."""
         return self.entity > 0 or self.coverage >= RELEVANT
 
 
 def rank(candidates: Iterable[Candidate], hrr_weight: float) -> list[tuple[int, float]]:
-    """Candidates as (fact id, score), best first: relevance, scaled by trust (0.5 leaves it as it is) and decay."""
+    """Return candidates as (fact id, score), best first: relevance, scaled by decay and by trust, which at 0.5
+    changes nothing.
+    """
     scored = []
     for candidate in candidates:
         words = sum(weight * getattr(candidate, name) for name, weight in WEIGHTS.items())
@@ -77,7 +79,7 @@ def rank(candidates: Iterable[Candidate], hrr_weight: float) -> list[tuple[int, 
 
 
 class FactMemory:
-    """A store and the matrix of its entity vectors, which catches up with every process's writes when it is asked."""
+    """A store and the matrix of its entity vectors. Each question first reads the writes of all processes."""
 
     def __init__(self, store: FactStore, *, hrr_weight: float, half_life_days: float) -> None:
         self.store = store
@@ -87,7 +89,7 @@ class FactMemory:
         self._seen = 0
 
     def refresh(self) -> None:
-        """Take in vectors written since the last time, by any process, and make some outdated ones anew."""
+        """Read vectors that any process has written since the last time, and rebuild some outdated ones."""
         self.store.encode_stale()
         for rev, fact_id, phases in self.store.vectors_since(self._seen):
             self._seen = rev
@@ -107,7 +109,9 @@ class FactMemory:
         category: str | None = None,
         proactive: bool = False,
     ) -> list[Row]:
-        """Facts that answer a question in words, best first; with `unasked`, only those worth interrupting for."""
+        """Return facts that answer a question in words, best first; with `proactive`, only those worth an
+        interruption.
+        """
         query = query_text(query)
         asked = index_words(query) or grams(query)[0]  # one character, as in 猫?, makes no pair
         terms = list(dict.fromkeys(asked))[:MOST_TERMS]
@@ -125,13 +129,13 @@ class FactMemory:
     def probe(
         self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
     ) -> list[Row]:
-        """Facts about one entity; those whose text holds the name when nobody is known by it."""
+        """Return facts about one entity, or facts with its name in their text if the entity is unknown."""
         return self.reason([entity], limit=limit, min_trust=min_trust, category=category)
 
     def reason(
         self, entities: Sequence[str], *, limit: int, min_trust: float = 0.0, category: str | None = None
     ) -> list[Row]:
-        """Facts about all of these entities at once; the confidence is that of the weakest."""
+        """Return facts about all of these entities at once. The weakest of them decides the confidence."""
         names = list(dict.fromkeys(filter(None, map(name_key, map(query_text, entities)))))
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
@@ -151,7 +155,7 @@ class FactMemory:
     def _about_all(
         self, names: Sequence[str], most: int, min_trust: float, category: str | None
     ) -> tuple[dict[int, float], dict[int, Sequence[str]]]:
-        """Facts about all of these names, each with its confidence, and with the entities that it takes them for."""
+        """Return facts about all of these names with their confidence, and the entities that the names stand for."""
         meant = [keys for name in names if (keys := self.store.entities.meant(name)) is not None]
         if len(meant) < len(names):
             return {}, {}
@@ -170,7 +174,7 @@ class FactMemory:
     def _about_keys(
         self, keys: Sequence[str], most: int, min_trust: float, category: str | None
     ) -> dict[int, float]:
-        """Facts about all entities of these keys, by the index and by vectors, with the z-score of the weakest."""
+        """Return facts about all entities of these keys, by the index and by vectors, with the weakest z-score."""
         exact = self.store.entities.about(*keys, most=most, min_trust=min_trust, category=category)
         vectors = [hrr.entity_key(key, self.store.dim) for key in keys]
         near = self.matrix.matches(vectors, most=most)
@@ -179,7 +183,7 @@ class FactMemory:
     def related(
         self, entity: str, *, limit: int, min_trust: float = 0.0, category: str | None = None
     ) -> list[Row]:
-        """Facts about an entity, then facts about those that share facts with it, the closest first."""
+        """Return facts about an entity, then facts about entities that share facts with it, the closest first."""
         direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
         found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
         own = self.store.entities.meant(entity) or ()
@@ -197,9 +201,9 @@ class FactMemory:
         return sorted(found.values(), key=lambda f: (f["via"] is not None, -f["score"]))[:limit]
 
     def contradictions(self, *, limit: int, category: str | None = None) -> list[Row]:
-        """Pairs of facts that give one attribute of one subject different values, newer first.
+        """Return pairs of facts that give one attribute of a subject different values, newer first.
 
-        The newest fact of each attribute is set against the older ones: one pass over an index, not all pairs.
+        The newest fact of each attribute is compared with the older ones: one pass over an index, not all pairs.
         """
         pairs: dict[tuple[int, int], tuple[str, str]] = {}
         for newest, older, attribute in _clashes(self.store.open_slots()):
@@ -214,7 +218,7 @@ class FactMemory:
         return sorted(found, key=lambda pair: -float(pair["contradiction_score"]))[:limit]
 
     def everything(self, most: int, min_trust: float) -> list[Row]:
-        """All facts that still hold, by trust, when there are no more than `most`; else none."""
+        """Return all facts that still hold by trust, or none if there are more than `most`."""
         if self.store.count() > most:
             return []
         facts = {fact["fact_id"]: fact for fact in self.store.listing(None, min_trust, most)}
@@ -222,7 +226,7 @@ class FactMemory:
         return [fact for fact_id, fact in facts.items() if fact_id not in outdated]
 
     def history(self) -> Iterator[Row]:
-        """Every fact there is, oldest first, with its entities and slots and what superseded it."""
+        """Return every fact, oldest first, with its entities, its slots and its successor."""
         for part in in_parts(self.store.ids()):
             for fact_id, fact in self._known(part, 0.0, None).items():
                 slots = self.store.slots_of(fact_id)
@@ -231,14 +235,14 @@ class FactMemory:
     # ------------------------------------------------------------ features
 
     def _known(self, fact_ids: Iterable[int], min_trust: float, category: str | None) -> dict[int, Row]:
-        """These facts, with `superseded_by` where a later one says otherwise."""
+        """Return these facts, with `superseded_by` if a later fact contradicts them."""
         facts = self.store.facts(fact_ids, min_trust, category)
         for fact_id, later in self.store.superseded(facts).items():
             facts[fact_id]["superseded_by"] = later
         return facts
 
     def _named_in(self, query: str) -> dict[int, float]:
-        """Facts about entities that the question names, with the share of those entities that each is about."""
+        """Return facts about the entities in the question, with the share of those entities that each is about."""
         keys = self.store.entities.mentioned(query)
         counts: dict[int, int] = {}
         for key in keys:
@@ -278,15 +282,16 @@ class FactMemory:
         return {i: max(0.0, float(s)) / top for i, s in zip(contents, found, strict=True)}
 
     def _strength(self, confidence: float) -> float:
-        """A z-score as similarity, at most 1."""
+        """Return a z-score as similarity, at most 1."""
         return min(1.0, confidence / float(np.sqrt(2 * self.store.dim)))
 
     def _standing(self, fact: Row) -> float:
         return (0.5 + float(fact["reliability"])) * self._decay(fact)
 
     def _decay(self, fact: Row) -> float:
-        """Halves with every half-life since the fact was last said or found helpful, and once for a fact that a later
-        one supersedes. 1 for what holds when no half-life is set.
+        """Return the weight of a fact's age: half for every half-life since it was last confirmed or found helpful.
+
+        A fact that a later one supersedes loses another half. Without a half-life, a current fact has 1.
         """
         holds = OUTDATED if "superseded_by" in fact else 1.0
         if self.half_life <= 0:
@@ -317,7 +322,7 @@ class FactMemory:
 def _clashes(
     rows: Iterable[tuple[str, str, str, int]],
 ) -> Iterable[tuple[tuple[str, int], tuple[str, int], str]]:
-    """For each slot, the newest (subject, fact) against each older one whose value is another."""
+    """Yield, for each slot, the newest (subject, fact) with each older one whose value is another."""
     slot: tuple[str, str] | None = None
     newest: tuple[str, int] = ("", 0)
     for subject, attribute, value, fact_id in rows:
@@ -328,7 +333,7 @@ def _clashes(
 
 
 def _coverage(text: str, weights: Mapping[str, float]) -> float:
-    """The share of the question's weight whose words the text holds, endings aside."""
+    """Return the share of the question's weight in words that the text has, endings aside."""
     total = sum(weights.values())
     if not total:
         return 0.0

@@ -1,4 +1,4 @@
-"""Tables of the database of facts, and how an older one becomes them."""
+"""Tables of the database of facts, and the migrations of older ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _prior(connection: sqlite3.Connection) -> None:
 
 
 def _kinds_of_values(connection: sqlite3.Connection) -> None:
-    """Read what facts state anew: values as written, since only values of one kind exclude one another."""
+    """Read the statements of facts again, with values as written, since only values of one kind exclude each other."""
     connection.execute("DELETE FROM fact_slots")
     for fact_id, content in connection.execute("SELECT fact_id, content FROM facts").fetchall():
         put_slots(connection, fact_id, content)

@@ -1,4 +1,4 @@
-"""What a sentence states of whom, by rules that read English: a subject, an attribute of it, the value it has."""
+"""Statements of a sentence, by rules that read English: a subject, one of its attributes, and the value."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LONGEST_STATEMENT = 240
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A subject's attribute, folded, and its value as written. Facts with one slot and values that exclude one another
-    contradict.
+    """A subject's attribute, folded, and its value as written. Facts with one slot and exclusive values
+    contradict each other.
     """
 
     subject: str
@@ -115,7 +115,7 @@ _FIRST_PERSON = {"i", "we", "user", "the user", "my", "our"}
 
 
 def slots(sentence: str) -> list[Slot]:
-    """What one sentence states about one subject, as slots; empty when no rule reads it.
+    """Return the statements of one sentence about one subject as slots; empty if no rule reads it.
 
     >>> slots("Mel lives in Berlin.")
     [Slot(subject='mel', attribute='lives in', value='Berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
@@ -170,7 +170,9 @@ def _related(text: str) -> list[Slot]:
 
 
 def _preference(value: str) -> tuple[str, str]:
-    """Preferences contradict only about one thing: "... for X", "X over Y", or the same kind ("dark mode")."""
+    """Return the slots of a preference. Two contradict only about one thing: "... for X", "X over Y", or one
+    kind ("dark mode").
+    """
     chosen, over, other = _value(value).partition(" over ")
     if over:
         return f"prefers {' or '.join(sorted((fold(chosen), fold(other))))}", chosen
@@ -195,7 +197,7 @@ def _liked(text: str) -> list[Slot]:
 
 
 def _versioned(text: str) -> list[Slot]:
-    """One of several numbers of one thing: "uses port 8080", "requires Python 3.12"."""
+    """Return the slot of one of several numbers of a thing: "uses port 8080", "requires Python 3.12"."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return []
@@ -209,7 +211,7 @@ def _versioned(text: str) -> list[Slot]:
 
 
 def _held(text: str) -> list[Slot]:
-    """Who has the one role there is: "Dana is the owner of Orion"."""
+    """Return the slot of a role with one holder: "Dana is the owner of Orion"."""
     match = _HOLDS.fullmatch(text)
     if match is None:
         return []
@@ -217,7 +219,7 @@ def _held(text: str) -> list[Slot]:
 
 
 def _identified(written: str) -> list[Slot]:
-    """What the one thing of its kind is: "the database is PostgreSQL", unlike "the database is fast"."""
+    """Return the slot of the only thing of its kind: "the database is PostgreSQL", unlike "the database is fast"."""
     match = _THE_IS.fullmatch(written)
     return (
         []
@@ -227,7 +229,9 @@ def _identified(written: str) -> list[Slot]:
 
 
 def _stated(written: str) -> list[Slot]:
-    """Anything that may be denied: what a subject is, can or does, word for word. A verb has no capital letter."""
+    """Return a slot for any claim that may be denied: what a subject is, can or does, word for word. A verb has
+    no capital letter.
+    """
     match = _IS.match(written) or _DOES_MINE.match(written) or _DOES.match(written)
     if match is None:
         return []
@@ -239,7 +243,7 @@ def _stated(written: str) -> list[Slot]:
 
 
 def _born(value: str) -> str:
-    """Whether someone is born in a year, on a day or at a place, which are three attributes."""
+    """Return the slots of a birth, in a year, on a day or at a place: three attributes."""
     if re.fullmatch(r"\d{4}", value):
         return "year"
     return "day" if kind_of(value) in ("date", "number") else "place"

@@ -62,7 +62,9 @@ class FactStore:
     def add(
         self, content: str, category: str, tags: str = "", entities: Sequence[str] = (), source: str = "tool"
     ) -> tuple[int, bool]:
-        """Store a fact; (its id, whether it is new). The same fact again confirms the old one, in the letters of now."""
+        """Store a fact and return (its id, whether it is new). An equal fact confirms the old one, with the
+        new spelling.
+        """
         now, content, tags = self.clock(), storable(content), storable(tags)
         with self.db.transaction() as tx:
             known = self.find(content)
@@ -102,9 +104,10 @@ class FactStore:
         category: str | None = None,
         trust_delta: float = 0.0,
     ) -> bool:
-        """Change what is given; False when there is no such fact. New text replaces entities, slots and vectors.
+        """Change some parts of a fact, and return whether there is one. New text replaces entities, slots
+        and vectors.
 
-        Raises `sqlite3.IntegrityError` when another fact already says `content`.
+        Raises `sqlite3.IntegrityError` if another fact has this content already.
         """
         with self.db.transaction() as tx:
             old = self.get(fact_id)
@@ -127,7 +130,7 @@ class FactStore:
         return True
 
     def remove(self, fact_id: int) -> bool:
-        """Forget a fact; False when there is none of that id."""
+        """Delete a fact, and return whether there was one of that id."""
         with self.db.transaction() as tx:
             gone = tx.execute("DELETE FROM facts WHERE fact_id = ?", (fact_id,)).rowcount > 0
             if gone:
@@ -136,7 +139,7 @@ class FactStore:
         return gone
 
     def feedback(self, fact_id: int, helpful: bool) -> Row | None:
-        """Raise or lower a fact's trust; old and new values, or None when there is no such fact."""
+        """Raise or lower a fact's trust, and return old and new values; None if there is no such fact."""
         column = "helpful_count" if helpful else "unhelpful_count"
         with self.db.transaction() as tx:
             old = self.get(fact_id)
@@ -165,9 +168,7 @@ class FactStore:
         created_at: float,
         confirmed_at: float,
     ) -> None:
-        """Give a fact that was copied from elsewhere the past that it has there; how often it was no help is reckoned
-        from its trust.
-        """
+        """Give a copied fact its history from elsewhere. Its trust implies how often it was no help."""
         unhelpful = max(0, round((self.default_trust + HELPFUL * helpful_count - trust) / -UNHELPFUL))
         with self.db.transaction() as tx:
             tx.execute(
@@ -186,7 +187,7 @@ class FactStore:
             )
 
     def count_retrievals(self, fact_ids: Sequence[int]) -> None:
-        """Note that these facts were given to the model on its request."""
+        """Store that the model got these facts on its request."""
         if fact_ids:
             with self.db.transaction() as tx:
                 tx.execute(
@@ -195,7 +196,7 @@ class FactStore:
                 )
 
     def apply_once(self, write_id: str, change: Callable[[], object]) -> bool:
-        """Run `change` in one transaction with a note of `write_id`; nothing when it is noted already."""
+        """Run `change` and record `write_id` in one transaction. A recorded id changes nothing."""
         with self.db.transaction() as tx:
             if self.applied(write_id):
                 return False
@@ -206,30 +207,30 @@ class FactStore:
     # ------------------------------------------------------------ reading
 
     def applied(self, write_id: str) -> bool:
-        """Whether `apply_once` has noted this write."""
+        """Return whether `apply_once` has recorded this write."""
         sql = "SELECT 1 FROM applied_writes WHERE write_id = ?"
         return self.db.execute(sql, (write_id,)).fetchone() is not None
 
     def get(self, fact_id: int) -> Row | None:
-        """One fact, or None."""
+        """Return one fact, or None."""
         return next(iter(self.facts([fact_id]).values()), None)
 
     def find(self, content: str) -> int | None:
-        """The id of the fact that says this."""
+        """Return the id of the fact with this content."""
         row = self.db.execute(
             "SELECT fact_id FROM facts WHERE content_key = ?", (content_key(content),)
         ).fetchone()
         return None if row is None else int(row[0])
 
     def containing(self, fragment: str, source: str) -> list[int]:
-        """Facts of this source whose text holds `fragment`, letter for letter."""
+        """Return facts of this source whose text has `fragment`, letter for letter."""
         sql = "SELECT fact_id FROM facts WHERE source = ? AND instr(content, ?) > 0 ORDER BY fact_id"
         return [row[0] for row in self.db.execute(sql, (source, storable(fragment)))]
 
     def facts(
         self, fact_ids: Iterable[int], min_trust: float = 0.0, category: str | None = None
     ) -> dict[int, Row]:
-        """These facts by id, in the order asked for, without those that trust or category leave out."""
+        """Return these facts by id, in the order of the ids, without those below the trust or outside the category."""
         wanted = list(fact_ids)
         found: dict[int, Row] = {}
         for part in in_parts(wanted):
@@ -243,7 +244,7 @@ class FactStore:
         }
 
     def listing(self, category: str | None, min_trust: float, limit: int) -> list[Row]:
-        """Facts by trust, best first, then newest first."""
+        """Return facts by trust, best first, then newest first."""
         sql = f"""SELECT {_FACT} FROM facts f WHERE trust >= ? AND (? IS NULL OR category = ?)
             ORDER BY trust DESC, f.fact_id DESC LIMIT ?"""  # noqa: S608  # a constant
         return [dict(row) for row in self.db.execute(sql, (min_trust, category, category, limit))]
@@ -251,7 +252,7 @@ class FactStore:
     def match(
         self, terms: Sequence[str], limit: int, min_trust: float, category: str | None
     ) -> dict[int, float]:
-        """Facts that hold any of the terms, by id, with their BM25 (higher is better), best first."""
+        """Return facts with any of the terms by id, with their BM25 (higher is better), best first."""
         if not terms:
             return {}
         sql = """SELECT f.fact_id, -bm25(facts_fts, 1.0, 0.5) AS score FROM facts_fts
@@ -264,7 +265,7 @@ class FactStore:
     def saying(
         self, names: Sequence[str], most: int, min_trust: float, category: str | None
     ) -> dict[int, float]:
-        """Facts whose text holds all of these names by their letters, the newest `most`, each with a confidence of 0."""
+        """Return the newest `most` facts with all of these names in their text, each with a confidence of 0."""
         terms = [term for name in names for term in (" ".join(words(name)), *grams(name)[1]) if term]
         if not terms or not all(map(index_words, names)):
             return {}
@@ -276,16 +277,18 @@ class FactStore:
         return {row[0]: 0.0 for row in rows if all(_named(name_key(row[1]), name) for name in names)}
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
-        """In how many facts each term stands."""
+        """Return the number of facts with each term."""
         sql = "SELECT count(*) FROM facts_fts WHERE facts_fts MATCH ?"
         return {term: self.db.execute(sql, (_quoted(term),)).fetchone()[0] for term in terms}
 
     def count(self) -> int:
-        """How many facts there are."""
+        """Return the number of facts."""
         return int(self.db.execute("SELECT count(*) FROM facts").fetchone()[0])
 
     def open_slots(self) -> Iterator[tuple[str, str, str, int]]:
-        """Rows (subject, attribute, value, fact id) of slots with more than one value, the latest confirmed first."""
+        """Return rows (subject, attribute, value, fact id) of slots with more than one value, the latest
+        confirmed first.
+        """
         sql = """SELECT s.subject, s.attribute, s.value, s.fact_id FROM fact_slots s JOIN facts f USING (fact_id)
             WHERE (s.subject, s.attribute) IN
                 (SELECT subject, attribute FROM fact_slots GROUP BY 1, 2 HAVING count(DISTINCT value) > 1)
@@ -294,19 +297,19 @@ class FactStore:
             yield row[0], row[1], row[2], row[3]
 
     def ids(self) -> list[int]:
-        """Ids of all facts, oldest first."""
+        """Return the ids of all facts, oldest first."""
         return [row[0] for row in self.db.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
 
     def slots_of(self, fact_id: int) -> list[Row]:
-        """What a fact says of whom: subject, attribute, value."""
+        """Return the statements of a fact: subject, attribute, value."""
         sql = "SELECT subject, attribute, value FROM fact_slots WHERE fact_id = ? ORDER BY 1, 2, 3"
         return [dict(row) for row in self.db.execute(sql, (fact_id,))]
 
     def superseded(self, facts: Mapping[int, Row]) -> dict[int, int]:
-        """Those of these facts for which a later one gives the attribute another value, each with the latest such fact.
+        """Return those of these facts that a later one contradicts, each with the latest such fact.
 
-        Said again, a fact is the latest; with that fact gone, none is superseded by it. A text that says more than one
-        thing stays: the rest of it may hold.
+        A confirmed fact is the latest. If the later fact is removed, it supersedes nothing. A text with
+        more than one statement stays, because the rest may hold.
         """
         plain = [i for i, fact in facts.items() if _says_one_thing(fact["content"])]
         found: dict[int, int] = {}
@@ -317,7 +320,7 @@ class FactStore:
         return found
 
     def contents(self, fact_ids: Iterable[int]) -> dict[int, hrr.Phases]:
-        """Content vectors of these facts, those that this encoder made."""
+        """Return the content vectors of these facts that the current encoder made."""
         found: dict[int, hrr.Phases] = {}
         for part in in_parts(list(fact_ids)):
             sql = f"""SELECT fact_id, content FROM fact_vectors WHERE content IS NOT NULL
@@ -327,14 +330,16 @@ class FactStore:
         return found
 
     def vectors_since(self, rev: int) -> Iterator[tuple[int, int, hrr.Phases | None]]:
-        """(rev, fact id, entity vector) of all that changed after `rev`, oldest first; None: no vector any more."""
+        """Return (rev, fact id, entity vector) of all changes after `rev`, oldest first; None for a vector
+        that was removed.
+        """
         sql = "SELECT rev, fact_id, dim, encoder, entity FROM fact_vectors WHERE rev > ? ORDER BY rev"
         for row in self.db.execute(sql, (rev,)):
             usable = row["entity"] is not None and (row["dim"], row["encoder"]) == (self.dim, hrr.ENCODER)
             yield row["rev"], row["fact_id"], np.frombuffer(row["entity"], np.uint8) if usable else None
 
     def encode_stale(self) -> int:
-        """Make anew vectors of another dimension or encoder, a batch of them; how many there were."""
+        """Rebuild a batch of vectors of another dimension or encoder, and return their number."""
         # Two ranges of one index instead of "not equal", which would read every row.
         sql = """SELECT f.fact_id, f.content FROM fact_vectors v JOIN facts f USING (fact_id)
             WHERE encoder < :encoder OR encoder > :encoder OR (encoder = :encoder AND (dim < :dim OR dim > :dim))
@@ -348,7 +353,7 @@ class FactStore:
         return len(rows)
 
     def stats(self) -> Row:
-        """Counts for status: facts by category, entities, mean trust, vectors."""
+        """Return counts for status: facts by category, entities, mean trust, vectors."""
         categories = self.db.execute("SELECT category, count(*) FROM facts GROUP BY 1 ORDER BY 1").fetchall()
         one = self.db.execute(
             "SELECT (SELECT count(*) FROM entities), (SELECT avg(trust) FROM facts),"
@@ -411,7 +416,7 @@ class FactStore:
 
 
 def _named(text: str, name: str) -> bool:
-    """Whether a text holds a name as words of its own; where no spaces are written, anywhere."""
+    """Return whether a text has a name as words of its own; anywhere, in scripts without spaces."""
     ends = "" if dense_runs(name) else r"\b"
     return re.search(rf"{ends}{re.escape(name)}{ends}", text) is not None
 
@@ -421,7 +426,7 @@ def _says_one_thing(content: str) -> bool:
 
 
 def idf(frequencies: Mapping[str, int], total: int) -> dict[str, float]:
-    """How much each term tells: log(1 + N / (n + 0.5)), positive also for a term of every fact."""
+    """Return the weight of each term: log(1 + N / (n + 0.5)), positive also for a term of every fact."""
     return {term: float(np.log1p(total / (n + 0.5))) for term, n in frequencies.items()}
 
 
@@ -430,9 +435,9 @@ def _blob(phases: hrr.Phases | None) -> bytes | None:
 
 
 def _quoted(term: str) -> str:
-    """One term as FTS5 reads it literally, cut as the text of the facts is.
+    """Return one term as FTS5 reads it literally, cut as the facts' text is.
 
-    A Hebrew word stands for itself with "the", "in" and their like as well.
+    A Hebrew word also stands for itself with a prefix such as "the" or "in".
     """
     forms = (index_text(form) if words(form) else gram_token(form) for form in (term, *hebrew_forms(term)))
     quoted = ('"' + form.replace('"', '""') + '"' for form in forms)

@@ -1,4 +1,4 @@
-"""Values that attributes have, and which of them exclude one another, by rules that read English."""
+"""Values of attributes, and the pairs that exclude each other, by rules that read English."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SINCE = re.compile(rf" in (?:{_MONTH}|(?:{_MONTH} )?\d{{4}})$", re.IGNORECASE)
 
 
 def exclude(left: str, right: str) -> bool:
-    """Whether two values of a slot can't both hold: they are of one kind, and narrowed down in one way.
+    """Return whether two values of a slot can't both hold: they have one kind and are narrowed down in the same way.
 
     >>> exclude("Berlin", "Tokyo"), exclude("Berlin", "Berlin, Germany"), exclude("Berlin", "a houseboat")
     (True, False, False)
@@ -44,7 +44,7 @@ def exclude(left: str, right: str) -> bool:
 
 
 def kind_of(value: str) -> str:
-    """What sort of thing a value is: a date, a number, a name, one of a sort, or a word; after a preposition, with it.
+    """Return the kind of a value: a date, a number, a name, one of a sort, or a word, each also with its preposition.
 
     >>> [kind_of(value) for value in ("May 5", "six", "Oslo", "a nurse", "blue", "in Oslo")]
     ['date', 'number', 'name', 'a', 'word', 'in name']
@@ -61,7 +61,7 @@ def kind_of(value: str) -> str:
 
 
 def _read(value: str) -> tuple[str, frozenset[str], list[str]]:
-    """The kind of a value, the words that tell it, and those that narrow it down."""
+    """Return the kind of a value, its main words, and the words that narrow it down."""
     if placed := _PLACED.match(value):
         kind, told, narrowed = _read(placed["rest"])
         return f"{fold(placed['place'])} {kind}", told, narrowed

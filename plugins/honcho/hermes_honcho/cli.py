@@ -27,7 +27,7 @@ GLOBAL_FILE = "~/.honcho/config.json"
 @json_option
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
-    """Where Honcho is, who is who there, how recall is set, and whether the server answers."""
+    """Show Honcho's address, the names of the peers, the settings of recall, and whether the server answers."""
     home = command_home(context)
     options = load_settings(SETTINGS, home.path, NAME)
     told = _settings(options, home_session(context))
@@ -63,7 +63,7 @@ def _settings(options: Settings, session: Session) -> dict[str, Any]:
 
 
 def _sent(options: Settings) -> str:
-    """When messages go to Honcho, in words."""
+    """Return in words when messages go to Honcho."""
     if not options.saveMessages:
         return "not sent"
     batch = turns_a_batch(options)
@@ -257,12 +257,12 @@ def migrate(context: click.Context) -> None:
 
 
 def printable_lines(text: str) -> str:
-    """`text` without what drives a terminal; its lines stay."""
+    """Return `text` without terminal control characters, with its lines."""
     return "\n".join(printable(line) for line in text.splitlines())
 
 
 def _open(context: click.Context) -> Client:
-    """The client of the home that the command line names, closed when the command ends."""
+    """Open the client of the home that the command line names, until the command ends."""
     home = command_home(context)
     client: Client = context.obj.open(home.path, home.profile)
     context.call_on_close(context.obj.shutdown)
@@ -277,7 +277,7 @@ def _save(context: click.Context, values: dict[str, Any]) -> Settings:
 
 
 def _given(folder: Path, name: str) -> dict[str, Any]:
-    """What the file says, secrets and everything else left aside."""
+    """Return what the file sets, without secrets and without keys of other programs."""
     found = load_settings(SETTINGS, folder, name, {}, get_secret=lambda _: None)
     return {one.name: getattr(found, one.name) for one in SETTINGS if found.source(one.name) == "file"}
 

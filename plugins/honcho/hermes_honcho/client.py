@@ -64,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an observer knows of a peer: the images that it has of it, and the summary and last messages of a session."""
+    """An observer's knowledge of a peer: representation and card, and the summary and last messages of a session."""
 
     representation: str = ""
     card: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class View:
 
 
 def sdk_version() -> str:
-    """The version of Honcho's SDK that is installed, "" for none; looked up, not imported."""
+    """Return the installed version of Honcho's SDK, "" if there is none. It is looked up, not imported."""
     try:
         return importlib.metadata.version(SDK)
     except importlib.metadata.PackageNotFoundError:
@@ -84,7 +84,7 @@ def sdk_version() -> str:
 
 
 def sdk_fault(version: str) -> str:
-    """Why the SDK of this version can't be used; "" when it can. Hermes Agent puts an older one in its place.
+    """Return why the SDK of this version can't be used, "" if it can. Hermes Agent may install an older one.
 
     >>> sdk_fault("2.2.0"), sdk_fault("2.10.1")
     ('honcho-ai 2.2.0 is installed, and 2.7 is needed', '')
@@ -150,7 +150,7 @@ class Client:
             return [(one.id, one.created_at) for one in islice(pages, limit)]
 
     def peers(self, limit: int) -> list[str]:
-        """Names of the peers."""
+        """Return the names of the peers."""
         with self._told():
             return [one.id for one in islice(self._calm.peers(size=min(limit, MOST_AT_ONCE)), limit)]
 
@@ -161,7 +161,7 @@ class Client:
             self._session(session).delete()
 
     def pending(self) -> int:
-        """Messages that Honcho has not thought about yet, in its own units of work."""
+        """Return the number of messages that Honcho still has to process, in its own units of work."""
         with self._told():
             status = self._calm.queue_status()
             return int(status.pending_work_units + status.in_progress_work_units)
@@ -194,10 +194,10 @@ class Client:
         return marked
 
     def search(self, query: str, limit: int, *, seen_by: str) -> list[Found]:
-        """Messages that fit, best first: from sessions of this peer, and what it said itself.
+        """Return messages that fit, best first: from sessions of this peer, and its own messages.
 
-        A message counts as seen from when the peer joined the session, so that one of an earlier time, sent after an
-        outage, is only found by its author.
+        A peer sees messages from the moment it joined the session. So a message of an earlier time that was
+        sent after an outage is only found by its author.
         """
         words = query_text(query)
         if not words:
@@ -221,7 +221,9 @@ class Client:
         self, session: str, observer: str, observed: str, query: str = "", *, near: float = 1.0, most: int = 25,
         tokens: int | None = None, hurry: bool = False,
     ) -> View:  # fmt: skip
-        """What `observer` knows of `observed`, above all what fits `query`, with the session's summary if there is one."""
+        """Return what `observer` knows of `observed`, first of all what fits `query`, with the session's
+        summary if there is one.
+        """
         if not session:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
         words = query_text(query)
@@ -251,7 +253,9 @@ class Client:
         most: int = 25,
         hurry: bool = False,
     ) -> View:
-        """What `observer` knows of `observed`, over all sessions; nothing of a peer that there is not yet."""
+        """Return what `observer` knows of `observed` over all sessions. A peer that does not exist yet has
+        an empty view.
+        """
         words = query_text(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         try:
@@ -273,7 +277,7 @@ class Client:
         session: str = "",
         timeout: float | None = None,
     ) -> str:
-        """What Honcho's reasoning answers about a peer; "" when it has nothing to say."""
+        """Return the answer of Honcho's reasoning about a peer, "" if it has none."""
         with self._told():
             answer = self._peer(observer).chat(
                 _text(question),
@@ -285,7 +289,7 @@ class Client:
             return str(answer or "").strip()
 
     def card(self, observer: str, observed: str) -> list[str]:
-        """The card that `observer` keeps of `observed`."""
+        """Return the card that `observer` has of `observed`."""
         with self._told():
             return list(self._peer(observer).get_card(observed if observed != observer else None) or ())
 
@@ -314,7 +318,7 @@ class Client:
     def conclusions(
         self, observer: str, observed: str, query: str = "", limit: int = 50, *, session: str = ""
     ) -> list[Found]:
-        """Conclusions that fit the query, else the newest ones."""
+        """Return conclusions that fit the query, without one the newest."""
         with self._told():
             view, words = self._view(observer, observed), query_text(query)
             if words:
@@ -335,7 +339,7 @@ class Client:
             self.drop(observer, observed, one.id)
 
     def concluded_since(self, session: str, since: datetime) -> list[Found]:
-        """What was concluded in a session since then, by any peer about any other."""
+        """Return the conclusions of a session since then, by any peer about any other."""
         with self._told():
             pages = self._calm.conclusions.list(size=MOST_AT_ONCE, filters={"session_id": session})
             return [_concluded(one) for one in takewhile(lambda one: one.created_at >= since, pages)]
@@ -374,7 +378,9 @@ class Client:
         )
 
     def _same(self, observer: str, observed: str, text: str, newest: Sequence[Found]) -> list[Found]:
-        """Conclusions of this text: among the newest, where a write that was cut off left it, else by its meaning."""
+        """Return the conclusions with this text: among the newest, where an interrupted write left it, else
+        by a search.
+        """
         same = [one for one in newest if _clean(one.text) == text]
         if same or len(newest) < MOST_AT_ONCE:
             return same
@@ -382,14 +388,14 @@ class Client:
         return [one for one in near if _clean(one.text) == text]
 
     def _of_turns(self, opened: honcho.Session, turns: Sequence[str]) -> Iterator[Any]:
-        """The stored messages of these turns."""
+        """Yield the stored messages of these turns."""
         for some in _by(turns, 25):
             wanted: list[dict[str, object]] = [{"metadata": {"turn_id": turn}} for turn in some]
             yield from opened.messages(filters={"OR": wanted}, size=MOST_AT_ONCE)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """The one place where the SDK's errors become ours."""
+        """Turn the SDK's errors into ours; no other place does."""
         import honcho.http.exceptions as sdk
         import httpx
 
@@ -420,12 +426,12 @@ class Client:
 
 
 def _text(text: str) -> str:
-    """What JSON and Postgres can hold of it."""
+    """Return the text without what JSON or Postgres can't hold."""
     return storable(text).strip()
 
 
 def _clean(text: str) -> str:
-    """As one conclusion."""
+    """Return the text cut to the length of one conclusion."""
     return _text(text)[:LONGEST_CONCLUSION]
 
 
@@ -434,7 +440,7 @@ def _by(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 
 def _parts(line: Line, longest: int) -> Iterator[Line]:
-    """A message in parts that Honcho takes, cut at a paragraph, a sentence or a word."""
+    """Yield a message in parts that Honcho takes, cut at a paragraph, a sentence or a word."""
     rest, number = _text(line.text), 0
     while rest:
         head = CONTINUED if number else ""

@@ -1,4 +1,4 @@
-"""What has to outlive the process: turns that wait for their batch, and the session in Honcho that a session belongs to."""
+"""State that must outlive the process: turns that wait for their batch, and the Honcho session of each session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ledger:
         self._db = Database(self._path, [("create", _create)], secure_delete=True)
 
     def name_of(self, session_id: str, make: Callable[[], str]) -> str:
-        """The name that this session had when it was first seen; `make` gives it then."""
+        """Return the name that this session got when it was first seen; `make` makes it then."""
         found = self._db.execute("SELECT name FROM names WHERE session = ?", (session_id,)).fetchone()
         if found is None:
             self._db.execute("INSERT OR IGNORE INTO names VALUES (?, ?)", (session_id, make()))
@@ -53,14 +53,14 @@ class Ledger:
         return int(found[0])
 
     def held(self, session_id: str) -> list[Line]:
-        """The kept messages of a session, in order."""
+        """Return the waiting messages of a session, in order."""
         if not self._path.exists():
             return []
         rows = self._db.execute("SELECT lines FROM held WHERE session = ? ORDER BY number", (session_id,))
         return [Line(**line) for row in rows.fetchall() for line in json.loads(row["lines"])]
 
     def waiting(self) -> int:
-        """How many turns of all sessions are kept."""
+        """Return the number of waiting turns of all sessions."""
         if not self._path.exists():
             return 0
         return int(self._db.execute("SELECT COUNT(*) FROM held").fetchone()[0])

@@ -1,4 +1,4 @@
-"""Who and what is called how in Honcho. Pure: two people, or two conversations, never come out under one name."""
+"""Names of people and conversations in Honcho. Pure: no two people, and no two conversations, share a name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Who:
 
 
 def clean(text: str) -> str:
-    """`text` as a name that Honcho takes; one that had to change ends with a hash of what it was.
+    """Return `text` as a name that Honcho takes. A changed name ends with a hash of the original.
 
     >>> clean("my-project"), clean("agent:main:irc")
     ('my-project', 'agent-main-irc-de58c50e')
@@ -37,14 +37,16 @@ def clean(text: str) -> str:
 
 
 def workspace(options: Settings, profile: str) -> str:
-    """The workspace of a profile; each has its own unless the settings name one."""
+    """Return the workspace of a profile. Each profile has its own unless the settings name one."""
     if options.workspace:
         return clean(options.workspace)
     return clean(profile_name(profile, "_"))
 
 
 def who(options: Settings, session: Session) -> Who:
-    """The peers of `session`: you, or the user of a gateway, or a chat without one, by alias, else by platform and id."""
+    """Return the peers of `session`: the home's person, a user of a gateway, or a chat without users, by alias
+    or else by platform and id.
+    """
     you = clean(options.peerName or "user")
     ai = clean(options.aiPeer) if options.aiPeer else workspace(options, session.identity)
     if ai == you:
@@ -65,7 +67,9 @@ def who(options: Settings, session: Session) -> Who:
 
 
 def session_name(options: Settings, session: Session, folder: Path) -> str:
-    """The session in Honcho: of the gateway's chat, else of the host's session, the folder, the repository or of all."""
+    """Return the name of the session in Honcho: of the gateway's chat, else of the host's session, the folder,
+    the repository, or one for all.
+    """
     peers = who(options, session)
     if session.gateway_session_key:
         name = clean(session.gateway_session_key)
@@ -82,15 +86,15 @@ def session_name(options: Settings, session: Session, folder: Path) -> str:
 
 
 def by_folder(options: Settings) -> bool:
-    """Whether the name depends on the folder that the process works in."""
+    """Return whether the name depends on the working folder of the process."""
     return bool(options.sessions) or options.sessionStrategy in ("per-directory", "per-repo")
 
 
 def _shared(name: str, peers: Who) -> str:
-    """A name that says nothing of the person; users of a gateway have one each."""
+    """Return a name without the person in it; each user of a gateway has one."""
     return name if peers.owner else clean(f"{name}:{peers.user}")
 
 
 def _root(folder: Path) -> Path:
-    """The repository that the folder is in, else the folder."""
+    """Return the repository that contains the folder, else the folder."""
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)

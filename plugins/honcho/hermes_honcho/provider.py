@@ -76,13 +76,13 @@ class HonchoProvider(BackendProvider[Client]):
         return str(self.options.recallMode).replace("auto", "hybrid")
 
     def read_settings(self, home: Path) -> Settings:
-        """The settings of a home. Raises `ConfigError` also for what a single field can't tell."""
+        """Return the settings of a home. Raises `ConfigError` also for faults that a single field can't show."""
         options = super().read_settings(home)
         validate(options)
         return options
 
     def availability(self, options: Settings) -> Availability:
-        """Honcho's SDK, a key or a server of your own."""
+        """Return whether Honcho's SDK is there, and a key or a server of your own."""
         if fault := sdk_fault(sdk_version()):
             return Availability.no(fault, "pip install 'honcho-ai>=2.7,<3'")
         if not options.enabled:
@@ -90,7 +90,7 @@ class HonchoProvider(BackendProvider[Client]):
         return options.availability
 
     def connect(self, options: Settings) -> Client:
-        """The client; Honcho is asked when there is something to ask, so that it may be down now."""
+        """Return the client. It asks Honcho only when needed, so that the server may be down now."""
         hurry = min(options.firstTurnBaseWait or 3.0, options.timeout)
         workspace = names.workspace(options, self._profile)
         client = Client(address(options), options.apiKey, workspace, options.timeout, hurry)
@@ -98,7 +98,7 @@ class HonchoProvider(BackendProvider[Client]):
         return client
 
     def open(self, home: Path, profile: str = "default") -> Client:
-        """The client for a profile of that home."""
+        """Open the client for a profile of that home."""
         self._profile = profile
         return super().open(home)
 
@@ -113,7 +113,7 @@ class HonchoProvider(BackendProvider[Client]):
     # --------------------------------------------------------------- turn
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The five tools; none when recall is all that is wanted."""
+        """Return the five tools, none in the mode that only recalls."""
         schemas = super().get_tool_schemas()
         if not self.options.dialecticDynamic:
             for schema in schemas:
@@ -121,7 +121,7 @@ class HonchoProvider(BackendProvider[Client]):
         return schemas
 
     def system_prompt_block(self) -> str:
-        """What Honcho is, and what the tools are for."""
+        """Return what Honcho is, and the purpose of the tools."""
         return PROMPTS[self.mode]
 
     def on_turn_start(self, session: Session) -> None:
@@ -130,7 +130,7 @@ class HonchoProvider(BackendProvider[Client]):
         self.place(session)
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """What Honcho knows and thinks about this message; nothing for small talk."""
+        """Return what Honcho knows and concludes about this message, nothing for small talk."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
         place = self.place(session)
@@ -139,7 +139,7 @@ class HonchoProvider(BackendProvider[Client]):
         return Recall(text=self.layers.recall(talk, query.text, place, query.budget))
 
     def queue_prefetch(self, query: Query, session: Session) -> Recall:
-        """Let Honcho think about what was said, for the next turn."""
+        """Ask Honcho's reasoning about the turn, for the next turn."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
         place = self.place(session)
@@ -298,7 +298,9 @@ class HonchoProvider(BackendProvider[Client]):
     # ------------------------------------------------------------ private
 
     def place(self, session: Session) -> Place:
-        """Where the memory of this session is; without a name of its own where no person speaks: nothing is kept there."""
+        """Return where the memory of this session is. A session without a person has a place without a
+        name, which stores nothing.
+        """
         options, peers = self.options, names.who(self.options, session)
 
         seen = observed(options)
@@ -324,7 +326,9 @@ class HonchoProvider(BackendProvider[Client]):
         self.client.ensure(place.name, peers, hurry=hurry)
 
     def _about(self, peer: str, session: Session) -> tuple[Place, str]:
-        """The peer that a tool is asked about. A user of a gateway is told of nobody else. Raises `ToolInputInvalid`."""
+        """Return the peer that a tool asks about. A user of a gateway learns of nobody else. Raises
+        `ToolInputInvalid`.
+        """
         place = self.place(session)
         about = {"user": place.user, "ai": place.ai, "": place.user}.get(peer.strip(), peer.strip())
         if about != place.user and not place.owner:
@@ -359,9 +363,10 @@ class HonchoProvider(BackendProvider[Client]):
             self.ledger.release([line.turn for line in lines])
 
     def _rewind(self, switch: SessionSwitch) -> None:
-        """Honcho deletes no single message: they are marked, and what it concluded from them since is deleted.
+        """Mark the messages of rewound turns, and delete what Honcho concluded from them since.
 
-        It does not tell what a conclusion comes from: that is taken to be the message with which it shares most words.
+        Honcho deletes no single message, and does not say where a conclusion comes from. The message that
+        shares most words with it counts as its source.
         """
         place = self.place(switch.old)
         self._ensure(place)
@@ -392,7 +397,7 @@ class HonchoProvider(BackendProvider[Client]):
         return len(self.client.conclude(place.observer, place.user, self.local_entries()))
 
     def local_entries(self) -> list[str]:
-        """Entries of USER.md and MEMORY.md that are fit to be sent, without secrets."""
+        """Return the entries of USER.md and MEMORY.md that may be sent, without secrets."""
         store = MemoryStore(HermesHome(self.home))
         spoilt, flagged = store.problems(), {one.entry for one in store.flagged()}
         targets: tuple[MemoryTarget, ...] = ("user", "memory")
@@ -401,11 +406,11 @@ class HonchoProvider(BackendProvider[Client]):
 
 
 def _nearness(text: str, messages: Sequence[Found]) -> float:
-    """The share of the text's words that the message has which has most of them."""
+    """Return the largest share of the text's words that one of the messages has."""
     own = _words(text)
     return max((len(own & _words(one.text)) / len(own) for one in messages), default=0.0) if own else 0.0
 
 
 def _words(text: str) -> set[str]:
-    """What two texts can have in common: words of three letters or more; beyond ASCII each letter."""
+    """Return the words that two texts can have in common: three letters or more; beyond ASCII each letter."""
     return set(re.findall(r"[a-z0-9]{3,}|[^\W\x00-\x7f]", text.lower()))

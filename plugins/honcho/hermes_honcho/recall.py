@@ -1,7 +1,8 @@
-"""What a turn is told: what Honcho knows of the person (fetched), and what its reasoning says (thought out beforehand).
+"""The recall of a turn: what Honcho knows of the person (a look-up), and the answer of its reasoning (made
+beforehand).
 
-The first layer is a look-up of a moment; the second is a language model at work, so it runs after a turn, for the next
-one. Each has a cadence in turns, which is all that is remembered here of a conversation.
+The first layer takes a moment. The second is a language model at work, so it runs after a turn, for the next one.
+Each has a cadence in turns. Nothing else of a conversation is remembered here.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CHECKED = (
 
 @dataclass(slots=True)
 class Talk:
-    """How far a conversation has come: turns, when each layer was last had, and the answer that waits."""
+    """The state of a conversation: its turns, the turn of each layer's last use, and the answer that waits."""
 
     turn: int = 0
     base: str = ""
@@ -75,7 +76,7 @@ class Talks:
         self._talks: OrderedDict[str, Talk] = OrderedDict()
 
     def of(self, session_id: str) -> Talk:
-        """The one of this session."""
+        """Return the talk of this session."""
         # Each step is whole by itself: both lanes of the provider come here.
         talk = self._talks[session_id] = self._talks.pop(session_id, Talk())
         if len(self._talks) > MOST_TALKS:
@@ -83,13 +84,13 @@ class Talks:
         return talk
 
     def move(self, old: str, new: str) -> None:
-        """The conversation goes on under another session."""
+        """Move the talk to another session."""
         talk = self._talks.pop(old, None) if old != new else None
         if talk is not None:
             self._talks.setdefault(new, talk)
 
     def outdated(self) -> None:
-        """Something known was taken back: nothing of what was had before is told any more."""
+        """Drop what earlier turns fetched: a rewind has removed something that it may contain."""
         for session_id in list(self._talks):
             talk = self._talks.get(session_id)
             if talk is not None and talk.base_turn is not None:
@@ -97,15 +98,15 @@ class Talks:
                 talk.base = talk.own = talk.answer = ""
 
     def forget(self, session_id: str) -> None:
-        """It is over."""
+        """Drop the talk of a session that is over."""
         self._talks.pop(session_id, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session's memory is: the session in Honcho, its peers, and from whose side the person is seen.
+    """The place of a session's memory: the session in Honcho, its peers, and the observer of the person.
 
-    `self_image` says that what Honcho knows about the agent may be told here, `owner` that the home is this person's.
+    `self_image` allows Honcho's knowledge about the agent here; `owner` says that the home is this person's.
     """
 
     name: str
@@ -116,7 +117,9 @@ class Place:
     owner: bool
 
     def observer_of(self, peer: str) -> str:
-        """From whose side a peer is seen: the agent sees itself; others as the person is seen, by the agent or themselves."""
+        """Return the observer of a peer: the agent sees itself; all others are seen as the person is, by
+        the agent or by themselves.
+        """
         return peer if peer == self.ai or self.observer == self.user else self.observer
 
 
@@ -130,7 +133,7 @@ class Layers:
     talks: Talks = field(default_factory=Talks)
 
     def recall(self, talk: Talk, message: str, place: Place, budget: int) -> str:
-        """The text for this turn, in at most `budget` tokens; "" when nothing is known."""
+        """Return the text for this turn in at most `budget` tokens, "" if nothing is known."""
         until = self.clock() + TURN_WAITS
         base = self._base(talk, message, place, budget)
         wait = min(self.options.firstTurnDialecticWait, until - self.clock())
@@ -140,7 +143,9 @@ class Layers:
         return fit([base, answer], self._budget(budget))
 
     def prepare(self, talk: Talk, message: str, place: Place, budget: int) -> str:
-        """Let Honcho think for the next turn, when it is time; the text to use should the next look-up fail."""
+        """Ask the reasoning for the next turn if it is time, and return a text for the case that the next
+        look-up fails.
+        """
         if talk.base_turn is None:
             talk.base = self._look(message, place, budget, hurry=False)
         if place.self_image and self._due(talk, talk.own_turn):
@@ -187,7 +192,7 @@ class Layers:
     # -------------------------------------------------------------- what it thinks
 
     def _ready(self, talk: Talk) -> str:
-        """The answer that waits, unless the talk has moved on."""
+        """Return the answer that waits, unless the talk has moved on."""
         if talk.turn - talk.answer_turn > 2 * self.options.dialecticCadence:
             talk.answer = ""
         return f"## Honcho's thoughts on this\n{talk.answer}" if talk.answer else ""
@@ -200,7 +205,7 @@ class Layers:
             log.debug("the first turn goes on without Honcho's reasoning: %s", exc)
 
     def _think(self, talk: Talk, message: str, place: Place) -> None:
-        """All rounds of reasoning. Where the model behind it is broken, recall goes on without."""
+        """Run all rounds of reasoning. If the model behind it is broken, recall goes on without."""
         until, draft = self.clock() + ROUNDS_END, ""
         try:
             for level in rounds(self.options):
@@ -225,7 +230,7 @@ class Layers:
         talk.answer, talk.answer_turn = clip(text, self.options.dialecticMaxChars), talk.turn
 
     def level(self, base: str, message: str) -> str:
-        """The level for a message: longer ones are thought about harder, up to the cap."""
+        """Return the level for a message: longer messages get more reasoning, up to the cap."""
         harder = (
             (len(message) >= LONG) + (len(message) >= VERY_LONG) if self.options.reasoningHeuristic else 0
         )
@@ -237,7 +242,7 @@ class Layers:
 
 
 def _sections(place: Place, known: View) -> list[str]:
-    """What is known, the surest first: it is what is left when the budget is small."""
+    """Yield the known facts, the surest first: those remain if the budget is small."""
     return _titled(
         (f"## Card of {place.user}", _bullets(known.card)),
         (f"## What Honcho knows about {place.user}", known.representation),
@@ -246,7 +251,7 @@ def _sections(place: Place, known: View) -> list[str]:
 
 
 def _own(known: View) -> list[str]:
-    """What is known about the agent itself."""
+    """Return the known facts about the agent itself."""
     return _titled(
         ("## Your own card", _bullets(known.card)), ("## What Honcho knows about you", known.representation)
     )
@@ -261,7 +266,7 @@ def _titled(*sections: tuple[str, str]) -> list[str]:
 
 
 def fit(parts: Sequence[str], budget: int) -> str:
-    """The parts in order, cut so that all have at most `budget` tokens; the last keeps a third while there is one.
+    """Return the parts in order, cut to `budget` tokens in all. The last part keeps a third, if it is not empty.
 
     >>> fit(["what is known", ""], 100)
     'what is known'
@@ -275,7 +280,7 @@ def fit(parts: Sequence[str], budget: int) -> str:
 
 
 def cut(text: str, budget: int) -> str:
-    """`text` in at most `budget` tokens, cut between words."""
+    """Return `text` in at most `budget` tokens, cut between words."""
     room = budget * 4
     while budget > 0 and count_tokens(text) > budget:
         text = clip(text, room)

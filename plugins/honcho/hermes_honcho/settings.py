@@ -1,4 +1,4 @@
-"""What a person can set, under the names that `honcho.json` has had since Hermes Agent; and what follows from it."""
+"""The settings, with the names that `honcho.json` has had since Hermes Agent, and values derived from them."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ SETTINGS = (
 
 
 def address(options: Settings) -> str:
-    """Where the server is; a version at the end of the path, which the SDK adds itself, is cut off."""
+    """Return the server's address without a version at the end of its path, which the SDK adds itself."""
     url = str(options.baseUrl or (LOCAL if options.environment == "local" else CLOUD)).rstrip("/")
     head, _, tail = url.rpartition("/")
     return head if tail.startswith("v") and tail[1:].isdigit() else url
 
 
 def turns_a_batch(options: Settings) -> int:
-    """After how many turns they are sent: 1, a number, or 0 for the end of the session. Raises `ConfigError`."""
+    """Return after how many turns they are sent: 1, a number, or 0 for the end of the session. Raises `ConfigError`."""
     chosen = str(options.writeFrequency).strip().lower()
     if chosen in ("async", "turn"):
         return 1
@@ -91,7 +91,7 @@ def turns_a_batch(options: Settings) -> int:
 
 
 def rounds(options: Settings) -> list[str]:
-    """The level of each round of reasoning. Raises `ConfigError` for a level that there is not."""
+    """Return the level of each round of reasoning. Raises `ConfigError` for an unknown level."""
     base = options.dialecticReasoningLevel
     usual = {1: [base], 2: ["minimal", base], 3: ["minimal", base, "low"]}[options.dialecticDepth]
     chosen = [*(options.dialecticDepthLevels or [])][: len(usual)]
@@ -103,7 +103,7 @@ def rounds(options: Settings) -> list[str]:
 
 
 def observed(options: Settings) -> dict[str, tuple[bool, bool]]:
-    """(observe me, observe others) of "user" and "ai" in every session. Raises `ConfigError`."""
+    """Return (observe me, observe others) of "user" and "ai" in every session. Raises `ConfigError`."""
     apart = options.observationMode == "unified"
     flags = {"user": (True, not apart), "ai": (not apart, True)}
     for who, given in (options.observation or {}).items():

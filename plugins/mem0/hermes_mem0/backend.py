@@ -1,4 +1,4 @@
-"""What the three ways to Mem0 have in common: their calls, what they answer, and the errors of the package mem0."""
+"""The part that the three ways to Mem0 share: their calls, their answers, and the errors of the package mem0."""
 
 from __future__ import annotations
 
@@ -76,8 +76,11 @@ class Note:
 
 
 class Backend(Protocol):
-    """What the provider asks of Mem0. Raises `BackendUnavailable`, `BackendAuthError`, `BackendRefused` and its
-    `BackendNotFound`; every call is one try within a bounded time."""
+    """The provider's calls to Mem0.
+
+    Every call is one try within a bounded time. It raises `BackendUnavailable`, `BackendAuthError`, or
+    `BackendRefused` with its `BackendNotFound`.
+    """
 
     place: str
 
@@ -88,19 +91,21 @@ class Backend(Protocol):
         ...
 
     def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:
-        """Memories of `user` that fit, best first, none that scores below `floor`."""
+        """Return memories of `user` that fit, best first, none with a score below `floor`."""
         ...
 
     def listed(self, user: str, limit: int) -> list[Note]:
-        """Memories of `user`, as Mem0 orders them."""
+        """Return memories of `user` in Mem0's order."""
         ...
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:
-        """Memories that came from `key`. `text` is what was said, for a backend that can only be searched."""
+        """Return the memories that came from `key`. A backend without such a filter searches for `text`,
+        the stored words.
+        """
         ...
 
     def get(self, memory_id: str) -> Note:
-        """One memory. Raises `BackendNotFound`."""
+        """Return one memory. Raises `BackendNotFound`."""
         ...
 
     def update(self, memory_id: str, text: str) -> None:
@@ -117,13 +122,13 @@ class Backend(Protocol):
 
 
 def sdk(options: Settings, home: Path) -> Any:
-    """The package mem0. It reads the environment when it is imported, and would write to ~/.mem0 and call home."""
+    """Import the package mem0. Without these variables it would write to ~/.mem0 and send telemetry."""
     told = {"MEM0_TELEMETRY": str(bool(options.telemetry)), "MEM0_DIR": str(home / "mem0")}
     return import_with("mem0", told)
 
 
 def notes(answer: Any) -> list[Note]:
-    """The memories of an answer: a list, or one under "results"."""
+    """Return the memories of an answer: a list, or the list under "results"."""
     found = answer.get("results") if isinstance(answer, Mapping) else answer
     if not isinstance(found, list):
         raise unexpected_answer("Mem0", answer)
@@ -131,7 +136,7 @@ def notes(answer: Any) -> list[Note]:
 
 
 def note(item: Any) -> Note:
-    """One memory as all three backends write it."""
+    """Return one memory, which all three backends write in one form."""
     if not isinstance(item, Mapping) or not item.get("id"):
         raise unexpected_answer("Mem0", item)
     about = item.get("metadata")
@@ -151,7 +156,9 @@ def note(item: Any) -> Note:
 
 
 def known_id(memory_id: str) -> str:
-    """The id as a path can hold it. Raises `BackendNotFound` for what is none: "." would lead to all memories."""
+    """Return the id as part of a path. Raises `BackendNotFound` for a text that is none: "." would lead to all
+    memories.
+    """
     try:
         return str(uuid.UUID(memory_id))
     except ValueError:
@@ -159,14 +166,15 @@ def known_id(memory_id: str) -> str:
 
 
 def above(floor: float, found: Sequence[Note]) -> list[Note]:
-    """Those that score `floor` at least, or that have no score."""
+    """Return the memories with a score of at least `floor`, or without a score."""
     return [one for one in found if one.text and (one.score is None or one.score >= floor)]
 
 
 def translated(error: BaseException, backend: str, key: str = "") -> HermesError:
-    """An error of the SDK, or of what it stands on, in the host's words: by the HTTP status behind it, else by its class.
+    """Return an error of the SDK, or of a library below it, as the host's error.
 
-    Mem0 hides the answer of the service that it asked behind errors of its own, and in places behind a ValueError.
+    The HTTP status behind it decides, else its class. Mem0 hides the answer of the service behind errors of its
+    own, and in some places behind a ValueError.
     """
     said = clip(fold_space(str(error)), MAX_DETAIL_CHARS)
     link: BaseException | None = error
@@ -192,13 +200,13 @@ def translated(error: BaseException, backend: str, key: str = "") -> HermesError
 
 
 def _asked(error: BaseException, backend: str) -> str:
-    """Who was asked: `backend`, or a model's server that it asked in turn."""
+    """Return the service that was asked: `backend`, or a model's server that it asked in turn."""
     address = _address(error)
     return backend if address in backend else f"the model server at {address!r}"
 
 
 def _address(error: BaseException) -> str:
-    """The address that an HTTP client's error is about, "" for any other error."""
+    """Return the address in an HTTP client's error, "" for any other error."""
     request = vars(error).get("request") or vars(error).get("_request")
     url = getattr(request, "url", None)
     return f"{url.scheme}://{url.netloc.decode()}" if url is not None else ""

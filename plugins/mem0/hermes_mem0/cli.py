@@ -57,7 +57,7 @@ def forget(context: click.Context, ids: tuple[str, ...]) -> None:
 
 
 def _open(context: click.Context, user: str) -> Any:
-    """The backend, and whose memories are meant."""
+    """Return the backend, and the user whose memories are meant."""
     session = open_provider(context)
     return context.obj.client, user or user_of(context.obj.options, session)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def connect(options: Settings, home: Path) -> Backend:
-    """The backend that the settings name, asked once whether it is there and takes the key."""
+    """Return the backend that the settings name, after one call that shows that it is there and takes the key."""
     mode = mode_of(options)
     if mode == "selfhosted":
         return Server(options.host, options.server_key or "", options.timeout, options.agent_id)
@@ -110,7 +110,7 @@ class Platform:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        """The SDK's errors in the host's words. Its constructor lets those of httpx through."""
+        """Turn the SDK's errors into the host's. The SDK's constructor lets those of httpx through."""
         import httpx
 
         try:
@@ -188,6 +188,6 @@ class Server:
 
 
 def _be_patient(request: httpx.Request) -> None:
-    """Writes have more time than recall."""
+    """Give a write more time than a recall."""
     if request.url.path.endswith("/memories/add/"):
         request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE / 2)

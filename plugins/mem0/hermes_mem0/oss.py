@@ -132,7 +132,9 @@ class InProcess:
                 part.close()
 
     def _dimensions(self, config: dict[str, Any], home: Path) -> int:
-        """Of the embedder that the settings name. Raises `ConfigError` when the collection is another one's."""
+        """Return the dimensions of the configured embedder. Raises `ConfigError` if another embedder filled
+        the collection.
+        """
         options, model = self._options, model_of(self._options)
         known = _noted(home).get(_collection(config))
         dims = options.embedding_dims or config["embedder"]["config"].get("embedding_dims")
@@ -143,7 +145,7 @@ class InProcess:
         return int(dims or (known["dims"] if known else self._asked(config["embedder"], options.timeout)))
 
     def _asked(self, embedder: dict[str, Any], timeout: float) -> int:
-        """The size of a vector of a model that nobody has told us about."""
+        """Return the vector size of an unknown model, by asking it."""
         factory = importlib.import_module("mem0.utils.factory")
         part = factory.EmbedderFactory.create(embedder["provider"], dict(embedder["config"]), None)
         _bound(part, timeout)
@@ -154,7 +156,9 @@ class InProcess:
                 connection.close()
 
     def _refuse_other_size(self, dims: int) -> None:
-        """A collection that is older than our note still says its size, where the store is Qdrant."""
+        """Raise `ConfigError` if a collection has vectors of another size. Qdrant knows it of collections
+        older than our file.
+        """
         store = self._mem0.vector_store
         if not hasattr(store, "col_info") or self._mem0.config.vector_store.provider != "qdrant":
             return
@@ -172,7 +176,7 @@ class InProcess:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        """Errors of Mem0, its stores and its models in the host's words."""
+        """Turn errors of Mem0, its stores and its models into the host's."""
         try:
             yield
         except RuntimeError as exc:
@@ -197,7 +201,7 @@ class InProcess:
 
 
 def configuration(options: Settings, home: Path) -> dict[str, Any]:
-    """Mem0's own configuration. A part that the setting `oss` holds comes first, as today's users have it."""
+    """Return Mem0's own configuration. A part in the setting `oss` wins, as today's users have it."""
     own = options.oss or {}
     parts = {"embedder": _embedder(options), "llm": _language_model(options), "vector_store": _store(options)}
     config: dict[str, Any] = {"version": "v1.1", "history_db_path": str(home / "mem0" / "history.db")}
@@ -213,7 +217,7 @@ def configuration(options: Settings, home: Path) -> dict[str, Any]:
 
 
 def model_of(options: Settings) -> str:
-    """The embedder's model, by the name that people know it by."""
+    """Return the embedder's model by its usual name."""
     given = (options.oss or {}).get("embedder")
     if not given:
         return str(options.embedder_model or MODELS[options.embedder])
@@ -223,7 +227,7 @@ def model_of(options: Settings) -> str:
 
 
 def place_of(store: Mapping[str, Any]) -> str:
-    """Where the vectors are, fit to be shown."""
+    """Return the place of the vectors for people, without secrets."""
     config = store["config"]
     if database := config.get("connection_string"):
         return _place_of_database(str(database))
@@ -231,7 +235,9 @@ def place_of(store: Mapping[str, Any]) -> str:
 
 
 def _place_of_database(address: str) -> str:
-    """Host and database, without what may hold a password. Raises `ConfigError` for what the driver would quote whole."""
+    """Return host and database without a password. Raises `ConfigError` for an address that the driver would
+    quote whole.
+    """
     if found := _DATABASE.fullmatch(address):
         return f"postgresql://{(found[1] or 'localhost').lower()}{found[2] or ''}"
     if not re.match(r"\s*[a-z_]+\s*=", address):
@@ -245,12 +251,12 @@ def _place_of_database(address: str) -> str:
 
 
 def infers(options: Settings) -> bool:
-    """Whether there is a language model to draw facts with."""
+    """Return whether there is a language model to extract facts with."""
     return bool(options.infer) and (options.llm != "none" or "llm" in (options.oss or {}))
 
 
 def embedded(options: Settings) -> bool:
-    """Whether the store is files of this process, which bear one call at a time."""
+    """Return whether the store is files of this process, which allow one call at a time."""
     given = (options.oss or {}).get("vector_store")
     config = _given(given, options)["config"] if isinstance(given, Mapping) else _store(options)["config"]
     return not _SERVED & config.keys()
@@ -274,7 +280,9 @@ def _embedder(options: Settings) -> dict[str, Any]:
 
 
 def _language_model(options: Settings) -> dict[str, Any]:
-    """Mem0 makes one in any case; it asks it nothing where nothing is inferred."""
+    """Return the configuration of the language model. Mem0 makes one in any case, and does not use it without
+    inference.
+    """
     kind = "openai" if options.llm == "none" else options.llm
     config: dict[str, Any] = {"model": options.llm_model or LANGUAGE_MODELS[kind]}
     if kind == "openai":
@@ -298,7 +306,7 @@ def _store(options: Settings) -> dict[str, Any]:
 
 
 def _given(part: Mapping[str, Any], options: Settings) -> dict[str, Any]:
-    """A part of the setting `oss`, with the key of `.env` and the name that an address has today."""
+    """Return a part of the setting `oss`, with the key from `.env` and today's name of an address."""
     provider = str(part.get("provider") or "openai").strip().lower()
     config = dict(part.get("config") or {})
     if old := config.pop("api_base", None):
@@ -309,13 +317,13 @@ def _given(part: Mapping[str, Any], options: Settings) -> dict[str, Any]:
 
 
 def _quiet() -> None:
-    """No progress bar of a model's weights on the person's terminal."""
+    """Switch off the progress bar of a model's weights, which would appear on the person's terminal."""
     if importlib.util.find_spec("transformers") is not None:
         importlib.import_module("transformers.utils.logging").disable_progress_bar()
 
 
 def _connection(part: Any) -> Any:
-    """The HTTP client of an embedder or a language model; None for one in this process."""
+    """Return the HTTP client of an embedder or a language model, None for one in this process."""
     client: Any = getattr(part, "client", None)
     return client if hasattr(client, "close") else getattr(client, "_client", None)
 
@@ -330,7 +338,7 @@ def _bound(part: Any, seconds: float) -> None:
 
 
 def _errors(package: Any) -> tuple[type[BaseException], ...]:
-    """Every class that Mem0, its stores and its models raise on purpose."""
+    """Return every class that Mem0, its stores and its models raise on purpose."""
     import httpx
     import openai
     from qdrant_client.http.exceptions import ApiException
@@ -366,7 +374,7 @@ def _notes_file(home: Path) -> Path:
 
 
 def _noted(home: Path) -> dict[str, dict[str, Any]]:
-    """Which embedder filled which collection, as far as it was noted."""
+    """Return which embedder filled which collection, as far as our file knows."""
     try:
         found = json.loads(_notes_file(home).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -83,7 +83,7 @@ class Mem0Provider(BackendProvider[Backend]):
         return Capabilities(serial=embedded(self.options))
 
     def availability(self, options: Settings) -> Availability:
-        """The SDK, what the mode needs beside it, and the keys."""
+        """Return whether the SDK, the packages of the mode and the keys are there."""
         return availability(options)
 
     def connect(self, options: Settings) -> Backend:
@@ -91,7 +91,7 @@ class Mem0Provider(BackendProvider[Backend]):
         return connect(options, self.home)
 
     def backup_paths(self) -> Sequence[str]:
-        """The store's folder, when settings put it outside the home."""
+        """Return the store's folder if settings put it outside the home."""
         options, home = self.options, self.home
         if mode_of(options) != "oss":
             return []
@@ -120,20 +120,20 @@ class Mem0Provider(BackendProvider[Backend]):
     # --------------------------------------------------------------- turn
 
     def tools(self) -> Sequence[Callable[..., Any]]:
-        """The set that the setting `tools` names."""
+        """Return the set of tools that the setting `tools` names."""
         if self.options.tools == "profile":
             return self.mem0_profile, self.mem0_search, self.mem0_conclude
         return self.mem0_search, self.mem0_add, self.mem0_update, self.mem0_delete, self.mem0_list
 
     def system_prompt_block(self) -> str:
-        """What is recalled, and what the tools are for."""
+        """Return what is recalled, and the purpose of the tools."""
         parts = [PROMPT] if self.recalls else ["# Mem0"]
         if self.offers_tools:
             parts.append(TOOL_PROMPT[self.options.tools])
         return "\n".join(parts)
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Memories that fit the message, best first, within its budget; none for small talk."""
+        """Return memories that fit the message, best first, within its budget; none for small talk."""
         options = self.options
         if not self.recalls or is_trivial(query.text):
             return Recall()
@@ -153,7 +153,7 @@ class Mem0Provider(BackendProvider[Backend]):
         )
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
-        """Let Mem0 draw facts out of the turn; without a language model keep what the person said."""
+        """Extract facts from the turn; without a language model, keep the person's words."""
         said = [("user", turn.user), ("assistant", turn.assistant)]
         if not self._infers:
             said = said[:1] if not is_trivial(turn.user) else []
@@ -253,7 +253,7 @@ class Mem0Provider(BackendProvider[Backend]):
         )
 
     def _own(self, memory_id: str, session: Session) -> str:
-        """The id, when it is that of a memory of this user."""
+        """Return the id if it is a memory of this user. Raises `ToolInputInvalid` if not."""
         missing = ToolInputInvalid(f"there is no memory {memory_id!r}", "send an id from an earlier result")
         try:
             wanted = str(uuid.UUID(memory_id))
@@ -304,7 +304,7 @@ class Mem0Provider(BackendProvider[Backend]):
                 continue
 
     def _awaited(self, text: str, user: str, key: str) -> bool:
-        """Whether a search finds what was stored."""
+        """Return whether a search finds the stored memory."""
         return poll(lambda: any(n.key == key for n in self.client.search(text, user, 5, 0.0)), CHECK_WAIT)
 
     @property
@@ -337,7 +337,7 @@ def _said(text: str) -> list[dict[str, str]]:
 
 
 def _key(source: str, text: str) -> str:
-    """A key that the same text of the same source always has; those of one source begin alike."""
+    """Return a key that the same text of the same source always has; keys of one source begin alike."""
     return key_of(source, length=8) + key_of(_clean(text), length=24)
 
 

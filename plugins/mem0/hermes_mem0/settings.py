@@ -1,4 +1,4 @@
-"""What a person can set; declared once, it drives setup, status and validation. The keys are those of today's mem0.json."""
+"""The settings, declared once for setup, status and validation. The keys are those of today's mem0.json."""
 
 from __future__ import annotations
 
@@ -182,12 +182,12 @@ _PACKAGES = {
 
 
 def mode_of(options: Settings) -> str:
-    """The mode in force: a host alone has always meant a server of one's own."""
+    """Return the mode in force. A host alone has always meant a server of one's own."""
     return "selfhosted" if options.mode == "platform" and options.host else str(options.mode)
 
 
 def availability(options: Settings) -> Availability:
-    """Whether packages and keys are there; looked for, not imported, and no network."""
+    """Return whether packages and keys are there. Imports no package and uses no network."""
     if importlib.util.find_spec("mem0") is None:
         return Availability.no("the package mem0ai is not installed", "pip install hermes-memory-mem0")
     mode = mode_of(options)
@@ -207,7 +207,7 @@ def availability(options: Settings) -> Availability:
 
 
 def user_of(options: Settings, session: Session) -> str:
-    """Mem0's user id of this session: the one that is set, else one that nobody else has."""
+    """Return Mem0's user id of this session: the configured one, else an id that nobody else has."""
     if options.user_id and options.user_id != UNSET_USER:
         return "-".join(options.user_id.split())
     profile = profile_name(session.identity).removeprefix("hermes")
@@ -215,7 +215,7 @@ def user_of(options: Settings, session: Session) -> str:
 
 
 def _lacks_key(options: Settings) -> bool:
-    """Whether OpenAI itself is asked for, without a key. A server of one's own may need none."""
+    """Return whether OpenAI's own service is used without a key. A server of one's own may need none."""
     asked = (options.embedder, options.embedder_url), (options.llm, options.llm_url)
     at_openai = any(kind == "openai" and not url for kind, url in asked)
     return at_openai and not options.oss and not options.embedder_key

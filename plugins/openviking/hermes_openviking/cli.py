@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def where(context: click.Context, as_json: bool) -> None:
-    """Which server answers, as whom we come, and where our memories are."""
+    """Show the server, our account and user there, and the folders of our memories."""
     provider, space = _open(context)
     client = provider.client
     told = {"url": client.url, "version": client.version, "mode": client.mode, "user": space.user}
@@ -66,13 +66,13 @@ def browse(context: click.Context, uri: str | None, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def learned(context: click.Context, as_json: bool) -> None:
-    """What became of sessions that the server was told to learn from."""
+    """Show the state of the sessions that the server learns from."""
     provider, space = _open(context)
     print_rows(provider.client.extractions(space), as_json, _outcome)
 
 
 def _open(context: click.Context) -> tuple[OpenVikingProvider, Space]:
-    """The open provider, and the space of the home's person."""
+    """Return the open provider, and the space of the home's person."""
     session = open_provider(context)
     provider: OpenVikingProvider = context.obj
     return provider, provider.space(session)

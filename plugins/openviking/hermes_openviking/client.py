@@ -65,7 +65,7 @@ class Hit:
     ready: bool = False
 
     def says_something(self, folders: Sequence[str]) -> bool:
-        """Whether a folder's summary is worth a place among what it summarises."""
+        """Return whether a folder's summary says more than the files that it summarises."""
         return self.kind != "memory" and self.uri.rpartition("/")[0] not in folders
 
     @property
@@ -102,7 +102,7 @@ class Client:
             )
 
     def answers(self) -> bool:
-        """Whether a server is there and well."""
+        """Return whether a server is there and healthy."""
         try:
             return bool(self._api.get("/health", timeout=self._quick))
         except BackendUnavailable:
@@ -110,7 +110,7 @@ class Client:
 
     @property
     def has_context(self) -> bool:
-        """Whether the server chooses and shortens by itself, as `context` asks."""
+        """True if the server selects and shortens by itself, as `context` asks."""
         return self._since(_CHOOSES)
 
     # ------------------------------------------------------------------- memory
@@ -141,8 +141,10 @@ class Client:
         conversation: str = "",
         timeout: float | None = None,
     ) -> list[Hit]:
-        """What is nearest in meaning, best first; `floor` is a cosine. No model is asked but the embedder, unless the
-        search is to be read in the light of a `conversation`."""
+        """Return what is nearest in meaning, best first; `floor` is a cosine.
+
+        Only the embedder is used, unless a `conversation` lets a language model interpret the search.
+        """
         body: dict[str, Any] = {"query": query, "target_uri": list(folders), "limit": limit * 3}
         body["score_threshold"] = self._score(floor)
         if conversation:
@@ -166,8 +168,10 @@ class Client:
         tokens: int,
         timeout: float | None = None,
     ) -> list[Hit]:
-        """What the server itself would give a model, within `tokens`. Where nobody is kept apart (mode dev) it also
-        gives what is another peer's: that is left out here."""
+        """Return what the server itself would give a model, within `tokens`.
+
+        A server in mode dev separates nobody and also returns other peers' memories; they are left out here.
+        """
         body = {
             "query": query,
             "mode": "context",
@@ -195,7 +199,7 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> list[Hit]:
-        """What holds most of these words, best first: a search for a server that has no embedder."""
+        """Return what has most of these words, best first: a search for a server without an embedder."""
         texts: dict[str, dict[str, None]] = {}
         for folder in folders:
             found = (
@@ -215,7 +219,9 @@ class Client:
     def grep(
         self, space: Space, uri: str, pattern: str, *, timeout: float | None = None
     ) -> list[tuple[str, str]]:
-        """URI and line of what fits a pattern, also on a server without an embedder; nothing in what is not there."""
+        """Return URI and line of all matches of a pattern, also on a server without an embedder; nothing
+        for a missing folder.
+        """
         try:
             return self._grep(space, uri, pattern, timeout)
         except BackendNotFound:
@@ -224,20 +230,20 @@ class Client:
     # --------------------------------------------------------------------- tree
 
     def stat(self, space: Space, uri: str) -> dict[str, Any]:
-        """Facts about a file or folder: `isDir`, `size`, `modTime`."""
+        """Return facts about a file or folder: `isDir`, `size`, `modTime`."""
         return dict(self._call(space.peer, "GET", "/fs/stat", params={"uri": uri}))
 
     def entries(self, space: Space, uri: str, deep: bool, limit: int) -> list[dict[str, Any]]:
-        """What a folder holds, with what is below it when `deep`."""
+        """Return the entries of a folder, with all below it if `deep`."""
         params = {"uri": uri, "node_limit": limit}
         return list(self._call(space.peer, "GET", "/fs/tree" if deep else "/fs/ls", params=params))
 
     def read(self, space: Space, uri: str, level: str = "read", *, timeout: float | None = None) -> str:
-        """A file's text (`read`), or a folder's `abstract` or `overview`."""
+        """Return a file's text (`read`), or a folder's `abstract` or `overview`."""
         return str(self._call(space.peer, "GET", f"/content/{level}", params={"uri": uri}, timeout=timeout))
 
     def upload(self, space: Space, name: str, data: bytes) -> str:
-        """Hand over a file for `add`; its temporary id."""
+        """Send a file for `add`, and return its temporary id."""
         answer = self._call(space.peer, "POST", "/resources/temp_upload", files={"file": (name, data)})
         return str(answer["temp_file_id"])
 
@@ -257,7 +263,9 @@ class Client:
         self._append(space, conversation, messages)
 
     def commit(self, space: Space, conversation: str) -> str:
-        """Archive the session's messages and let the server learn from them; the task that does, "" for nothing new."""
+        """Move the session's messages to the archive and let the server learn from them. Return the task,
+        "" if nothing is new.
+        """
         try:
             path = f"/sessions/{quote(conversation)}/commit"
             done = self._call(space.peer, "POST", path, json={"keep_recent_count": 0})
@@ -288,14 +296,14 @@ class Client:
         self._call(space.peer, "DELETE", f"/sessions/{quote(aside)}")
 
     def task(self, space: Space, task_id: str) -> dict[str, Any]:
-        """What became of a task: `status` pending, running, completed or failed, and `error`."""
+        """Return the state of a task: `status` pending, running, completed or failed, and `error`."""
         try:
             return dict(self._call(space.peer, "GET", f"/tasks/{quote(task_id, safe='')}"))
         except BackendRefused as exc:
             return {"status": "unknown", "error": str(exc)}
 
     def follow(self, space: Space, task_id: str, seconds: float) -> dict[str, Any]:
-        """The same, after up to `seconds` of waiting for its end."""
+        """Return the state of a task after up to `seconds` of waiting for its end."""
         until = time.monotonic() + seconds
         while (task := self.task(space, task_id)).get("status") in ("pending", "running"):
             if time.monotonic() > until:
@@ -304,7 +312,9 @@ class Client:
         return task
 
     def extractions(self, space: Space) -> list[dict[str, Any]]:
-        """The last 20 tasks that learned from a session of this space, newest first, as long as the server knows them."""
+        """Return the last 20 tasks that learned from a session of this space, newest first, while the
+        server remembers them.
+        """
         found = self._call(space.peer, "GET", "/tasks", params={"task_type": "session_commit", "limit": 100})
         own = [task for task in found if str(task.get("resource_id", "")).startswith(f"{space.peer}.")]
         return sorted(own, key=lambda task: -float(task.get("created_at") or 0))[:20]
@@ -316,8 +326,10 @@ class Client:
     # ------------------------------------------------------------------ private
 
     def _holds(self, space: Space, conversation: str, first: Mapping[str, Any]) -> bool:
-        """Raises `BackendNotFound` when there is no such session. Where turn ids are not kept, a message of the same time
-        and text is the same."""
+        """Return whether the session has these messages. Raises `BackendNotFound` if there is no such session.
+
+        If turn ids are not stored, a message of the same time and text counts as the same.
+        """
         uri = f"viking://user/{self.user}/sessions/{conversation}"
         kept = "turn_id" if self._since(_KEEPS_TURN_IDS) else "created_at"
         mark = first.get(kept) or first["turn_id"]
@@ -348,7 +360,7 @@ class Client:
             self._call(space.peer, "POST", path, json={"messages": some})
 
     def _messages(self, space: Space, conversation: str) -> list[dict[str, Any]] | None:
-        """Messages that were not archived yet; None when there is no such session."""
+        """Return messages that are not archived yet, None if there is no such session."""
         path = f"/sessions/{quote(conversation)}/context"
         try:
             return list(self._call(space.peer, "GET", path, params={"token_budget": _EVERYTHING})["messages"])
@@ -356,16 +368,16 @@ class Client:
             return None
 
     def _score(self, cosine: float) -> float:
-        """A cosine on the server's own scale."""
+        """Return a cosine on the server's own scale."""
         return (1 + cosine) / 2 if self._since(_HALVED) else cosine
 
     def _since(self, version: tuple[int, ...]) -> bool:
-        """Whether the server is of this version or later; one that names no release is taken to be new."""
+        """Return whether the server is of this version or later. A version that names no release counts as new."""
         numbers = tuple(map(int, re.findall(r"\d+", self.version)[:3]))
         return not numbers or numbers >= version
 
     def _call(self, peer: str, method: str, path: str, **options: Any) -> Any:
-        """The `result` of an answer."""
+        """Send a request and return the `result` of its answer."""
         headers = {"X-OpenViking-Actor-Peer": peer} if peer else {}
         answer = self._api.send(method, f"/api/v1{path}", headers=headers, **options)
         if not isinstance(answer, dict) or "result" not in answer:
@@ -374,7 +386,9 @@ class Client:
 
 
 def _meaning(status: int, body: str) -> BackendRefused | BackendUnavailable | BackendAuthError | None:
-    """403 is about the URI or address that was named, except for a root key, which has no memory of its own."""
+    """Return the error for a status. 403 is about the URI or address in the request, unless the key is a root
+    key, which has no memory of its own.
+    """
     said = f"OpenViking answered {status}: {error_detail(body)!r}"
     if status == 403 and "ROOT API key" in body:
         return BackendAuthError(said, f"put a user's key into {KEY}")
@@ -391,7 +405,7 @@ def _hit(row: Mapping[str, Any]) -> Hit:
 
 
 def _is_listing(uri: str) -> bool:
-    """Whether it is what the server wrote about a folder of memories: their names once more."""
+    """Return whether it is the server's text about a folder of memories, which only repeats their names."""
     return uri.rpartition("/")[2].startswith(".") and _kind(uri) == "memory"
 
 
@@ -400,7 +414,7 @@ def _kind(uri: str) -> str:
 
 
 def _same(line: str, message: Mapping[str, Any]) -> bool:
-    """Whether a line of a session's file is this message."""
+    """Return whether a line of a session's file is this message."""
     try:
         found = json.loads(line)
     except ValueError:

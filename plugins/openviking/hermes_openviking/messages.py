@@ -18,9 +18,10 @@ LONGEST_OUTPUT = 2000
 
 
 def messages_of(turn: Turn, peer: str) -> list[dict[str, Any]]:
-    """A turn as the server takes it: what the person said, and what the agent did and said, two messages at most.
+    """Return a turn as the server takes it: the person's words, and what the agent did and said, two messages
+    at most.
 
-    What our own tools gave back is left out: it is memory already.
+    Results of our own tools are left out: they are memory already.
     """
     at = {"created_at": datetime.fromtimestamp(turn.at, UTC).isoformat()} if turn.at else {}
     said = {"peer_id": peer, "turn_id": turn.id, **at}
@@ -69,5 +70,5 @@ def _part(text: str) -> dict[str, Any]:
 
 
 def said_by_agent(text: str, turn_id: str, peer: str) -> dict[str, Any]:
-    """A message of the agent alone."""
+    """Return a message of the agent alone."""
     return {"role": "assistant", "parts": [_part(text)], "peer_id": peer, "turn_id": turn_id}

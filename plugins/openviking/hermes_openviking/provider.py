@@ -77,7 +77,7 @@ class OpenVikingProvider(Tools):
     # -------------------------------------------------------------- setup
 
     def availability(self, options: Settings) -> Availability:
-        """The settings must be sound, and ovcli.conf too where it is used. The server is asked later."""
+        """Return whether the settings are valid, and ovcli.conf too if it is used. The server is asked later."""
         try:
             server_of(options)
         except ConfigError as exc:
@@ -85,7 +85,7 @@ class OpenVikingProvider(Tools):
         return Availability()
 
     def backup_paths(self) -> Sequence[str]:
-        """OpenViking's own file, where it is used."""
+        """Return OpenViking's own file, if it is used."""
         return [str(ovcli_path(self.options))] if self.options.use_ovcli_config else []
 
     def connect(self, options: Settings) -> Client:
@@ -126,11 +126,11 @@ class OpenVikingProvider(Tools):
     # --------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
-        """What the tools are for."""
+        """Return the purpose of the tools."""
         return PROMPT if self.offers_tools else PROMPT_OF_CONTEXT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Memories that fit the message, best first, within its budget; none for small talk."""
+        """Return memories that fit the message, best first, within its budget; none for small talk."""
         options = self.options
         if not self.recalls or is_trivial(query.text):
             return Recall()
@@ -230,7 +230,7 @@ class OpenVikingProvider(Tools):
         return self.found(space, text, folders, options.recall_limit, **wanted)
 
     def _text(self, space: Space, hit: Hit, number: int, until: float) -> str:
-        """What to say of a hit: the whole memory for the first few, else its abstract, with the way to the rest."""
+        """Return the text of a hit: the whole memory for the first few, else its abstract and how to read the rest."""
         options = self.options
         left = min(options.recall_request_timeout_seconds, until - time.monotonic())
         known = hit.ready or hit.level < 2 or options.recall_prefer_abstract
@@ -243,8 +243,9 @@ class OpenVikingProvider(Tools):
             return ""  # deleted, and the index has not heard of it yet
 
     def _mirrored(self, space: Space, folder: str, write: MemoryWrite) -> list[str]:
-        """The memory of the entry that a write replaced or removed; of one that was never stored locally, only a
-        fragment is known."""
+        """Return the memory of the entry that a write replaced or removed. If it was never stored locally,
+        only a fragment of it is known.
+        """
         if write.previous.strip():
             return [space.file(folder, write.previous.strip(), f"{write.target}-")]
         fragment = max(write.old_text.strip().splitlines(), key=len, default="")

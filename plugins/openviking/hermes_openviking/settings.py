@@ -1,4 +1,4 @@
-"""What a person can set, and OpenViking's own command-line file, which may say where the server is."""
+"""The settings, and OpenViking's own command-line file, which may name the server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KEY = "OPENVIKING_API_KEY"
 
 
 def _ours(name: str, default: str, text: str, env: str) -> Field:
-    """A setting that says whose data it is."""
+    """Return a setting that identifies an account."""
     return Field(name, str, default, text, env=env, identity=True)
 
 
 def _recall(
     name: str, default: float | bool, text: str, low: float | None = None, high: float | None = None
 ) -> Field:
-    """A setting of recall, which a variable of last year may carry too."""
+    """Return a setting of recall, which an older variable may carry too."""
     env = f"OPENVIKING_RECALL_{name.upper()}"
     return Field(
         f"recall_{name}",
@@ -96,7 +96,7 @@ _FROM_FILE = {
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the server is and as whom we come; a key does not show in the `repr`."""
+    """The server's address, and our account and user there. The key does not show in the `repr`."""
 
     endpoint: str
     api_key: str
@@ -111,7 +111,7 @@ class Server:
 
 
 def server_of(options: Settings) -> Server:
-    """The server that the settings and ovcli.conf name. Raises `ConfigError`."""
+    """Return the server that the settings and ovcli.conf name. Raises `ConfigError`."""
     filed = read_ovcli(options) if options.use_ovcli_config else {}
     chosen = {}
     for name, keys in _FROM_FILE.items():
@@ -123,12 +123,12 @@ def server_of(options: Settings) -> Server:
 
 
 def ovcli_path(options: Settings) -> Path:
-    """Where ovcli.conf is."""
+    """Return the path of ovcli.conf."""
     return Path(options.ovcli_config_path).expanduser()
 
 
 def read_ovcli(options: Settings) -> dict[str, Any]:
-    """What ovcli.conf says. Raises `ConfigError` when it is not there or no JSON object."""
+    """Return the contents of ovcli.conf. Raises `ConfigError` if it is missing or no JSON object."""
     path = ovcli_path(options)
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"))

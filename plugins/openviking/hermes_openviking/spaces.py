@@ -1,4 +1,4 @@
-"""Whose memory is where: the part of OpenViking's tree that one person's agent has, and the URIs it may use."""
+"""The part of OpenViking's tree that belongs to one person's agent, and the URIs that the agent may use."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ class Space:
         return (self.root, *self.theirs, *ALL)
 
     def recalled(self, documents: bool) -> list[str]:
-        """Folders that a recall looks in."""
+        """Return the folders that a recall searches."""
         folders = [self.memories, *self.theirs[:1]]
         return [*folders, self.resources, *self.theirs[1:], ALL[0]] if documents else folders
 
     def searched(self, uri: str) -> list[str]:
-        """Folders to search for `uri`: of the space as a whole the server searches the parts only."""
+        """Return the folders to search for `uri`. The server can't search a whole space, so its parts are searched."""
         return [self.memories, self.resources] if uri == self.root else [uri]
 
     def resolve(self, uri: str) -> str:
-        """The whole URI that `uri` means: `viking://~` and the short forms of earlier years are filled in.
+        """Return the whole URI that `uri` means, with `viking://~` and older short forms filled in.
 
-        Raises `ToolInputInvalid` for what is no such URI, and for what belongs to somebody else.
+        Raises `ToolInputInvalid` if it is no such URI, or belongs to somebody else.
         """
         text = uri.strip().rstrip("/")
         if not text.startswith("viking://") or _ODD.search(text.removeprefix("viking://")):
@@ -96,7 +96,7 @@ class Space:
         return text
 
     def forgettable(self, uri: str) -> str:
-        """The whole URI of a memory of ours that may be deleted. Raises `ToolInputInvalid` for anything else."""
+        """Return the whole URI of a memory of ours that may be deleted. Raises `ToolInputInvalid` for anything else."""
         text = self.resolve(uri)
         name = text.rpartition("/")[2]
         if not below(text, self.memories) or not name.endswith(".md") or name.startswith("."):
@@ -104,7 +104,7 @@ class Space:
         return text
 
     def destination(self, uri: str) -> str:
-        """The whole URI where a document may be put. Raises `ToolInputInvalid` for a place that is not ours."""
+        """Return the whole URI for a new document. Raises `ToolInputInvalid` for a place that is not ours."""
         text = self.resolve(uri)
         if below(text, self.resources) or (self.owner and below(text, ALL[0])):
             return text
@@ -114,17 +114,19 @@ class Space:
         )
 
     def conversation(self, session_id: str) -> str:
-        """Id of a session on the server: unique among all profiles and people there."""
+        """Return the id of a session on the server, unique among all its profiles and people."""
         safe = session_id if _ID.fullmatch(session_id) else f"x{key_of(session_id)}"
         return f"{self.peer}.{safe}"
 
     def file(self, folder: str, content: str, prefix: str = "") -> str:
-        """URI of the memory that holds `content`: the same for the same text, so that a repeat changes nothing."""
+        """Return the URI of the memory with this `content`. Equal texts have equal URIs, so that a repeat
+        changes nothing.
+        """
         return f"{self.memories}/{folder}/{prefix}{key_of(content, length=24)}.md"
 
 
 def space_of(session: Session, user: str, agent: str, whole: bool) -> Space:
-    """The space of a session's person. Profiles, and people of a gateway, never have one in common."""
+    """Return the space of a session's person. Profiles, and people of a gateway, never share one."""
     peer = agent or profile_name(session.identity)
     if not _NAME.fullmatch(peer) or peer.startswith(".") or peer.count("@") > 1:
         peer = f"hermes-{key_of(peer, length=16)}"
@@ -136,5 +138,5 @@ def space_of(session: Session, user: str, agent: str, whole: bool) -> Space:
 
 
 def below(uri: str, root: str) -> bool:
-    """Whether `uri` is `root` or lies in it."""
+    """Return whether `uri` is `root` or is inside it."""
     return uri == root or uri.startswith(f"{root}/")

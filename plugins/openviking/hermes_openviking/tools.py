@@ -44,14 +44,14 @@ class Tools(BackendProvider[Client]):
     """The tools, in the space of the person that a call comes from."""
 
     def space(self, session: Session) -> Space:
-        """The space of the session's person."""
+        """Return the space of the session's person."""
         client = self.client
         return space_of(session, client.user, client.agent, self.options.recall_user_memory)
 
     def found(
         self, space: Space, query: str, folders: Sequence[str], limit: int, **options: Any
     ) -> list[Hit]:
-        """What is nearest in meaning; on a server that can't tell, what holds the same words."""
+        """Return what is nearest in meaning; on a server without an embedder, what has the same words."""
         try:
             return self.client.find(space, query, folders, limit, **options)
         except ServerFault as exc:
@@ -209,7 +209,7 @@ class Tools(BackendProvider[Client]):
             return {"uri": uri, "error": str(exc)}
 
     def _source(self, space: Space, url: str, session: Session) -> dict[str, Any]:
-        """What to add: an address for the server to fetch, or a file of this machine, handed over."""
+        """Return what to add: an address for the server to fetch, or an uploaded file of this machine."""
         local = url[:7].lower() == "file://"  # which the server would take for one of its own
         if url.startswith("git@") or ("://" in url and not local):
             return {"path": url}

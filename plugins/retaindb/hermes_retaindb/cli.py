@@ -63,7 +63,7 @@ def seed(context: click.Context) -> None:
 
 
 def _open(context: click.Context) -> Any:
-    """The client and who asks."""
+    """Return the client and the scope of the home's person."""
     session = open_provider(context)
     return context.obj.client, context.obj.who(session)
 

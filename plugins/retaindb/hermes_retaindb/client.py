@@ -29,7 +29,7 @@ PENDING = "pending:"
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whose memory it is, in which session, of which agent. `alone` is False where other users share the project."""
+    """Owner, session and agent of a memory. `alone` is False if other users share the project."""
 
     user: str
     session: str
@@ -52,7 +52,7 @@ class Memory:
 
     @property
     def pending(self) -> bool:
-        """Whether it is accepted and not stored yet. Those are given with every answer, whatever was asked."""
+        """True if it is accepted and not stored yet. The server returns pending memories with every answer."""
         return self.id.startswith(PENDING)
 
 
@@ -87,7 +87,7 @@ class Client:
         types: Sequence[str] | None = None,
         timeout: float | None = None,
     ) -> list[Memory]:
-        """Memories that fit the query, best first, those that are not stored yet among them."""
+        """Return memories that fit the query, best first, with those that are not stored yet."""
         body = {
             **self._scope(who),
             "query": query_text(query),
@@ -100,7 +100,7 @@ class Client:
         return _owned(map(_hit, _list(found, "results")), who)[:limit]
 
     def profile(self, who: Who) -> list[Memory]:
-        """What is known about a user."""
+        """Return the memories of a user."""
         params = {"project": self.project, "include_pending": "true"}
         try:
             found = self._api.get(f"/v1/memory/profile/{quote(who.user, safe='')}", params=params)
@@ -110,7 +110,9 @@ class Client:
         return _owned((_hit({"memory": memory}) for memory in _list(found, "memories")), who)
 
     def context(self, query: str, who: Who, max_tokens: int, known: str = "") -> tuple[str, str]:
-        """A text put together by RetainDB, and its hash; with `known`, an earlier hash, only what is new since then."""
+        """Return a text that RetainDB composed, and its hash. With `known`, an earlier hash, the text has
+        only the news since then.
+        """
         body = {
             **self._scope(who),
             "query": query_text(query),
@@ -124,7 +126,7 @@ class Client:
         return _field(found, "context", str) or "", str(meta.get("context_hash") or "")
 
     def reason(self, question: str, who: Who) -> str | None:
-        """RetainDB's own answer about a user, by a language model; None where it can't."""
+        """Return RetainDB's own answer about a user, made by a language model; None if it has no such route."""
         text = query_text(question)
         effort = "low" if len(text) < 120 else "medium" if len(text) < 400 else "high"
         rest = {"project": self.project, "reasoning_level": effort}
@@ -137,7 +139,7 @@ class Client:
         return None if found is None else _field(found, "answer", str) or ""
 
     def agent(self, who: Who) -> Any:
-        """What RetainDB has made of the agent itself: persona, instructions, style; None where it does not."""
+        """Return RetainDB's model of the agent: persona, instructions, style; None if it has no such route."""
         path = f"/v1/memory/agent/{quote(who.agent, safe='')}/model"
         return self._optional("model", lambda: self._api.get(path, params={"project": self.project}))
 
@@ -216,18 +218,18 @@ class Client:
         return None if done is None else _field(done, "file", dict) or {}
 
     def files(self, prefix: str, limit: int) -> list[dict[str, Any]] | None:
-        """Files whose path begins with `prefix`; None where there is no store."""
+        """Return files whose path begins with `prefix`, None if there is no store."""
         params = {"prefix": prefix or None, "limit": str(limit)}
         found = self._optional("files", lambda: self._api.get("/v1/files", params=params))
         return None if found is None else _list(found, "files")
 
     def file(self, file_id: str) -> dict[str, Any]:
-        """What is known about one file."""
+        """Return the facts about one file."""
         found = self._api.get(f"/v1/files/{quote(file_id, safe='')}")
         return _field(found, "file", dict) or {}
 
     def content(self, file_id: str) -> Download:
-        """The file itself."""
+        """Return the contents of a file."""
         return self._api.download(f"/v1/files/{quote(file_id, safe='')}/content", timeout=30.0)
 
     def ingest_file(self, file_id: str, who: Who) -> dict[str, Any]:
@@ -251,7 +253,7 @@ class Client:
         return {"project": self.project, "user_id": who.user, "session_id": who.session}
 
     def _optional(self, feature: str, call: Callable[[], Any]) -> Any:
-        """The answer of a route that not every flavour has; None without it, which is found out once."""
+        """Return the answer of a route that not every server has; None without it, which is tried once."""
         if feature in self._absent:
             return None
         try:
@@ -262,7 +264,9 @@ class Client:
 
 
 def _hit(found: Mapping[str, Any]) -> Memory:
-    """A result of any flavour as one value: some nest the memory, some say `score`, Local gives parts of one."""
+    """Return a result of any server as one value: some nest the memory, some name the score differently, Local
+    returns parts of a memory.
+    """
     memory = _part(found, "memory") or found
     temporal, parts = _part(memory, "temporal"), _part(found, "scores")
     whens = (temporal.get("event_date"), temporal.get("document_date"), memory.get("created_at"))
@@ -287,7 +291,9 @@ def _part(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:
-    """The memories of this user. Servers add those that the project shares, and cached ones of other people."""
+    """Return the memories of this user. Servers add memories that the project shares, and cached ones of other
+    people.
+    """
     mine = (who.user, "") if who.alone else (who.user,)
     return [m for m in found if m.text.strip() and (m.user in mine or (m.pending and not m.user))]
 
@@ -300,7 +306,9 @@ def _list(found: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _taken(done: Any) -> Any:
-    """The answer to a write, when it says that it was taken. Something else at the address may answer 200 to everything."""
+    """Return the answer to a write if it confirms the write. Another program at the address may answer 200 to
+    everything.
+    """
     told = _field(done, "success", bool)
     if told is None:  # RetainDB Local says what became of it alone
         told = any(done.get(name) is not None for name in ("memory_id", "job_id", "id", "memories_created"))
@@ -310,7 +318,9 @@ def _taken(done: Any) -> Any:
 
 
 def _field(found: Any, name: str, kind: type) -> Any:
-    """A field of an answer, None when it is missing. Raises `BackendUnavailable` for what no RetainDB answers."""
+    """Return a field of an answer, None if it is missing. Raises `BackendUnavailable` for an answer that no
+    RetainDB gives.
+    """
     value = found.get(name) if isinstance(found, dict) else found
     if not found or not isinstance(found, dict) or (value is not None and not isinstance(value, kind)):
         raise unexpected_answer("RetainDB", found)
@@ -318,5 +328,5 @@ def _field(found: Any, name: str, kind: type) -> Any:
 
 
 def _key(event: str, body: Mapping[str, Any]) -> str:
-    """A key for one write: the servers refuse a key that comes again with another body, so that the body is in it."""
+    """Return a key for one write. The servers refuse a known key with another body, so the key covers the body."""
     return f"hermes-{key_of(json.dumps([event, body], sort_keys=True), length=40)}"

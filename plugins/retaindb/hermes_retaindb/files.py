@@ -30,13 +30,13 @@ class FileTools(BackendProvider[Client]):
     """The person at the command line sees the whole store of the account; a messenger's user a folder of their own."""
 
     def tools(self) -> Sequence[Callable[..., Any]]:
-        """All tools; those of the file store where there is one."""
+        """Return all tools; those of the file store only if there is one."""
         wanted = self.options.file_tools
         with_files = wanted == "on" or (wanted == "auto" and self.options.api_key)
         return [one for one in super().tools() if with_files or one.__name__ not in vars(FileTools)]
 
     def who(self, session: Session) -> Who:
-        """Whose memory a session is about: a messenger's user, a chat without, or the person at the command line."""
+        """Return the scope of a session: a messenger's user, a chat without users, or the person at the command line."""
         agent = profile_name(session.identity)
         if session.owner:
             return Who(storable(session.owner), storable(session.id), agent, alone=False)
@@ -115,7 +115,7 @@ class FileTools(BackendProvider[Client]):
         return "" if who.alone else f"users/{quote(who.user, safe='')}/"
 
     def _own(self, file_id: str, session: Session) -> dict[str, Any]:
-        """What is known about a file that this session may see."""
+        """Return the facts about a file that this session may see."""
         if len(file_id) > LONGEST_ID:
             raise ToolInputInvalid("file_id is too long", "send an id from a result")
         file = self.client.file(file_id)

@@ -90,7 +90,7 @@ class RetainDBProvider(FileTools):
     # -------------------------------------------------------------------- setup
 
     def availability(self, options: Settings) -> Availability:
-        """The cloud asks for a key; a server of one's own may do without."""
+        """Return whether there is a key for the cloud, or a server of one's own, which may need none."""
         if options.api_key or options.base_url.rstrip("/") != CLOUD:
             return Availability()
         return Availability.no(
@@ -99,7 +99,7 @@ class RetainDBProvider(FileTools):
         )
 
     def connect(self, options: Settings) -> Client:
-        """The client; nothing is asked of the server yet."""
+        """Return the client, without asking the server anything."""
         project = project_of(options, self.home)
         return Client(options.base_url, options.api_key or "", project, options.timeout)
 
@@ -125,11 +125,11 @@ class RetainDBProvider(FileTools):
     # --------------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
-        """What the tools are for, when there are any."""
+        """Return the purpose of the tools, if there are any."""
         return PROMPT if self.offers_tools else PROMPT_CONTEXT
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """Memories that fit the message, best first, within its budget; none for small talk."""
+        """Return memories that fit the message, best first, within its budget; none for small talk."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
         timeout = min(self.options.timeout, RECALL_TIMEOUT)
@@ -236,7 +236,7 @@ class RetainDBProvider(FileTools):
     # ------------------------------------------------------------------ private
 
     def _fitting(self, question: str, found: Sequence[Memory]) -> list[Memory]:
-        """Those that fit well enough; where the server did not measure that, those that share a word."""
+        """Return the memories that fit well enough. If the server measured nothing, a common word is enough."""
         floor = self.options.min_score
         terms = {form for term in analyse(question, now=None).terms for form in (term.text, *term.forms)}
         stored = [memory.text for memory in found if not memory.pending]
@@ -251,7 +251,7 @@ class RetainDBProvider(FileTools):
         return [memory for memory in self.client.search(word, who, 5) if word in memory.text]
 
     def _mirrored(self, write: MemoryWrite, who: Who) -> list[Memory]:
-        """The memories that hold the entry which this write replaces or removes."""
+        """Return the memories of the entry that this write replaces or removes."""
         entry, fragment = fold_space(storable(write.previous)), fold_space(storable(write.old_text))
         if not (entry or fragment):
             return []

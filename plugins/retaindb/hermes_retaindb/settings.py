@@ -1,4 +1,4 @@
-"""What a person can set; declared once, it drives validation, status and setup."""
+"""The settings, declared once for validation, status and setup."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SETTINGS = (
 
 
 def project_of(options: Settings, home: Path) -> str:
-    """The project of a home: as set, else one for each profile, named as Hermes Agent names it."""
+    """Return the project of a home: the configured one, else one for each profile with Hermes Agent's name for it."""
     if options.project:
         return str(options.project)
     return "default" if home.name in ("", ".hermes") else f"hermes-{home.name}"

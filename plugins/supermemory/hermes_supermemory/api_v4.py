@@ -26,7 +26,7 @@ class V4:
         self._api.close()
 
     def add(self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str) -> None:
-        """POST /v3/documents; content under a `customId` that is there already is added to it. Dates are its own."""
+        """Send POST /v3/documents. Content under a known `customId` is appended. The server sets the date itself."""
         body: dict[str, Any] = {"content": text, "containerTags": [ns], "customId": doc}
         body |= {"metadata": {**metadata, **({"date": date} if date else {})}}
         _taken(self._api.post("/v3/documents", body | ({"entityContext": context} if context else {})))
@@ -40,13 +40,13 @@ class V4:
         floor: float,  # noqa: ARG002  the answer is cut by the caller
         timeout: float | None,
     ) -> list[Found]:
-        """POST /v4/search."""
+        """Send POST /v4/search."""
         body = {"q": query, "containerTag": ns, "limit": limit, "searchMode": mode}
         found = self._api.post("/v4/search", body, timeout=timeout)
         return [one for one in map(_found, _rows(found, "results")) if one.text]
 
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
-        """POST /v4/profile."""
+        """Send POST /v4/profile."""
         found = self._api.post("/v4/profile", {"containerTag": ns}, timeout=timeout)
         profile = found.get("profile") if isinstance(found, dict) else None
         static, dynamic = (_texts(_rows(profile, name)) for name in ("static", "dynamic"))
@@ -61,7 +61,7 @@ class V4:
         return bool(isinstance(done, dict) and done.get("forgotten"))
 
     def matching(self, ns: str, query: str) -> list[Found]:
-        """POST /v4/search, among memories."""
+        """Send POST /v4/search, among memories."""
         return self.search(ns, query, MATCHES, "memories", 0.0, None)
 
     def document(self, ns: str, doc: str) -> Document | None:  # noqa: ARG002  ids are the account's here
@@ -76,7 +76,7 @@ class V4:
         return Document(str(known["id"]), sent, str(known.get("status") or ""), labels)
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
-        """PATCH /v3/documents/{id}."""
+        """Send PATCH /v3/documents/{id}."""
         _taken(self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content}))
 
     def delete(self, ns: str, doc: str) -> bool:  # noqa: ARG002  as above
@@ -102,7 +102,7 @@ def _found(row: Any) -> Found:
 
 
 def _taken(document: Any) -> dict[str, Any]:
-    """What the server says of a document. Something else at the address may answer 200 to everything."""
+    """Return the server's answer about a document. Another program at the address may answer 200 to everything."""
     if not isinstance(document, dict) or not document.get("id"):
         raise unexpected_answer("Supermemory", document)
     return document
@@ -116,6 +116,6 @@ def _rows(answer: Any, name: str) -> list[Any]:
 
 
 def _texts(rows: list[Any]) -> list[str]:
-    """Facts of a profile: texts in v4, objects with a memory in servers that are half way to v5."""
+    """Return the facts of a profile: texts in v4, objects with a memory from servers between v4 and v5."""
     texts = [row.get("memory") if isinstance(row, dict) else row for row in rows]
     return [text for text in texts if isinstance(text, str) and text]

@@ -41,7 +41,7 @@ class V5:
         self._http.close()
 
     def add(self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str) -> None:
-        """POST /ns/{ns}/document: a new document, or more of one that is there."""
+        """Send POST /ns/{ns}/document: a new document, or more of a known one."""
         more: dict[str, Any] = {}
         if context:
             more["supporting_context"] = context
@@ -54,7 +54,7 @@ class V5:
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
     ) -> list[Found]:
-        """POST /ns/{ns}/search."""
+        """Send POST /ns/{ns}/search."""
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         with _edge(self._name):
             found = self._sdk.search(
@@ -63,7 +63,7 @@ class V5:
         return [one for one in map(_found, _rows(found, "results")) if one.text]
 
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
-        """POST /ns/{ns}/profile."""
+        """Send POST /ns/{ns}/profile."""
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         with _edge(self._name):
             profile = getattr(self._sdk.profile(ns, **options), "profile", None)
@@ -95,7 +95,7 @@ class V5:
         return Document(_field(found, "id"), _field(found, "content"), _field(system, "status"), known)
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:
-        """PATCH /ns/{ns}/document/{id}: this content in place of all that was sent."""
+        """Send PATCH /ns/{ns}/document/{id}: this content replaces everything sent before."""
         with _edge(self._name):
             _taken(self._sdk.documents.update(ns, doc, content=content))
 
@@ -112,7 +112,7 @@ class V5:
 
 @contextmanager
 def _edge(name: str) -> Iterator[None]:
-    """Whatever the SDK raises, as the host knows it."""
+    """Turn every error of the SDK into the host's."""
     try:
         yield
     except supermemory.APITimeoutError as exc:
@@ -127,7 +127,7 @@ def _edge(name: str) -> Iterator[None]:
 
 
 def _meaning(name: str, error: Exception) -> Exception:
-    """The host's error for one that the SDK made of an answer."""
+    """Return the host's error for an answer that the SDK made an error of."""
     status = getattr(error, "status_code", None)
     if status is None:
         return BackendUnavailable(f"{name} can't be used ({error})")
@@ -154,14 +154,14 @@ def _found(row: Any) -> Found:
 
 
 def _taken(document: Any) -> Any:
-    """What the server says of a document. Something else at the address may answer 200 to everything."""
+    """Return the server's answer about a document. Another program at the address may answer 200 to everything."""
     if not _field(document, "id"):
         raise unexpected_answer("Supermemory", document)
     return document
 
 
 def _rows(answer: Any, name: str) -> list[Any]:
-    """A list in an answer. The SDK checks none: what is missing or of another shape comes as it is."""
+    """Return a list in an answer. The SDK checks none, so a missing or malformed one arrives as it is."""
     rows = getattr(answer, name, None)
     if not isinstance(rows, list):
         raise unexpected_answer("Supermemory", answer)

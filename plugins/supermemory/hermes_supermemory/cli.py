@@ -55,7 +55,7 @@ def forget(context: click.Context, memory: str) -> None:
 
 
 def _open(context: click.Context) -> Any:
-    """The client and the container of the home's person."""
+    """Return the client and the container of the home's person."""
     session = open_provider(context)
     return context.obj.client, container_of(context.obj.options, session)
 

@@ -67,7 +67,7 @@ class Client:
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float = 0.0, timeout: float | None = None
     ) -> list[Found]:
-        """What fits the query, best first and each text once."""
+        """Return what fits the query, best first and each text once."""
         text = query_text(query, LONGEST_QUERY)
         found = self._ask(lambda api: api.search(ns, text, limit, mode, floor, timeout))
         read = (replace(one, text=_MARK.sub("", one.text).strip()) for one in reversed(found))
@@ -75,15 +75,15 @@ class Client:
         return sorted(once.values(), key=lambda one: -one.score)[:limit]
 
     def profile(self, ns: str, timeout: float | None = None) -> tuple[list[str], list[str]]:
-        """What lasts about the person, and what is going on."""
+        """Return the lasting facts about the person, and the current ones."""
         return self._ask(lambda api: api.profile(ns, timeout))
 
     def matching(self, ns: str, query: str) -> list[Found]:
-        """Memories that a description may mean."""
+        """Return memories that a description may mean."""
         return self._ask(lambda api: api.matching(ns, query_text(query, LONGEST_QUERY)))
 
     def document(self, ns: str, doc: str) -> Document | None:
-        """What was sent under an id; None for nothing."""
+        """Return what was sent under an id, None for nothing."""
         found = self._speaks.document(ns, doc)
         if found is None and self._probing:
             # There is no such document, or no such API: a route without an id tells which.
@@ -156,7 +156,7 @@ class Client:
         self._ask(lambda api: api.add(ns, doc, text, metadata, about, date))
 
     def _ask(self, call: Callable[[Dialect], Answer]) -> Answer:
-        """A call of a route that names no id: if the server does not know it, it does not speak this API."""
+        """Call a route without an id. If the server does not know the route, it speaks another API."""
         api = self._speaks
         try:
             answer = call(api)
@@ -179,7 +179,7 @@ _FRAME = r"\n?\[turn {part}[^\]\n]*\]\n.*?\n\[/turn {part}\]\n?"
 
 
 def _framed(part: str, text: str) -> str:
-    """A part of a document with its name around it, by which it is found again."""
+    """Return a part of a document between marks with its name, which find it again."""
     return f"\n[turn {part}]\n{text}\n[/turn {part}]\n"
 
 
@@ -190,7 +190,7 @@ def _holds(document: Document | None, part: str) -> bool:
 
 
 def _dialect(version: str, url: str, key: str, timeout: float) -> Dialect:
-    """Imports the SDK only where it is spoken."""
+    """Return the client of this API. The SDK is imported only if it is used."""
     if version == "v4":
         from hermes_supermemory.api_v4 import V4
 

@@ -78,7 +78,7 @@ class SupermemoryProvider(Tools):
     # -------------------------------------------------------------------- setup
 
     def availability(self, options: Settings) -> Availability:
-        """The SDK must be there, and a key for supermemory.ai; a server of one's own may do without."""
+        """Return whether the SDK is there, and a key for supermemory.ai; a server of one's own may need none."""
         if options.api != "v4" and not _sdk_is_current():
             return Availability.no(
                 "the package supermemory 5 is not installed", "pip install 'supermemory>=5,<6'"
@@ -91,7 +91,7 @@ class SupermemoryProvider(Tools):
         )
 
     def connect(self, options: Settings) -> Client:
-        """The client; nothing is asked of the server yet."""
+        """Return the client, without asking the server anything."""
         return Client(options.base_url, options.api_key or "", options.api, options.api_timeout)
 
     def check(self, session: Session) -> Sequence[Check]:
@@ -119,7 +119,7 @@ class SupermemoryProvider(Tools):
     # --------------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
-        """What the tools are for, when there are any."""
+        """Return the purpose of the tools, if there are any."""
         return PROMPT if self.offers_tools else PROMPT_CONTEXT
 
     def on_turn_start(self, turn_number: int, session: Session) -> None:
@@ -130,7 +130,7 @@ class SupermemoryProvider(Tools):
         self._turns[session.id] = turn_number
 
     def prefetch(self, query: Query, session: Session) -> Recall:
-        """The profile, with the turns that it is due at, and memories that fit the message, within the budget."""
+        """Return memories that fit the message, within the budget, and the profile in the turns that it is due at."""
         options = self.options
         if not (options.auto_recall and self.recalls):
             return Recall()
@@ -237,7 +237,7 @@ def _said(turn: Turn) -> str:
 
 
 def _recall(static: Sequence[str], dynamic: Sequence[str], found: Sequence[Found], budget: int) -> Recall:
-    """Facts and memories as one text under three headings, each memory once; `items` are the same as data."""
+    """Return facts and memories as one text under three headings, each memory once; `items` are the same as data."""
     share = int(budget * (PROFILE_SHARE if found else 1))
     lasting, current = [*map(fold_space, static)], [*map(fold_space, dynamic)]
     known = {*lasting, *current}

@@ -1,4 +1,4 @@
-"""What a person can set, and which container a session belongs to. Declared once, it drives validation and setup."""
+"""The settings, declared once for validation and setup, and the container of a session."""
 
 from __future__ import annotations
 
@@ -126,20 +126,20 @@ SETTINGS = (
 
 
 def primary_tag(options: Settings, identity: str) -> str:
-    """The container of a profile, as Hermes Agent spells it: letters, digits and underscores."""
+    """Return the container of a profile as Hermes Agent spells it: letters, digits and underscores."""
     own = "hermes" if identity == "default" else "hermes_{identity}"
     return _spelt((options.container_tag or own).replace("{identity}", identity or "default"))
 
 
 def custom_tags(options: Settings) -> list[str]:
-    """The containers that the model may choose besides."""
+    """Return the further containers that the model may choose."""
     if not options.enable_custom_container_tags:
         return []
     return list(dict.fromkeys(_spelt(tag) for tag in options.custom_containers.split(",") if tag.strip()))
 
 
 def container_of(options: Settings, session: Session, tag: str = "") -> str:
-    """Where a session's memories are: the container, or, for a messenger's user or a chat without, one beside it."""
+    """Return the container of a session's memories; a messenger's user, or a chat without users, has one beside it."""
     tag = tag or primary_tag(options, session.identity)
     if not session.owner:
         return tag
@@ -148,7 +148,7 @@ def container_of(options: Settings, session: Session, tag: str = "") -> str:
 
 
 def guidance(options: Settings) -> str:
-    """What the server is to extract."""
+    """Return instructions on what the server extracts."""
     return str(options.entity_context or ENTITY_CONTEXT)
 
 

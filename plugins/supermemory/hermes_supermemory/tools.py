@@ -55,7 +55,7 @@ class Tools(BackendProvider[Client]):
     """The provider's four tools; the containers that they let the model choose among come from the settings."""
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
-        """The four tools, with the choice of a container where the settings give one."""
+        """Return the four tools, with a choice of containers if the settings allow it."""
         schemas = super().get_tool_schemas()
         # The main container is named after the profile, which is not known here: it is the one that is left out.
         choice = custom_tags(self.options)
@@ -165,7 +165,7 @@ class Tools(BackendProvider[Client]):
     # ------------------------------------------------------------------ private
 
     def _chosen(self, tag: str | None, session: Session) -> str:
-        """The container that the model asked for, among those of the settings."""
+        """Return the container that the model asked for, if the settings allow it."""
         allowed = [primary_tag(self.options, session.identity), *custom_tags(self.options)]
         if tag and tag not in allowed:
             raise ToolInputInvalid(f"container_tag can't be {tag!r:.80}", f"send one of {', '.join(allowed)}")
@@ -186,7 +186,7 @@ def _kind(text: str) -> str:
 
 
 def _labels(metadata: str | None) -> dict[str, Any]:
-    """What the model calls a note, as the API takes it: texts, numbers, truth values."""
+    """Return the model's labels of a note as the API takes them: texts, numbers, truth values."""
     if not metadata or len(metadata) > LARGEST_METADATA:
         return {}
     try:

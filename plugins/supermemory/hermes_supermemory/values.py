@@ -1,4 +1,4 @@
-"""What Supermemory holds, alike in both of its APIs."""
+"""The values of Supermemory, equal in both of its APIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was sent under one id. `content` is empty while the server is still reading it."""
+    """The data that was sent under one id. `content` is empty while the server is still reading it."""
 
     id: str
     content: str = ""
