@@ -24,30 +24,18 @@ _COMMENT_AFTER = re.compile(r"[ \t]+#[^'\"\r\n]*(?=[\r\n]*\Z)")
 
 # Variables that control the loader, an interpreter, a shell, git or this program: whoever can write one of them into
 # .env runs code in every process that later loads the file into its environment.
-_DENIED_PREFIXES = ("LD_", "DYLD_", "PYTHON", "NODE_", "PERL5", "RUBY", "BASH_", "GIT_", "HERMES_")
+_CONTROLS_PROGRAMS = re.compile(
+    "(LD_|DYLD_|PYTHON|NODE_|PERL5|RUBY|BASH_|GIT_|HERMES_).*"
+    "|PATH|HOME|SHELL|ENV|IFS|PS4|EDITOR|VISUAL|PAGER|BROWSER|TMPDIR|COMSPEC"
+)
 # A provider's own secret may begin with HERMES_ too, as HERMES_MONGODB_URI does; its ending shows that it is one.
 _CREDENTIAL_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URI")
-_DENIED_NAMES = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "SHELL",
-        "ENV",
-        "IFS",
-        "PS4",
-        "EDITOR",
-        "VISUAL",
-        "PAGER",
-        "BROWSER",
-        "TMPDIR",
-        "COMSPEC",
-    }
-)
 
+# Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.
+# `Credentials` ignores them: with two homes in one process, the first one's key would win over the second one's `.env`.
 LENT: dict[str, str] = {}
-"""Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.
-They are not the environment's own: to every `Credentials` they are not there."""
 
+# Four characters tell one key from another; of a short password they would be a third.
 _SHOWN_CHARS = 4
 _MIN_CHARS_TO_SHOW = 12
 
@@ -155,7 +143,7 @@ def _steers(name: str) -> bool:
     upper = name.upper()
     if upper.startswith("HERMES_") and upper.endswith(_CREDENTIAL_ENDINGS):
         return False
-    return upper in _DENIED_NAMES or upper.startswith(_DENIED_PREFIXES)
+    return _CONTROLS_PROGRAMS.fullmatch(upper) is not None
 
 
 def _refuse_bad_value(name: str, value: str) -> None:
@@ -186,6 +174,7 @@ def _with_value(text: str, name: str, value: str) -> str:
     """
     wanted = {**_values(text), name: value}
     for candidate in _candidates(text, name, value):
+        # A quote of the new line may swallow a line below it, so all values are compared, not only the new one.
         if _values(candidate) == wanted:
             return candidate
     raise CredentialError(

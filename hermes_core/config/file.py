@@ -288,7 +288,8 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
                 f"{str(path)!r} can't be changed without harming other values", "edit it by hand"
             )
         if new != old:
-            text = new.replace("\n", "\r\n") if old != found else new
+            text = new.replace("\n", "\r\n") if old != found else new  # Notepad wrote it
+            # The person's own mode stays; a new file is private, since an address in it may hold a password.
             write_atomic(path, text.encode(), path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE)
 
 

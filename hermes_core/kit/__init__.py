@@ -21,7 +21,7 @@ from hermes_core.errors import (
 )
 from hermes_core.home import file_name_of
 from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, poll
-from hermes_core.kit.settings import Settings, load_settings, parse_bool, save_settings
+from hermes_core.kit.settings import Settings, load_settings, save_settings
 from hermes_core.kit.text import (
     bullet_list,
     clip,
@@ -68,7 +68,6 @@ __all__ = [
     "is_trivial",
     "key_of",
     "load_settings",
-    "parse_bool",
     "person_name",
     "poll",
     "printable",

@@ -28,6 +28,7 @@ from hermes_core.kit.tools import ToolBox, marked_tools
 Answer = TypeVar("Answer")
 Client = TypeVar("Client")
 
+# Two providers that import at once would each save the other's variables as the original ones.
 _import_lock = threading.Lock()
 
 RECALL_MODE = Field(
@@ -135,8 +136,8 @@ class BackendProvider(ConfiguredProvider, Generic[Client]):
     """
 
     _client: Client | None = None
+    # The close of the client before. asyncio holds its tasks weakly: without a reference it might never end.
     _closing: Any = None
-    """Of the client before, on the loop that `initialize` runs on; held, or it might never end."""
 
     def connect(self, options: Settings) -> Client:
         """Return a client for these settings; `self.home` is their home."""

@@ -46,17 +46,18 @@ __all__ = [
     "unexpected_answer",
 ]
 
+# A backend that sends more is broken or hostile, and must not fill the memory of the host.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Bytes of one answer. A backend that sends more is taken to be broken before it fills the memory."""
 
+# An error is one line in status, in the log and in a turn's problems; a web server's error page is not.
 MAX_DETAIL_CHARS = 300
-"""Characters of a backend's own words that an error quotes."""
 
+# These do not blame the request, as those from 500 on (RFC 9110, RFC 6585, RFC 8470): the same call may work later.
 TEMPORARY_STATUSES = frozenset({408, 425, 429})
-"""Statuses that do not blame the request, as those from 500 on (RFC 9110, RFC 6585, RFC 8470)."""
 
 _READ_BYTES = 64 * 1024
-_MAX_PARSED_CHARS = 20_000  # of an error body that are searched for a message
+# Of an error body that are searched for a message: redacting megabytes would take seconds.
+_MAX_PARSED_CHARS = 20_000
 _DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
@@ -181,6 +182,7 @@ class Api:
             if urlsplit(target)[:2] == urlsplit(address)[:2]:
                 answer = self._request(self._session(), "GET", target, timeout, {})
             else:
+                # Another host: a session without our headers, since they carry the key.
                 with _new_session({}) as session:
                     answer = self._request(session, "GET", target, timeout, {})
         self._raise_for_status(answer)
@@ -238,6 +240,7 @@ class Api:
                 raise _unsendable_header(self._where, self._key)
         if options.get("params"):
             options["params"] = {n: _as_json_word(v) for n, v in options["params"].items() if v is not None}
+        # The timeout of requests is one for each read of the socket. The body is read here, against one deadline.
         deadline = time.monotonic() + limit
         try:
             response = session.request(
@@ -301,7 +304,7 @@ def httpx_client(url: str, *, timeout: float, **options: Any) -> httpx.Client:
         ConfigError: httpx is not installed, or a proxy or certificate file that the environment names can't be used.
     """
     try:
-        import httpx
+        import httpx  # comes with the SDK: the kit does not depend on it
     except ModuleNotFoundError as exc:
         raise ConfigError(
             f"the module {exc.name!r} is not installed",
@@ -374,8 +377,10 @@ def backend_error(
         return BackendAuthError(message, "the plan's limit is used up")
     if status in TEMPORARY_STATUSES or status >= 500:
         return BackendUnavailable(message, retry_after=retry_after_seconds(retry_after))
+    # A wrong address answers 404 to everything, so a write waits and is not dropped at once.
     if status in (404, 410):
         return BackendNotFound(message, "is this its address, or was it deleted there?")
+    # Redirects are not followed: the person must correct the address, and the write waits until then.
     if 300 <= status < 400:
         return BackendUnavailable(message, "the address has moved; set the one that it names")
     return BackendRefused(message)

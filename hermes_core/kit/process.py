@@ -28,11 +28,11 @@ from hermes_core.kit.text import clip, fold_space
 
 __all__ = ["ProgramResult", "Service", "child_environment", "find_program", "run", "run_in_terminal"]
 
+# The rest is left out: a program that writes without end must not fill our memory.
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
-"""Bytes of a program's output that are read; the rest is left out. A program that fills its output must not fill our memory."""
 
+# Between SIGTERM and SIGKILL: a database flushes in this time, and the host still ends within its 15 s of shutdown.
 STOP_GRACE_S = 2.0
-"""Seconds between the polite signal and the one that can't be refused."""
 
 _WINDOWS = sys.platform == "win32"
 _BASE_VARIABLES = (
@@ -179,7 +179,7 @@ class Service:
     def start(self) -> None:
         """Start the server unless it runs. Raises `ProviderUnavailable` if it can't be started."""
         if self.running:
-            return
+            return  # a second start would fight the first one for its port
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as file:
             self._process = _start(
@@ -266,7 +266,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
-        pass
+        pass  # it ended in between; macOS reports a group of zombies as a missing permission
 
 
 def _read(file: IO[bytes]) -> str:
@@ -277,6 +277,6 @@ def _read(file: IO[bytes]) -> str:
 def _last_words(file: IO[bytes]) -> str:
     """Return the end of a program's output, as the end of an error message."""
     file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - 400))
+    file.seek(max(0, file.tell() - 400))  # the cause of a failure is at the end
     words = fold_space(file.read().decode("utf-8", "replace"))
     return f": {clip(words, 300)}" if words else ""

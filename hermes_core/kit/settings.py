@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 Source = Literal["override", "env", "file", "default"]
 
-_BOOL = ValueSchema(kind=bool)
-
 
 class Settings:
     """The values of a provider's fields, as attributes or by name in brackets. Frozen; its `repr` shows no secret."""
@@ -175,6 +173,7 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
         if declared[key].secret:
             raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
         checked[key] = None if value is None else read_value(declared[key], value, str(path))
+    # Hermes Agent, a wizard and this process may save at once: read, change and replace under one lock.
     with locked(path):
         source = _file_of(home, name, fields)
         stored = _read_file(source)
@@ -182,18 +181,10 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
             stored = {key: value for key, value in stored.items() if key in _kept_keys(fields)}
         merged = _with_values(stored, checked, home)
         write_atomic(path, f"{json.dumps(merged, indent=2, ensure_ascii=False)}\n".encode())
+        # A network folder may accept a write and lose it; setup must not report what is not there.
         if _read_file(path) != merged:
             raise StorageError(f"{str(path)!r} does not read back as written", "check the disk")
     return path
-
-
-def parse_bool(value: Any) -> bool:
-    """Return a truth value: true or false, yes or no, on or off, 1 or 0, in any case. Raises `ValueError` for others.
-
-    >>> parse_bool("Off"), parse_bool(1)
-    (False, True)
-    """
-    return bool(_BOOL.convert(value))
 
 
 def _path(home: Path, name: str) -> Path:
@@ -218,6 +209,7 @@ def _pick(
     """Return the first source that has a value for the field, the value, and the place for an error to name."""
     if field.name in overrides:
         return "override", overrides[field.name], "the caller"
+    # Before the file: a container or a shell overrides one run without touching the home.
     if field.env and (found := ask(field.env)):
         return "env", found, f"the environment or .env as {field.env}"
     if not field.secret and (raw := _stored(field, stored)) is not None:

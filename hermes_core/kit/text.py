@@ -28,16 +28,16 @@ dank vielen schön guten morgen genau beaucoup bonsoir d'accord muchas buenos d�
 धन्यवाद नमस्ते शुक्रिया हाँ नहीं teşekkürler teşekkür ederim merhaba evet hayır tamam cảm ơn bạn xin chào vâng không
 dziękuję cześć tak nie
 """
+# People paste files: one megabyte took a local search over a second, and embedders refuse it.
 MAX_QUERY_CHARS = 4000
-"""Characters of a question that `query_text` keeps unless a backend takes fewer."""
 
 _TRIVIAL = frozenset(fold(_TRIVIAL_WORDS).split())
-_MAX_TRIVIAL_WORDS = 6
+_MAX_TRIVIAL_WORDS = 6  # longer chains of such words are sentences, as "thanks, go on and please do it right"
 _LETTER = rf"(?:[^\W_]|[{MARKS}\u0e00-\u0eff])"  # with the vowels of Hindi and Thai
 _WORD = re.compile(rf"{_LETTER}+(?:'{_LETTER}+)*")
 
+# Of a name, for people to read; the hash behind it tells it from all others. Backends limit names to 64 or 100.
 MAX_READABLE_CHARS = 40
-"""Characters of a name that are for people to read; the rest tells it from all others."""
 
 
 def fold_space(text: str) -> str:

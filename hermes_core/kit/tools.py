@@ -28,8 +28,8 @@ from hermes_core.errors import BackendRefused, ProviderInvalid, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.safety.redact import redact
 
+# A longer result pushes the conversation itself out of the model's context.
 MAX_RESULT_CHARS = 50_000
-"""Characters of one result. A model that is sent more loses the thread of its own conversation."""
 
 _SPEC = "_hermes_tool"
 
@@ -290,6 +290,7 @@ def file_to_send(path: str, session: Session, largest: int) -> Path:
         fits = False
     if not fits:
         raise ToolInputInvalid(f"{named} is no file of up to {largest // 2**20} MiB", "send the path of one")
+    # A profile's home is inside the main one: both, and the other profiles, hold keys.
     homes = home.parent.parent if home.parent.name == "profiles" else home
     if real.is_relative_to(homes) or any(part.startswith(".") for part in real.parts):
         raise ToolInputInvalid(

@@ -8,7 +8,7 @@ import pytest
 
 from hermes_core import Field
 from hermes_core.errors import ConfigError
-from hermes_core.kit import Settings, load_settings, parse_bool, save_settings
+from hermes_core.kit import Settings, load_settings, save_settings
 
 FIELDS = (
     Field("mode", default="local", choices=("local", "cloud")),
@@ -70,7 +70,6 @@ def test_a_variable_is_found_in_the_homes_env_file(tmp_path: Path) -> None:
 )
 def test_one_reading_of_truth_values(tmp_path: Path, raw: object, value: bool) -> None:
     write(tmp_path, {"auto": raw})
-    assert parse_bool(raw) is value
     assert load(tmp_path).auto is value
 
 
