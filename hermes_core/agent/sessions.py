@@ -331,9 +331,7 @@ def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
     live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
     complete = {"", *filter(memory.sessions.has_turn, {turn_of_ref(message.ref) for message in live})}
     return [
-        chat_of(message)
-        if turn_of_ref(message.ref) in complete
-        else chat_of(message) | {HIDDEN: message.ref}
+        chat_of(message) if turn_of_ref(message.ref) in complete else chat_of(message) | {HIDDEN: message.ref}
         for message in live
     ]
 
