@@ -65,6 +65,8 @@ def hooks_page() -> Iterator[str]:
             if policy.moment != moment:
                 moment = policy.moment
                 yield f"## {MOMENTS[moment]}\n"
+                if owner is ObserverHooks:
+                    yield f"{inspect.getdoc(owner)}\n"
             yield from hook_section(getattr(owner, name), policy)
 
 

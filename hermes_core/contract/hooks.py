@@ -8,8 +8,8 @@ threads, deadlines, order, retries, durable writes and fences:
   (`Capabilities.serial` makes that one in all);
 * hooks on the write worker are rows of a durable outbox: delivered in order per session, at least once, with an id that
   stays the same on every try;
-* a hook names the parameters it wants and may leave out the others. They are plain, required and never gain a default;
-  what grows travels inside the frozen values of `hermes_core.contract.values`;
+* a hook names the parameters that it wants and may leave out the others. They are plain, required and never gain a
+  default; new fields are added to the frozen values of `hermes_core.contract.values`;
 * a hook may be `async def`: all coroutines of one instance run on one event loop of its own.
 
 `POLICIES` holds the same facts as data; the manager obeys it and the reference page is generated from it.
@@ -53,7 +53,14 @@ Spec = TypeVar("Spec", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How the manager calls one hook. `deadline` is in seconds and for one try."""
+    """Rules by which the manager calls one hook.
+
+    Attributes:
+        worker: "read" and "write" are the workers of a provider instance, "caller" is the thread that asks, and
+            "background" a bounded queue.
+        deadline: Seconds for one call.
+        combining: What becomes of the answers of several providers or observers.
+    """
 
     hook: str
     moment: Moment
@@ -64,7 +71,7 @@ class Policy:
 
     @property
     def durable(self) -> bool:
-        """Whether a call is a row of the outbox, kept until the provider took it."""
+        """True if a call is a row of the outbox, kept until the provider has taken it."""
         return self.worker == "write"
 
 
@@ -88,10 +95,10 @@ def _policy(
 
 
 class TranscriptReader(Protocol):
-    """Reads a session that ended, when its row is delivered, also in a later process."""
+    """Reader of a session that ended, for the time when its row is delivered, also in a later process."""
 
     def messages(self) -> Sequence[Message]:
-        """All live messages of the session up to the end that was recorded, oldest first, without recall."""
+        """Return all live messages of the session up to the recorded end, oldest first, without recall."""
         ...
 
 
@@ -132,7 +139,7 @@ class ProviderHooks:
         on_failure="nothing extra is backed up",
     )
     def backup_paths(self) -> Sequence[str]:
-        """Absolute paths outside HERMES_HOME that a backup must hold. Works without `initialize`."""
+        """Return absolute paths outside HERMES_HOME that a backup must hold. Called without `initialize`."""
         raise NotImplementedError
 
     @_policy(
@@ -154,8 +161,8 @@ class ProviderHooks:
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:
         """Return the tools for the model as `{"name", "description", "parameters"}` with a JSON schema.
 
-        Called before `initialize`, so the answer may depend on settings and on nothing else. Names of tools that the
-        host owns are refused; so are names that another provider has.
+        Called before `initialize`, so that the answer may depend on settings and on nothing else. A name that the host
+        or another provider uses is refused.
         """
         raise NotImplementedError
 
@@ -169,9 +176,9 @@ class ProviderHooks:
     def initialize(self, session: Session) -> None:
         """Open what the provider needs: files under `session.home`, a client, a warm cache.
 
-        The start waits two seconds, then goes on without; recall and writes begin as soon as this returns. Keep
-        `home`, `identity` and `workspace` if you must; the rest of the session arrives with every call. After one that
-        raised it comes again later, on the same object.
+        The start waits two seconds, then goes on without the provider; recall and writes begin when this returns. Keep
+        `home`, `identity` and `workspace` if you must; the rest of the session arrives with every call. If it raises,
+        it is called again later, on the same object.
         """
         raise NotImplementedError
 
@@ -185,7 +192,7 @@ class ProviderHooks:
     def system_prompt_block(self, session: Session) -> str:
         """Return a short static text for the system prompt, or "". It stays as it is for the whole session.
 
-        Of a long one the first 32,000 characters are taken.
+        The first 32,000 characters are used.
         """
         raise NotImplementedError
 
@@ -193,7 +200,7 @@ class ProviderHooks:
 
     @_policy("turn", worker="read", deadline=1.0, combining="nothing", on_failure="logged")
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
-        """Take note that the person spoke, before `prefetch` of the same turn, if that asks for recall."""
+        """Note that the person spoke. If the turn asks for recall, `prefetch` comes next."""
         raise NotImplementedError
 
     @_policy(
@@ -206,8 +213,9 @@ class ProviderHooks:
     def prefetch(self, query: Query, session: Session) -> Recall | str | None:
         """Return what is remembered for this message; an empty `Recall` when nothing is relevant.
 
-        Called once a turn, however many tools the turn calls. `query.text` is the person's own message. When the last
-        one failed the next is not waited for, and one more comes between the turns, to see whether the backend is back.
+        Called once a turn, however many tools the turn calls. `query.text` is the person's own message. After a recall
+        that failed, the next turn does not wait for this hook, and one more call comes between the turns, to see
+        whether the backend is back.
         """
         raise NotImplementedError
 
@@ -219,7 +227,7 @@ class ProviderHooks:
         on_failure="logged",
     )
     def queue_prefetch(self, query: Query, session: Session) -> Recall | str | None:
-        """Prepare the next turn in the background. What it returns is used if the next `prefetch` is late."""
+        """Prepare the next turn in the background. The returned recall is used if the next `prefetch` is late."""
         raise NotImplementedError
 
     @_policy(
@@ -254,7 +262,8 @@ class ProviderHooks:
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror a change of MEMORY.md or USER.md. Refused writes and duplicates never come here.
 
-        What one person removes or replaces of what another had written comes as a removal with the other's session.
+        If a person removes or replaces an entry that another person wrote, it comes as a removal with the session of
+        that other person.
         """
         raise NotImplementedError
 
@@ -266,7 +275,7 @@ class ProviderHooks:
         on_failure="stays in the outbox, tried again",
     )
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
-        """Take note of what a subagent did for this session. The subagent itself has no provider."""
+        """Note what a subagent did for this session. The subagent itself has no provider."""
         raise NotImplementedError
 
     # --------------------------------------------------------------- boundary
@@ -283,8 +292,8 @@ class ProviderHooks:
     ) -> str | None:
         """Save what matters before these messages leave the context; return text that the summary should keep.
 
-        Messages are `{"role", "content"}` with plain text, those that `on_session_end` gives. The compressor waits for
-        this hook, and takes the first 32,000 characters.
+        Messages are `{"role", "content"}` with plain text, as in `on_session_end`. The compressor waits for this hook
+        and uses the first 32,000 characters.
         """
         raise NotImplementedError
 
@@ -296,10 +305,10 @@ class ProviderHooks:
         on_failure="stays in the outbox, tried again",
     )
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
-        """Extract or flush what the whole session teaches. Comes after its last turn and before any switch.
+        """Learn from the whole session. Comes after its last turn and before any switch.
 
-        The reader gives what was said in this session: no turn that was stopped or failed, and nothing that a
-        compression carried along from the session before.
+        The reader returns the messages of this session: no turn that was stopped or failed, and no message that a
+        compression copied from the session before.
         """
         raise NotImplementedError
 
@@ -326,14 +335,19 @@ class ProviderHooks:
     def shutdown(self) -> None:
         """Close what `initialize` opened. Borrowed clients stay open.
 
-        Comes once, also where `initialize` raised, was late, or was cancelled because the program ends: close what is there.
-        Where a write hangs at the end, or another call on its thread, it comes when that returns, if the program still runs.
+        Called once, also if `initialize` raised, was late, or was cancelled because the program ends. If a write hangs
+        at the end, or another call on the same thread, it comes when that call returns, if the program still runs.
         """
         raise NotImplementedError
 
 
 class ObserverHooks:
-    """Specifications of the observer hooks (entry-point group `hermes_core.observers`, any number of them)."""
+    """Specifications of the observer hooks. Entry-point group: `hermes_core.observers`, any number of observers.
+
+    An observer may also wrap any provider hook with `@hookimpl(wrapper=True)`: a generator that yields once, gets the
+    checked return value of the hook, and returns it or another. It runs on the provider's worker, within the deadline
+    of the hook. If it raises, that call fails, by the name of the observer. `tryfirst` and `trylast` order several.
+    """
 
     @_policy(
         "observe",
@@ -343,7 +357,7 @@ class ObserverHooks:
         on_failure="the write is refused, and shown",
     )
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
-        """Look at a change of curated memory before it happens; return it, a changed one, or `Refused(reason)`."""
+        """Check a change of the notes before it happens. Return it, a changed one, or `Refused(reason)`."""
         raise NotImplementedError
 
     @_policy(
@@ -354,12 +368,12 @@ class ObserverHooks:
         on_failure="that recall is left out, and shown",
     )
     def filter_recall(self, recall: Recall, session: Session) -> Recall | Refused:
-        """Look at recalled text before it is fenced; return it, a changed one, or `Refused(reason)`."""
+        """Check recalled text before it is fenced. Return it, a changed one, or `Refused(reason)`."""
         raise NotImplementedError
 
     @_policy("observe", worker="background", deadline=30.0, combining="nothing", on_failure="logged")
     def on_event(self, event: Event) -> None:
-        """Take note of something that happened. A bounded queue feeds this hook; what overflows is left out and logged."""
+        """Note an event. A bounded queue feeds this hook; events that don't fit are dropped and logged."""
         raise NotImplementedError
 
 

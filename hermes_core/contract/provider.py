@@ -1,4 +1,4 @@
-"""The base class of memory providers, and the check that finds what breaks the contract."""
+"""The base class of memory providers, and the validation of a provider."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-_OF_FIELD: dict[str, tuple[Callable[[Any], bool], str]] = {
+_FIELD_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "a str"),
     "type": (
         lambda value: value in (str, int, float, bool, dict, list),
@@ -36,14 +36,14 @@ _OF_FIELD: dict[str, tuple[Callable[[Any], bool], str]] = {
     "aliases": (_is_list, "a tuple of str"),
     "when": (lambda value: isinstance(value, Mapping), "{another setting: value}"),
 }
-"""What a part of a `Field` must be, lest status, doctor and setup fail where they read it."""
+"""Test of each attribute of a `Field`, and the words for what it may be: status, doctor and setup rely on it."""
 
 
 class MemoryProvider:
-    """Subclass this, set `name`, and override the hooks you want; see `hermes_core.contract.hooks` for each.
+    """Base class of providers. Set `name` and define the hooks that you want; see `hermes_core.contract.hooks`.
 
-    There are no hook bodies here: a hook that a provider does not define costs nothing. An override needs no
-    decorator and may leave out parameters it does not use::
+    There are no hook bodies here: a hook that a provider does not define costs nothing. A method needs no decorator,
+    and may leave out parameters that it does not use::
 
         class Notes(MemoryProvider):
             name = "notes"
@@ -69,10 +69,10 @@ class MemoryProvider:
 
 
 def contract_faults(provider: object) -> list[str]:
-    """What in this provider breaks the contract, a sentence each with what to write instead; empty when it is sound.
+    """Return a sentence for each fault of the provider, with what to write instead.
 
-    pluggy sees the least of them when the object is registered. They would make a hook silent, or fail only when it is
-    called.
+    pluggy finds few of them when the object is registered. The others would keep a hook from being called, or show
+    only when it is called.
     """
     if provider is None:
         return ["it is None: return the provider"]
@@ -124,19 +124,19 @@ def _settings_faults(provider: object) -> Iterator[str]:
     if isinstance(settings, property):
         return
     listed = settings if isinstance(settings, tuple | list) else None
-    wrong = [one for one in listed or () if not isinstance(one, Field)]
+    wrong = [entry for entry in listed or () if not isinstance(entry, Field)]
     if isinstance(provider, MemoryProvider) and (listed is None or wrong):
         kind = f"is a {type(settings).__name__}" if listed is None else f"holds a {type(wrong[0]).__name__}"
         yield f"settings {kind}: write a tuple of Field(...)"
     for field in listed or ():
-        for part, (fits, wanted) in _OF_FIELD.items() if isinstance(field, Field) else ():
+        for part, (fits, wanted) in _FIELD_CHECKS.items() if isinstance(field, Field) else ():
             value = getattr(field, part)
             if not fits(value):
                 yield f"{part} of setting {field.name!r} is {value!r}: write {wanted}"
 
 
 def _members(provider: object) -> Iterator[tuple[str, Any]]:
-    """Public members of the provider's own classes, without running properties."""
+    """Yield the public members of the provider's own classes, without running properties."""
     seen: set[str] = set()
     for owner in type(provider).__mro__:
         if owner in (object, MemoryProvider):
@@ -150,7 +150,7 @@ def _members(provider: object) -> Iterator[tuple[str, Any]]:
 def _signature_faults(attribute: str, function: Callable[..., Any]) -> Iterator[str]:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         yield f"{attribute}() yields, so that nothing of it runs: write return, or nothing"
-    given = _given(attribute)
+    passed = _hook_parameters(attribute)
     unknown = []
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.kind is parameter.KEYWORD_ONLY:
@@ -159,16 +159,16 @@ def _signature_faults(attribute: str, function: Callable[..., Any]) -> Iterator[
             yield f"{attribute}() takes {str(parameter)!r}, which receives nothing: name the parameters you want"
         elif parameter.default is not parameter.empty:
             yield f"{attribute}() gives {parameter.name!r} a default: remove it, the host always passes it"
-        elif position > 0 and parameter.name not in given:
+        elif position > 0 and parameter.name not in passed:
             unknown.append(repr(parameter.name))
     if unknown:
-        offer = f"gives {', '.join(given)}; name those that you want" if given else "gives nothing"
+        offer = f"gives {', '.join(passed)}; name those that you want" if passed else "gives nothing"
         yield f"{attribute}() takes {', '.join(unknown)}: the host {offer}"
 
 
 @cache
-def _given(hook: str) -> tuple[str, ...]:
-    """Names of what the host passes to a hook."""
+def _hook_parameters(hook: str) -> tuple[str, ...]:
+    """Return the names of the arguments that the host passes to a hook."""
     return (*inspect.signature(getattr(ProviderHooks, hook)).parameters,)[1:]
 
 

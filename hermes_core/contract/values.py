@@ -1,8 +1,7 @@
-"""The frozen values that cross the contract.
+"""The frozen values that hooks take and return.
 
-A field may be added to any of them without breaking a provider; none is ever renamed or given another meaning within
-one `CONTRACT_VERSION`. All text is `str`, all times are seconds since the epoch as `float`, all sizes are in the unit
-that the field names.
+A later version may add fields; within one `CONTRACT_VERSION` no field is renamed or gets another meaning. Texts are
+`str`, times are seconds since the epoch as `float`, and sizes have the unit that the field names.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ CONTRACT_VERSION = 1
 """Version of hooks and values. A provider with a higher `contract_version` is refused with the reason."""
 
 BUILTIN_NAME = "builtin"
-"""Name of the curated memory's own provider; no other provider may use it."""
+"""Name of the provider of the notes; no other provider may use it."""
 
 TOOL_NAME_LETTERS, LONGEST_TOOL_NAME = "a-zA-Z0-9_-", 64
 TOOL_NAME = re.compile(f"[{TOOL_NAME_LETTERS}]{{1,{LONGEST_TOOL_NAME}}}")
-"""The name of a tool as every model's server takes it; one of another name fails each request that offers it."""
+"""A tool name that every model's server takes. Another name would fail each request that offers the tool."""
 
 AgentContext = Literal["primary", "subagent", "cron", "review", "flush"]
 MemoryAction = Literal["add", "replace", "remove"]
@@ -52,9 +51,13 @@ class Message(TypedDict, total=False):
 class Session:
     """Identity of a conversation; nothing in it changes while the session lasts. JSON-serialisable.
 
-    `identity` is the profile's name, `user_id` is unique within `platform`, `home` is the HERMES_HOME as text and the
-    only place where a provider keeps files. `agent_context` other than "primary" means that the manager sends no writes.
-    Whose memory it is the properties `scope` and `owner` say: a group may have a `chat_id` and no `user_id`.
+    The properties `scope` and `owner` say whose memory it is: a group may have a `chat_id` and no `user_id`.
+
+    Attributes:
+        agent_context: Kind of conversation. The manager sends writes for "primary" only.
+        identity: Name of the profile.
+        user_id: Unique within `platform`.
+        home: The HERMES_HOME as text, the only place where a provider keeps files.
     """
 
     id: str
@@ -73,9 +76,9 @@ class Session:
     home: str = ""
 
     def __post_init__(self) -> None:
-        """What a chat's SDK gives as a number or an enumeration's member is the same person's as text; None is not given."""
-        given: Any = self.id
-        if given is None:
+        """Turn each field into a str. An SDK may give an id as a number or an enum member; None means the default."""
+        session_id: Any = self.id
+        if session_id is None:
             raise SessionError("a session was made without an id", "give it one, as uuid.uuid4().hex")
         for name in self.__slots__:
             value = getattr(self, name)
@@ -84,13 +87,12 @@ class Session:
                 object.__setattr__(self, name, str.__str__(value) if isinstance(value, str) else str(value))
 
     def __hash__(self) -> int:
-        return hash(
-            self.id
-        )  # of all fields, at each write, it would take longer than its JSON from the cache
+        # Each write looks a session up in a cache; a hash of all fields would take longer than to write its JSON.
+        return hash(self.id)
 
     @property
     def scope(self) -> str:
-        """Whose memory this is: profile, platform-qualified user and chat, as one stable key.
+        """Stable key of the memory's owner: profile, platform, user and chat.
 
         >>> Session("s1", platform="telegram", user_id="42", chat_id="7").scope
         '["default", "telegram", "42", "7"]'
@@ -99,10 +101,11 @@ class Session:
 
     @property
     def owner(self) -> str:
-        """Whose memory this is, wherever they speak: the platform-qualified user; "" for the person whose home it is.
+        """Key of the memory's owner in all chats: the user with the platform; "" for the person whose home it is.
 
-        A chat of which no user is named, such as a group, stands for a person of its own. Its parts are percent-encoded,
-        so that no user, who always has a colon, is spelt the same; so are percent signs and colons of a user's platform.
+        A chat without a named user, such as a group, is an owner of its own. A user's key has exactly one unencoded
+        colon and a chat's key has none, so that the two are never the same: colons and percent signs of the platform,
+        and all special characters of a chat's parts, are percent-encoded.
 
         >>> Session("s1", platform="telegram", user_id="42", chat_id="7").owner
         'telegram:42'
@@ -116,22 +119,29 @@ class Session:
 
     @property
     def primary(self) -> bool:
-        """Whether a person is on the other side; only then do writes reach a provider."""
+        """True if a person is on the other side. Only then do writes reach a provider."""
         return self.agent_context == "primary"
 
     def to_dict(self) -> dict[str, Any]:
-        """This session as plain JSON data; `from_dict` reads it back."""
+        """Return this session as plain JSON data, which `from_dict` reads."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Session:
-        """Read what `to_dict` wrote, also by a later version: unknown fields are left out."""
+        """Read the data of `to_dict`. Unknown fields, written by a later version, are left out."""
         return cls(**{key: value for key, value in data.items() if key in cls.__slots__})
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What the coming turn asks: the person's own words, the tokens that recall may take, the messages just before."""
+    """Question of the coming turn.
+
+    Attributes:
+        text: The person's own words.
+        budget: Tokens that recall may take.
+        recent: The messages just before.
+        now: The time of the question, in seconds since the epoch; 0 if unknown.
+    """
 
     text: str
     budget: int = 1500
@@ -141,7 +151,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class RecallItem:
-    """One thing remembered. `score` is higher for better within one `Recall`; what is unknown is left empty."""
+    """One remembered item. `score` is higher for better items of the same `Recall`. Unknown fields stay empty."""
 
     text: str
     score: float | None = None
@@ -155,7 +165,7 @@ class RecallItem:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What a provider remembers for a query: `items`, best first, or one ready `text`. Empty means nothing relevant."""
+    """Answer of a provider to a query: `items`, best first, or one ready `text`. Empty means nothing relevant."""
 
     items: tuple[RecallItem, ...] = ()
     text: str = ""
@@ -164,7 +174,7 @@ class Recall:
         return bool(self.items) or bool(self.text.strip())
 
     def render(self) -> str:
-        """The text for the model: `text` if the provider wrote one, else one bullet an item.
+        """Return the text for the model: `text` if the provider wrote one, else a bullet for each item.
 
         >>> Recall((RecallItem("Likes tea", when="8 May 2023", speaker="Mel"),)).render()
         '- [8 May 2023] Mel: Likes tea'
@@ -182,7 +192,7 @@ def _bullet(item: RecallItem) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a provider can run here; when not, `reason` says why and `remedy` what to do. True when it can."""
+    """Answer of `is_available`: true if the provider can run here, else `reason` says why and `remedy` what to do."""
 
     ok: bool = True
     reason: str = ""
@@ -193,15 +203,20 @@ class Availability:
 
     @classmethod
     def no(cls, reason: str, remedy: str = "") -> Availability:
-        """Not available, with the reason and the way out."""
+        """Return "not available", with the reason and what to do."""
         return cls(False, reason, remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One completed exchange. `id` is the key that a backend should deduplicate by; `number` is for display only.
+    """One completed turn.
 
-    `messages` are the turn's own messages with tool calls and results; `at` is when it happened.
+    Attributes:
+        id: The key by which a backend recognises a repeated delivery.
+        number: For display only.
+        messages: The turn's own messages, with tool calls and results.
+        author: The person who spoke, in a conversation of several.
+        at: The time of the turn, in seconds since the epoch.
     """
 
     id: str
@@ -215,11 +230,13 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class MemoryWrite:
-    """One accepted change of curated memory.
+    """One accepted change of the notes.
 
-    `content` is the new text ("" for remove), `old_text` the fragment that the model named, `previous` the whole entry
-    that was replaced or removed, known only when `performed`. `performed` is False when `capabilities` kept the local
-    write from happening, so that the provider is the only place that holds it.
+    Attributes:
+        content: The new text; "" for "remove".
+        old_text: The fragment by which the model named the entry.
+        previous: The whole entry that was replaced or removed; known only if `performed`.
+        performed: False if `capabilities` suppressed the local write, so that only the provider has it.
     """
 
     id: str
@@ -234,7 +251,7 @@ class MemoryWrite:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's call of one of the provider's tools; `arguments` is always a dict, of whatever the model sent."""
+    """Call of one of the provider's tools by a model. `arguments` is always a dict; its values are unchecked."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -243,7 +260,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """A task that a subagent finished, told to the parent's provider."""
+    """Task that a subagent finished, as the provider of the parent's session gets it."""
 
     id: str
     task: str
@@ -253,10 +270,11 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True)
 class SessionSwitch:
-    """The conversation goes on under another session id, without the provider being shut down.
+    """Change of the session id under which a conversation goes on. The provider is not shut down.
 
-    `reset` means that nothing of the old conversation is on the screen any more. `rewound_turns` are ids of turns that
-    the person took back and that had already been sent.
+    Attributes:
+        reset: Nothing of the old conversation is on the screen any more.
+        rewound_turns: Ids of turns that the person rewound after they had been delivered.
     """
 
     id: str
@@ -269,13 +287,16 @@ class SessionSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a provider declares once. Frozen for its life.
+    """Declaration of a provider about itself, fixed for its life.
 
-    `tool_names` limits which of its schemas are offered (None: all). `tool_aliases` are names that models of older
-    conversations still call, each with the tool that answers now; they are not offered. `suppresses_local_writes` keeps MEMORY.md and
-    USER.md as they are while the provider stores the write: True, or a mapping from "memory" and "user" to bool.
-    `serial` merges the read and the write worker: never two hooks at once. `scope` says how many instances there are:
-    one a process, or one a session for providers that keep session state on `self`.
+    Attributes:
+        tool_names: The tools that are offered (None: all of its schemas).
+        tool_aliases: Names that models of older conversations still call -> the tool that answers now. Not offered.
+        suppresses_local_writes: Keeps MEMORY.md and USER.md as they are while the provider stores the write: True, or
+            a mapping from "memory" and "user" to bool.
+        serial: Merges the read and the write worker, so that two hooks never run at once.
+        scope: Number of instances: one for the process, or one for each session if the provider keeps the state of a
+            session on `self`.
     """
 
     tool_names: frozenset[str] | None = None
@@ -285,7 +306,7 @@ class Capabilities:
     scope: Literal["process", "session"] = "process"
 
     def suppresses(self, target: str) -> bool:
-        """Whether local writes to this target are left to the provider."""
+        """Return whether the provider stores writes to this target instead of the local file."""
         if isinstance(self.suppresses_local_writes, Mapping):
             return bool(self.suppresses_local_writes.get(target, False))
         return self.suppresses_local_writes
@@ -303,14 +324,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What an observer's filter returns to stop a write or to leave out a recall."""
+    """Answer of an observer's filter that stops a write or leaves out a recall."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, for observers: `kind` names it, `data` is JSON-serialisable and redacted."""
+    """Event for observers. `data` is JSON-serialisable and redacted."""
 
     kind: str
     at: float
@@ -319,17 +340,21 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting of a provider, declared once: drives setup, status, docs and validation.
+    """One setting of a provider, declared once: setup, status, docs and validation read it.
 
-    A number out of its range is refused; with `clamp`, for a setting that people bring from where it was clamped, the
-    nearest in range is used and a warning says so.
-    `env` names the environment variable (and `.env` key) that may carry it; a `secret` lives nowhere else. `identity`
-    marks what says whose data it is (url, account, bank): rows recorded under another value are not sent. `when` maps
-    other settings to the value they must have for this one to be asked. A `dict` or `list` is JSON, also where a person
-    types it, and has no default. Setup does not ask for an `advanced` one, which is left to those who look for it.
-    `aliases` are older keys that the file may have instead; "banks.main.id" is looked for in nested objects.
-    `extras` maps values to the extra of the provider's distribution that they need; setup installs what it asks for.
-    `default_from` is another setting and what its values make of this one's default: setup offers that, and keeps it.
+    Attributes:
+        type: A `dict` or `list` is JSON, also if a person types it, and has no default.
+        minimum: A number below it is refused, as is one above `maximum`; see `clamp`.
+        env: The environment variable (and key of `.env`) that may hold the value.
+        secret: The value is kept in `.env` only.
+        identity: The value says whose data it is (url, account, bank). Writes recorded under another value are not
+            delivered.
+        when: Other settings -> the value that they must have; otherwise setup does not ask for this one.
+        advanced: Setup does not ask for it.
+        aliases: Older keys that the file may have instead; "banks.main.id" means a key of nested objects.
+        extras: Values -> the extra of the provider's distribution that they need. Setup installs it.
+        default_from: Another setting, and its values -> the default of this one, which setup offers and keeps.
+        clamp: Use the nearest value in range instead of refusing, and warn; for settings of hosts that clamp.
     """
 
     name: str
