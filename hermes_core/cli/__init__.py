@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,12 +35,12 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": "hermes_core.cli.chat:chat",
     "claw": "hermes_core.cli.claw:claw",
-    "completion": "hermes_core.cli.completion:completion",
+    "completion": "hermes_core.cli.shell:completion",
     "config": "hermes_core.cli.settings:config",
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
     "import": "hermes_core.cli.importing:import_command",
-    "install-alias": "hermes_core.cli.alias:install_alias",
+    "install-alias": "hermes_core.cli.shell:install_alias",
     "logs": "hermes_core.cli.logs:logs",
     "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
@@ -85,13 +85,33 @@ class Failure(click.ClickException):
 
 
 class Group(click.Group):
-    """Commands below one word; its help gives the first sentence of each whole, as the help above it does."""
+    """Commands below one word. Its help shows the whole first sentence of each.
+
+    `lazy` names commands as "module:attribute", which are imported when they are used: a command that prints a status
+    does not wait for the modules of setup.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.lazy = dict(lazy or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in order."""
+        return sorted({*super().list_commands(ctx), *self.lazy})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, imported now if it is lazy."""
+        if cmd_name in self.lazy:
+            return _imported(self.lazy[cmd_name])
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands in `--help`."""
+        """Write the table of commands in `--help`."""
         longest = 1000
-        shown = [(name, self.commands[name]) for name in self.list_commands(ctx)]
-        rows = [(name, one.get_short_help_str(longest)) for name, one in shown if not one.hidden]
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [
+            (n, c.get_short_help_str(longest)) for n, c in found.items() if c is not None and not c.hidden
+        ]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
@@ -114,9 +134,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now; for a help page only its summary."""
         if cmd_name in COMMANDS:
-            module, _, attribute = COMMANDS[cmd_name].partition(":")
-            command: click.Command = getattr(importlib.import_module(module), attribute)
-            return command
+            return _imported(COMMANDS[cmd_name])
         if cmd_name in _active_provider(ctx):
             from hermes_core.cli.providers import provider_commands
 
@@ -178,6 +196,12 @@ class LazyGroup(click.Group):
                 click.echo(err=True)
                 ctx.exit(INTERRUPTED)
             raise
+
+
+def _imported(place: str) -> click.Command:
+    module, _, attribute = place.partition(":")
+    command: click.Command = getattr(importlib.import_module(module), attribute)
+    return command
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -34,7 +34,7 @@ from hermes_core.cli.chat_commands import (
     show_session,
     stored_session,
 )
-from hermes_core.cli.output import json_option, print_json, warn
+from hermes_core.cli.output import json_option, print_document, warn
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
@@ -102,7 +102,7 @@ def chat(
         except HermesError as exc:
             if not as_json:
                 raise
-            print_json(_as_data(TurnResult("", "failed", "", "", problems=(str(exc),))))
+            print_document(_as_data(TurnResult("", "failed", "", "", problems=(str(exc),))))
             ctx.exit(1)
         if terminal.interactive:
             # This callback runs first: the timer runs while the agent and the memory close.
@@ -162,7 +162,7 @@ def _answer(terminal: TerminalChat, message: str, as_json: bool, *, with_provide
             if not as_json:
                 warn(result.problems)
     if as_json:
-        print_json(_as_data(result))
+        print_document(_as_data(result))
     _finish_review(terminal, terminal.agent.memory.config.agent.flush_seconds)
     if result.outcome == "answered":
         return DEGRADED if result.problems else 0

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 import click
-from rich.text import Text
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import console, finish, json_option, print_json, print_table, warn
+from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
 from hermes_core.importers.openclaw.apply import apply_plan
 from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup, running_warnings
 from hermes_core.importers.openclaw.migration import (
@@ -163,20 +162,22 @@ def _found() -> Path:
 
 def _show(report: MigrationReport) -> None:
     """The preview: an item a line, then the counts."""
-    out = console()
-    out.print(Text(printable(f"From {report.plan.source} to {report.plan.home}"), style="bold"))
+    print_styled((printable(f"From {report.plan.source} to {report.plan.home}"), "bold"))
     for item in report.plan.items:
         counts = f" ({counts_of(item)})" if counts_of(item) else ""
         to = f" to {item.destination}" if item.destination else ""
-        what = Text.assemble((f"{item.status:9} ", STYLES[item.status]), (f"{item.kind}: ", "bold"))
-        rest = printable(one_line(f"{item.source}{to}{counts}"))
-        out.print(what.append(rest).append(f"; {printable(item.reason)}" if item.reason else "", "dim"))
+        print_styled(
+            (f"{item.status:9} ", STYLES[item.status]),
+            (f"{item.kind}: ", "bold"),
+            printable(one_line(f"{item.source}{to}{counts}")),
+            (f"; {printable(item.reason)}" if item.reason else "", "dim"),
+        )
     click.echo(_counts(report))
 
 
 def _finish(report: MigrationReport, as_json: bool, text: str) -> None:
     if as_json:
-        print_json(report.to_dict())
+        print_document(report.to_dict())
         return
     if report.executed:
         click.echo(_counts(report))

@@ -8,12 +8,11 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 
 import click
-from rich.text import Text
 
 from hermes_core.agent import ModelSettings
 from hermes_core.agent.configured import probe_models
 from hermes_core.cli import DEGRADED, home_of
-from hermes_core.cli.output import console, json_option, print_json
+from hermes_core.cli.output import json_option, print_document, print_styled
 from hermes_core.config import Credentials, load_config
 from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
@@ -51,7 +50,7 @@ def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
     found = examine(home, fix=fix)
     found = dataclasses.replace(found, findings=(*found.findings, *run_check("model", lambda: _models(home))))
     if as_json:
-        print_json(found.to_dict())
+        print_document(found.to_dict())
     else:
         _show(found)
     if not found.works:
@@ -89,21 +88,20 @@ def _model(what: str, settings: ModelSettings, listed: Sequence[str]) -> Finding
 
 
 def _show(found: Examination) -> None:
-    out = console()
     width = max(len(finding.what) for finding in found.findings)
     for finding in found.findings:
-        out.print(_line(finding, width), soft_wrap=True)
+        print_styled(*_line(finding, width))
     count = sum(finding.failed for finding in found.findings)
     verdict = (
         "All that is configured works." if found.works else f"{count} of {len(found.findings)} lines failed."
     )
-    out.print(Text(verdict, style="bold"))
+    print_styled((verdict, "bold"))
 
 
-def _line(finding: Finding, width: int) -> Text:
+def _line(finding: Finding, width: int) -> tuple[str | tuple[str, str], ...]:
     sign, colour = _SIGNS[finding.state]
     remedy = f"  -> {printable(finding.remedy)}" if finding.remedy else ""
-    return Text.assemble(
+    return (
         (f"{sign:<8}", colour),
         f"{printable(finding.what):<{width}}  ",
         printable(finding.detail),

@@ -11,7 +11,7 @@ import click
 import yaml
 
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.completion import providers
+from hermes_core.cli.shell import complete_provider
 from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.discover import BUNDLED, EXPORTED, Candidate, discover, select
 from hermes_core.loader.hermes_agent.export import host_name
@@ -49,7 +49,7 @@ def register_cli(subparser):
 
 
 @click.command()
-@click.argument("name", shell_complete=providers)
+@click.argument("name", shell_complete=complete_provider)
 @click.option(
     "--to",
     "home",

@@ -10,19 +10,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import finish, json_option, print_json
+from hermes_core.cli.output import finish, json_option, print_document
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import FORMATS, Format, Skip, SkipLog, stream_file
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, hanging
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 @click.command("import")
@@ -56,7 +58,7 @@ def import_command(ctx: click.Context, file: Path, file_format: Format, as_json:
     done = replace(done, skipped=tuple(skips.all()))
     problems += [_describe_skip(skip) for skip in done.skipped if skip.fault]
     if as_json:
-        print_json(done)
+        print_document(done)
     else:
         turns, messages = counted(done.turns, "turn"), counted(done.messages, "message")
         known = f", {done.known:,} known already" if done.known else ""
@@ -115,6 +117,9 @@ def build_with_progress(memory: Memory) -> None:
 
 
 def _bar(what: str, unit: str) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     return Progress(
         TextColumn(what),
         BarColumn(),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import json_option, print_json, print_table
+from hermes_core.cli.output import json_option, print_document, print_table
 from hermes_core.logs import LEVELS, Level, LogFile
 
 _HEAD = ("at", "level", "kind", "pid")
@@ -40,7 +40,7 @@ def logs(ctx: click.Context, limit: int, level: Level, as_json: bool) -> None:
     lines = LogFile(home_of(ctx)).read(limit=limit, level=level)
     if as_json:
         for line in lines:
-            print_json(line, compact=True)
+            print_document(line, compact=True)
         return
     rows = [(_when(line), line["level"], line["kind"], _said(line)) for line in lines]
     print_table("", ("when", "level", "event", "what"), rows, "The log is empty: nothing went wrong so far.")

@@ -1,4 +1,7 @@
-"""`hermes-memory memory`."""
+"""The commands `hermes-memory memory`: the agent's notes, and the choice of the provider.
+
+Modules that only some commands need are imported in those commands, so that `memory status` starts quickly.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,21 @@ from urllib.parse import unquote
 import click
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.completion import providers
-from hermes_core.cli.output import console, finish, json_option, moment, print_json, print_table, warn
-from hermes_core.cli.setup import setup
+from hermes_core.cli.output import finish, json_option, moment, print_document, print_table, warn
+from hermes_core.cli.shell import complete_provider
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import HermesError
-from hermes_core.health.provider import age
-from hermes_core.health.status import ProviderStatus, Status, StoreStatus, status_of
-from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, hanging, printable
-from hermes_core.setup.candidate import load, require_available
 
 if TYPE_CHECKING:
     from hermes_core.agent import ChatModel
+    from hermes_core.health.status import ProviderStatus, Status, StoreStatus
+    from hermes_core.manager.stats import ProviderHealth
 
 _SENTENCE_END = re.compile(r"(?<=[.!]) ")
 _OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
@@ -87,12 +87,9 @@ target_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, lazy={"setup": "hermes_core.cli.setup:setup"})
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
-
-
-memory.add_command(setup)
 
 
 @memory.command()
@@ -110,12 +107,12 @@ def show(ctx: click.Context, user: str, as_json: bool) -> None:
         text = curated.take_snapshot().render()
         withheld = curated.flagged()
     if as_json:
-        print_json(stores)
+        print_document(stores)
     elif text or not broken:
         nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
         if withheld:
             nothing = "Nothing of what is remembered is shown to the model."
-        console().print(printable(text) or nothing, markup=False)
+        click.echo(printable(text) or nothing)
     warn(one.problem for one in withheld)
     finish(ctx, [str(conflict) for conflict in broken.values()])
 
@@ -166,7 +163,7 @@ def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
     with open_memory(home_of(ctx), provider="") as opened:
         changes = opened.curated.of(session_of_user(opened, user)).history(limit=limit)
     if as_json:
-        print_json(changes)
+        print_document(changes)
         return
     rows = [(c.id, moment(c.at), c.target, c.action, _summary(c)) for c in changes]
     print_table("", ("change", "when", "target", "action", "what"), rows, "Nothing has changed yet.")
@@ -193,19 +190,23 @@ def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> No
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
+    from hermes_core.health.status import status_of
+
     report = status_of(home_of(ctx))
     if as_json:
-        print_json(report)
+        print_document(report)
     else:
         _show_status(report)
     finish(ctx, report.problems)
 
 
 @memory.command()
-@click.argument("name", shell_complete=providers)
+@click.argument("name", shell_complete=complete_provider)
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
     """Make the provider NAME the active one, once it is known to load and to be available."""
+    from hermes_core.setup.candidate import load, require_available
+
     home = home_of(ctx)
     chosen = load(home, name).entry.name
     require_available(home, chosen)
@@ -287,6 +288,8 @@ def _summary(change: NoteVersion) -> str:
 
 
 def _show_status(report: Status) -> None:
+    from hermes_core.health.provider import age
+
     rows: list[tuple[object, ...]] = [("home", report.home, f"profile {report.profile}")]
     for target, store in report.builtin.items():
         remarks = (*_fullness(store), *store.flagged)
@@ -370,7 +373,7 @@ def _say(ctx: click.Context, result: dict[str, Any], late: str, problems: list[s
     """Print what a change came to, what to do when it was refused, and end with its exit code."""
     failed = not result.get("success")
     if as_json:
-        print_json(result)
+        print_document(result)
     elif failed:
         raise Failure(_refusal(result))
     else:
@@ -431,7 +434,7 @@ def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json:
         late = deliver(opened, session) if any(report.applied for report in reports) else ""
         problems = opened.problems(session)
     if as_json:
-        print_json(reports[0] if len(reports) == 1 else reports)
+        print_document(reports[0] if len(reports) == 1 else reports)
     warn(filter(None, [late]))
     finish(ctx, problems, failed=any(report.refused for report in reports))
 

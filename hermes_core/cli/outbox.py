@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, moment, print_json, print_table
+from hermes_core.cli.output import finish, json_option, moment, print_document, print_table
 from hermes_core.memory import Memory, open_memory
 from hermes_core.outbox.store import MAX_ROWS
 
@@ -29,7 +29,7 @@ def list_rows(ctx: click.Context, limit: int, as_json: bool) -> None:
         rows += stored.pending(limit=limit - len(rows))
         more = sum(backlog.depth + backlog.dead_letters for backlog in stored.backlogs().values()) - len(rows)
     if as_json:
-        print_json(rows)
+        print_document(rows)
         return
     table = [
         (

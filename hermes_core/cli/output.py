@@ -1,37 +1,34 @@
-"""How the command line prints: a rich table for people, JSON for programs, never both."""
+"""Output of the commands: tables and styled lines for people, JSON for programs, never both."""
 
 from __future__ import annotations
 
 import calendar
 import contextlib
+import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from hermes_core.cli import DEGRADED
 from hermes_core.kit import cli as kit
 from hermes_core.safety.terminal import hanging, printable
 from hermes_core.sessions.times import local_time
 
-_NO_LIMIT = 100_000
-"""Characters in a line of a table that goes to a file or a pipe: no cell is broken there."""
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_NARROW = 60
+_MIN_TABLE_WIDTH = 60
 """Columns of a terminal below which the cells of a table would be a few letters wide."""
-
 
 _DOCUMENT = "hermes_core.document"
 
 
 def json_alone(ctx: click.Context, parameter: click.Parameter, chosen: bool) -> bool:
-    """Until the command ends, leave standard output to `print_json`: what a provider prints goes to standard error."""
+    """Leave standard output to `print_json` until the command ends; what a provider prints goes to standard error."""
     del parameter
     if chosen and not ctx.resilient_parsing:
         ctx.meta[_DOCUMENT] = sys.stdout
@@ -44,71 +41,121 @@ json_option = click.option(
 )
 
 
-def print_json(value: Any, *, compact: bool = False) -> None:
-    """One JSON document on standard output, as `kit.cli.print_json`."""
+def print_document(value: Any, *, compact: bool = False) -> None:
+    """Print one JSON document on standard output, as `kit.cli.print_json` does."""
     with contextlib.redirect_stdout(click.get_current_context().meta.get(_DOCUMENT, sys.stdout)):
         kit.print_json(value, compact=compact)
 
 
+def for_terminal() -> bool:
+    """Return True if standard output shows styles: a terminal, or FORCE_COLOR is set."""
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
 def console() -> Console:
-    """Standard output of this moment, so that a redirected stream is honoured."""
+    """Return a rich console on the present standard output, also if that was redirected."""
+    # Rich takes a tenth of the time of a short command, so it is loaded for terminals only.
+    from rich.console import Console
+
     return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
+def print_styled(*parts: str | tuple[str, str], wrap: bool = False) -> None:
+    """Print one line of texts, each plain or with a rich style.
+
+    Args:
+        parts: A text, or (text, style). Style names work on terminals and are ignored elsewhere.
+        wrap: Break a long line between words, instead of leaving that to the terminal.
+    """
+    if not for_terminal():
+        click.echo("".join(part if isinstance(part, str) else part[0] for part in parts))
+        return
+    from rich.text import Text
+
+    console().print(Text.assemble(*parts), soft_wrap=not wrap)
+
+
 def warn(problems: Iterable[str]) -> None:
-    """Say on standard error what is configured and does not work."""
+    """Print what is configured and does not work on standard error."""
     for problem in problems:
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
 
 
 def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False) -> None:
-    """End a command that did its work: exit code 1 when some of it `failed`, 3 when something configured does not work."""
+    """End a command: exit with 1 if a part of its work `failed`, with 3 if something configured does not work."""
     warn(problems)
     if failed or problems:
         ctx.exit(1 if failed else DEGRADED)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """A table of texts; stored text is shown literally, never read as markup, and never cut.
+    """Print a table of texts, or `empty` without rows. Stored text is literal, never markup, and never cut.
 
-    A terminal too narrow for columns is shown each row as lines of their own.
+    A terminal that is too narrow for columns gets several lines for each row.
     """
     cells = [[printable(str(cell)) for cell in row] for row in rows]
-    out = console()
     if not cells:
-        out.print(empty)
-    elif out.is_terminal and out.width < _NARROW:
-        for row in cells:
-            _print_record(out, columns, row)
+        click.echo(empty)
+    elif not for_terminal():
+        _print_plain(title, columns, cells)
+    elif (out := console()).width < _MIN_TABLE_WIDTH:
+        _print_records(out, columns, cells)
     else:
-        if not out.is_terminal:
-            out.width = _NO_LIMIT
-        out.print(_table(title, columns, cells))
+        _print_columns(out, title, columns, cells)
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def _print_plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns for a file or a pipe: no cell is broken, however wide it is."""
+    lines = [[cell.split("\n") for cell in row] for row in (columns, *rows)]
+    widths = [max(_cell_width(text) for row in lines for text in row[index]) for index in range(len(columns))]
+    if title:
+        click.echo(title)
+    for row in lines:
+        for number in range(max(map(len, row))):
+            texts = [cell[number] if number < len(cell) else "" for cell in row]
+            padded = (
+                text + " " * (width - _cell_width(text)) for text, width in zip(texts, widths, strict=True)
+            )
+            click.echo("  ".join(padded).rstrip())
+
+
+def _cell_width(text: str) -> int:
+    """Return the columns that a text takes in a terminal: two for each wide character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+
+
+def _print_columns(out: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         # The first column is what a person gives to the next command.
         table.add_column(column, overflow="fold", no_wrap=column == columns[0])
     for row in rows:
         table.add_row(*map(Text, row))
-    return table
+    out.print(table)
 
 
-def _print_record(out: Console, columns: Sequence[str], row: Sequence[str]) -> None:
-    """What a row is about, and below it each of its other cells that says something, with its column."""
-    if row[0]:
-        out.print(Text(row[0], style="bold", overflow="fold"))
-    for column, cell in zip(columns[1:], row[1:], strict=True):
-        if cell:
-            text = Text(f"{column}: {cell}", overflow="fold")
-            for indent, line in enumerate(text.wrap(out, max(out.width - 4, 10))):
+def _print_records(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print the first cell of each row, and below it a line for each other cell that is not empty."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for row in rows:
+        if row[0]:
+            out.print(Text(row[0], style="bold", overflow="fold"))
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            text = Text(f"{column}: {cell}" if cell else "", overflow="fold")
+            for indent, line in enumerate(text.wrap(out, max(out.width - 4, 10)) if cell else ()):
                 out.print(Padding(line, (0, 0, 0, 4 if indent else 2), expand=False))
 
 
 def seconds_of(at: datetime) -> float:
-    """A moment that a person gave, in seconds since the epoch, also at the ends of the calendar."""
+    """Return a moment that a person gave as seconds since the epoch, also at the ends of the calendar."""
     try:
         return at.timestamp()
     except (ValueError, OverflowError, OSError):
@@ -116,7 +163,7 @@ def seconds_of(at: datetime) -> float:
 
 
 def moment(seconds: float | None) -> str:
-    """A time for people, in their zone; empty when unknown.
+    """Return a time for people, in their zone; "" if it is unknown.
 
     >>> moment(None)
     ''

@@ -17,9 +17,9 @@ import click
 import importlib_metadata
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.completion import providers
 from hermes_core.cli.export import export
-from hermes_core.cli.output import json_option, print_json, print_table, warn
+from hermes_core.cli.output import json_option, print_document, print_table, warn
+from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.catalog import discover_providers
@@ -83,7 +83,7 @@ def install(
             ]
         )
     if as_json:
-        print_json(now)
+        print_document(now)
     for entry in () if as_json else now:
         click.echo(printable(f"{entry.name} {entry.version} ({entry.distribution}): {entry.state}"))
     if not now:
@@ -96,7 +96,7 @@ def install(
 
 
 @plugins.command()
-@click.argument("name", shell_complete=providers)
+@click.argument("name", shell_complete=complete_provider)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def uninstall(ctx: click.Context, name: str, yes: bool) -> None:
@@ -123,7 +123,7 @@ def list_packages(ctx: click.Context, as_json: bool) -> None:
     """List what providers come from: packages with their versions, and folders of the home."""
     found = [one for one in entries(home_of(ctx)) if one.installed]
     if as_json:
-        print_json(found)
+        print_document(found)
         return
     rows = [(e.distribution or "a folder", e.version, e.name, e.state, e.path) for e in found]
     columns = ("package", "version", "provider", "state", "where")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
 import click
 
+import hermes_core
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_json, print_table
-from hermes_core.cli.template import new
+from hermes_core.cli.output import finish, json_option, print_document, print_table
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import LoadedProvider
@@ -33,16 +40,13 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
         entries, problems = memory.providers(), memory.problems()
     shown = [entry for entry in entries if show_all or entry.state not in _HIDDEN]
     if as_json:
-        print_json(shown)
+        print_document(shown)
     else:
         rows = [(e.name, e.state, e.version, e.source, e.reason) for e in shown]
         print_table("", ("name", "state", "version", "source", "reason"), rows, "No provider is installed.")
         for line in (f"{entry.name}: {note}" for entry in shown for note in entry.notes):
             click.echo(printable(line))
     finish(ctx, problems)
-
-
-providers.add_command(new)
 
 
 def provider_commands(home: HermesHome, name: str) -> click.Command:
@@ -70,3 +74,79 @@ def _handed_on(loaded: LoadedProvider, home: HermesHome, name: str) -> click.Com
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         add_help_option=False,
     )
+
+
+KINDS = {
+    "local": "a SQLite file in the home",
+    "http": "a service with an HTTP API",
+    "sdk": "a vendor's Python package",
+}
+LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause", "Proprietary")
+
+
+@providers.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--name", help="As people will write it in config.yaml: small letters, digits, hyphens.")
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores.")
+@click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence.")
+@click.option("--no-input", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+def new(
+    directory: Path, name: str | None, kind: str | None, license_name: str | None, no_input: bool
+) -> None:
+    """Make a package for a provider of your own in DIRECTORY, with tests, a page and a CI workflow.
+
+    Asks for what no option says. Exits with 1 if the name can't be used or the package is there already.
+    """
+    if importlib.util.find_spec("cookiecutter") is None:
+        raise Failure('cookiecutter is not installed; run: pip install "hermes-memory-core[template]"')
+    if not no_input:
+        name = name or click.prompt("Name of the provider", default="my-notes")
+        for choice, meaning in {} if kind else KINDS.items():
+            click.echo(f"  {choice:6} {meaning}")
+        kind = kind or click.prompt("Where it stores", type=click.Choice(list(KINDS)), default="local")
+        license_name = license_name or click.prompt("Licence", type=click.Choice(LICENSES), default="MIT")
+    answers = {"name": name or "my-notes", "kind": kind or "local", "license": license_name or "MIT"}
+    made = make(directory, answers)
+    click.echo(f"made {made}")
+    click.echo(f'next: pip install -e "{made}[test]", then python -m pytest "{made}"')
+
+
+def template_folder() -> Path:
+    """Return the folder of the template: inside the installed package, or beside the package in a clone."""
+    inside = Path(hermes_core.__file__).parent / "provider_template"
+    return inside if inside.is_dir() else inside.parents[1] / "cookiecutter-provider"
+
+
+def make(directory: Path, answers: dict[str, str]) -> Path:
+    """Make the package below `directory` and return its folder.
+
+    Raises `Failure`, or exits after the template's own hook has printed why it refuses the name.
+    """
+    cookiecutter = importlib.import_module("cookiecutter.main").cookiecutter
+    errors = importlib.import_module("cookiecutter.exceptions")
+    # Else its own line would stand beside the hook's.
+    logging.getLogger("cookiecutter").addHandler(logging.NullHandler())
+    with tempfile.TemporaryDirectory() as scratch:
+        # The answers are all here: settings and replay files of the person's own cookiecutter are left alone.
+        config = Path(scratch, "config.yaml")
+        config.write_text(f"replay_dir: {scratch!r}\ncookiecutters_dir: {scratch!r}\n", encoding="utf-8")
+        # pip has compiled what it could of an installed template.
+        clean = shutil.ignore_patterns("__pycache__")
+        source = shutil.copytree(template_folder(), Path(scratch, "template"), ignore=clean)
+        try:
+            made = cookiecutter(
+                str(source),
+                no_input=True,
+                extra_context=answers,
+                output_dir=str(directory),
+                config_file=str(config),
+            )
+        except errors.FailedHookException as exc:
+            raise SystemExit(1) from exc
+        except errors.OutputDirExistsException as exc:
+            raise Failure(
+                f"{answers['name']!r} is there already in {str(directory)!r}; choose another name"
+            ) from exc
+        except OSError as exc:
+            raise Failure(f"can't write to {str(directory)!r}: {exc.strerror or exc}") from exc
+    return Path(made)

@@ -7,10 +7,9 @@ import sys
 from typing import Any
 
 import click
-from rich.text import Text
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import console, finish, json_alone, json_option, print_json
+from hermes_core.cli.output import finish, json_alone, json_option, print_document, print_styled
 from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
 from hermes_core.kit.text import clip
@@ -62,7 +61,7 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
         else:
             valid, report = True, memory.recall(query or "", limit=limit)
             problems = list(report.problems)
-            print_json(report) if as_json else _show(report)
+            print_document(report) if as_json else _show(report)
     finish(ctx, problems, failed=not valid)
 
 
@@ -74,10 +73,10 @@ def _answer_lines(memory: Memory, limit: int) -> bool:
             continue
         try:
             query, k = _question(line, number, limit)
-            print_json(memory.recall(query, limit=k), compact=True)
+            print_document(memory.recall(query, limit=k), compact=True)
         except ImportFailed as exc:
             valid = False
-            print_json({"error": str(exc)}, compact=True)
+            print_document({"error": str(exc)}, compact=True)
     return valid
 
 
@@ -105,24 +104,23 @@ def _question(line: bytes, number: int, limit: int) -> tuple[str, int]:
 
 
 def _show(report: RecallReport) -> None:
-    out = console()
     for source, heading in HEADINGS.items():
         results = [result for result in report.results if result.source == source]
         if results:
             use = "given to the turn" if results[0].injected else "when the model asks"
-            out.print(Text.assemble((heading, "bold"), (f"  {use}", "dim")))
+            print_styled((heading, "bold"), (f"  {use}", "dim"))
             for result in results:
-                out.print(_line(result), soft_wrap=True)
+                print_styled(*_line(result))
     if not report.results:
-        out.print("Nothing is remembered for this message.")
-    out.print(Text(f"{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", style="dim"))
+        click.echo("Nothing is remembered for this message.")
+    print_styled((f"{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", "dim"))
 
 
-def _line(result: RecallHit) -> Text:
+def _line(result: RecallHit) -> tuple[str | tuple[str, str], ...]:
     score = "      " if result.score is None else f"{result.score:6.2f}"
     origin = ", ".join(filter(None, (result.when, result.speaker)))
     ref = f" ({result.ref})" if result.ref else ""
-    return Text.assemble(
+    return (
         (f"{score}  ", "dim"),
         (printable(f"{origin}{ref}: ") if origin else "", "cyan"),
         printable(clip(result.text, MAX_TEXT_CHARS)),

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from hermes_core.cli import Group, home_of
-from hermes_core.cli.output import console, json_option, moment, print_json, print_table, seconds_of
+from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table, seconds_of
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
@@ -46,7 +46,7 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
     with open_memory(home_of(ctx), provider="") as memory:
         entries = memory.sessions.list_sessions(limit=limit, source=source)
     if as_json:
-        print_json(entries)
+        print_document(entries)
         return
     rows = [
         (
@@ -83,7 +83,7 @@ def search(query: str, as_json: bool, since: datetime | None, until: datetime | 
     with open_memory(home_of(click.get_current_context()), provider="") as memory:
         hits = memory.sessions.search(query, **filters)
     if as_json:
-        print_json(hits)
+        print_document(hits)
         return
     rows = [
         (
@@ -107,12 +107,12 @@ def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
     with open_memory(home_of(ctx), provider="") as memory:
         messages = memory.sessions.get_messages(_named(memory.sessions, session_id).id)
     if as_json:
-        print_json(messages)
+        print_document(messages)
         return
     for message in messages:
         speaker = message.speaker or message.role
-        console().print(f"{moment(message.timestamp)}  {printable(speaker)}", style="bold", markup=False)
-        console().print(printable(message.content), markup=False, end="\n\n")
+        print_styled((f"{moment(message.timestamp)}  {printable(speaker)}", "bold"))
+        click.echo(f"{printable(message.content)}\n")
 
 
 # ---------------------------------------------------------------------- maintenance
@@ -144,7 +144,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
     with _store(ctx) as db:
         faults = db.check()
     if as_json:
-        print_json({"ok": not faults, "faults": faults})
+        print_document({"ok": not faults, "faults": faults})
     else:
         click.echo(printable("\n".join(faults)) or "The store is whole.")
     if faults:
@@ -167,7 +167,7 @@ def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
         )
     result = repair_store(path, progress=_print_progress)
     if as_json:
-        print_json(result)
+        print_document(result)
         return
     for table, saved in result.saved.items():
         lost = result.lost[table]
@@ -190,7 +190,7 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
         )
         vectors = upkeep.rebuild_vectors(db, partial(_print_progress, "vectors"))
     if as_json:
-        print_json({"messages": done, "vectors": vectors})
+        print_document({"messages": done, "vectors": vectors})
     else:
         by_meaning = f" {vectors:,} can be found by meaning." if vectors else ""
         click.echo(f"{counted(done, 'message')} indexed.{by_meaning}")
@@ -209,7 +209,7 @@ def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
     with _store(ctx) as db:
         result = upkeep.vacuum(db, dry_run=dry_run)
     if as_json:
-        print_json({"before": result.before, "after": result.after, "dry_run": dry_run})
+        print_document({"before": result.before, "after": result.after, "dry_run": dry_run})
     else:
         verb = "would be at most" if dry_run else "is"
         click.echo(f"The store was {_mebibytes(result.before)} and {verb} {_mebibytes(result.after)}.")
@@ -295,7 +295,7 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
             memory.delete_session(session_id)
         _print_progress("sessions deleted", done, len(doomed))
     if as_json:
-        print_json({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
+        print_document({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})
     elif dry_run:
         _print_sessions(memory.sessions, doomed)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_json, print_table
+from hermes_core.cli.output import finish, json_option, print_document, print_table
 from hermes_core.config import (
     KEYS,
     ToolsetsConfig,
@@ -59,7 +59,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
     rows = [Setting(key, _value(loaded, key), KEYS[key].default, key in stored) for key in KEYS]
     rows += [Setting(key, _value(loaded, key), None, set=True) for key in own]
     if as_json:
-        print_json([replace(row, value=_without_secrets(row.value)) for row in rows])
+        print_document([replace(row, value=_without_secrets(row.value)) for row in rows])
     else:
         print_table(
             str(home.config_yaml),

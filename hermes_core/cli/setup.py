@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
-from rich.text import Text
 
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.alias import offer_alias
-from hermes_core.cli.completion import providers
-from hermes_core.cli.output import console, print_table, warn
+from hermes_core.cli.output import console, for_terminal, print_table, warn
+from hermes_core.cli.shell import complete_provider, offer_alias
 from hermes_core.config import Credentials, load_config
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, SetupFailed
@@ -40,7 +39,7 @@ BUILTIN = "built-in only"
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=providers)
+@click.argument("name", required=False, shell_complete=complete_provider)
 @click.option(
     "--set",
     "pairs",
@@ -150,9 +149,18 @@ def _install(name: str, packages: Sequence[str], *, ask: bool) -> None:
     if ask:
         click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
     click.echo(f"$ {shlex.join(install_command(packages))}")
-    with console().status(Text(f"installing {listed}")):  # brackets are extras, and no markup
+    with _spinner(f"installing {listed}"):
         install(packages)
     click.echo(f"installed: {listed}")
+
+
+def _spinner(text: str) -> AbstractContextManager[object]:
+    """Return a context that shows a turning sign with `text` on a terminal, and nothing elsewhere."""
+    if not for_terminal():
+        return nullcontext()
+    from rich.text import Text
+
+    return console().status(Text(text))  # as a Text, since brackets are extras and no markup
 
 
 def _ask(home: HermesHome, answers: Answers) -> None:
@@ -237,7 +245,7 @@ def _show_saved(saved: Sequence[SavedAnswer]) -> None:
 
 def _try(home: HermesHome, loaded: LoadedProvider, *, ask: bool) -> None:
     """Start it and let it test itself. When that fails it is not chosen, unless the person wants it all the same."""
-    with console().status("trying it"):
+    with _spinner("trying it"):
         findings = try_out(home, loaded)
     for finding in findings:
         state = "FAILED" if finding.failed else finding.state

@@ -7,7 +7,7 @@ from contextlib import closing
 import click
 
 from hermes_core.cli import Group, home_of
-from hermes_core.cli.output import json_option, moment, print_json, print_table, warn
+from hermes_core.cli.output import json_option, moment, print_document, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.safety.terminal import printable
 from hermes_core.skills.store import SkillStore
@@ -27,7 +27,7 @@ def list_command(ctx: click.Context, as_json: bool) -> None:
         found, problems = store.skills(), store.problems()
     warn(problems)
     if as_json:
-        print_json(
+        print_document(
             [
                 {
                     "name": skill.name,
@@ -61,7 +61,7 @@ def history(ctx: click.Context, as_json: bool) -> None:
     with closing(_store(ctx)) as store:
         changes = store.history()
     if as_json:
-        print_json(changes)
+        print_document(changes)
         return
     rows = [(change.id, moment(change.at), change.action, change.path) for change in changes]
     print_table("", ("change", "when", "action", "file"), rows, "No skill was changed yet.")

@@ -33,10 +33,10 @@ opened, locked = threading.Event(), threading.Event()
 
 def wait():
     database = Database(path, busy_timeout=60.0)
-    database.write("CREATE TABLE facts (id INTEGER)", ())
+    database.execute("CREATE TABLE facts (id INTEGER)")
     opened.set()
     locked.wait()
-    database.write("INSERT INTO facts VALUES (1)", ())
+    database.execute("INSERT INTO facts VALUES (1)")
 
 threading.Thread(target=wait, daemon=True).start()
 opened.wait()

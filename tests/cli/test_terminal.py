@@ -192,6 +192,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[Any]) -> lis
     """The lines of a table on a terminal of this width, without colours."""
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, no_color=True, width=width, highlight=False)
+    monkeypatch.setattr(output, "for_terminal", lambda: True)
     monkeypatch.setattr(output, "console", lambda: terminal)
     output.print_table("", COLUMNS, rows, "No session.")
     assert not DRIVES.search(re.sub("\x1b\\[[0-9]*m", "", shown.getvalue()).replace("\n", ""))
@@ -208,7 +209,6 @@ def test_a_narrow_terminal_is_shown_records_of_lines(monkeypatch: pytest.MonkeyP
         "    lives in Lisbon, and has for years",
         "  source: cli",
     ]
-    assert printed(monkeypatch, 40, []) == ["No session."]
 
 
 def test_a_wide_terminal_is_shown_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,10 +181,10 @@ def test_every_path_of_the_home_is_in_the_table_of_files() -> None:
     assert [name for name in relative if name != "memories" and f"`{name}" not in text] == []
 
 
-def test_the_rooms_stand_in_the_order_that_the_architecture_test_holds() -> None:
+def test_the_packages_stand_in_the_order_that_the_architecture_test_checks() -> None:
     steps = load("tests/architecture/test_imports.py").STEPS[:-1]  # the last is the program's own name
     told = re.findall(r"^\| \d+ \| ([^|]+) \|", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert [set(re.findall(r"`(\w+)`", row)) for row in told] == [set(rooms) for rooms in steps]
+    assert [set(re.findall(r"`(\w+)`", row)) for row in told] == [set(packages) for packages in steps]
 
 
 def test_what_the_pages_for_readers_of_the_code_name_is_there() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hermes_core.cli import main, template
+from hermes_core.cli import main, providers
 
 
 def new(*words: str, said: str = "") -> tuple[int, str]:
@@ -40,11 +40,11 @@ def test_nothing_is_asked_of_a_script(tmp_path: Path) -> None:
 def test_what_pip_compiled_of_the_installed_template_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = shutil.copytree(template.template_folder(), tmp_path / "provider_template")
+    installed = shutil.copytree(providers.template_folder(), tmp_path / "provider_template")
     compiled = installed / "{{cookiecutter.__distribution}}/{{cookiecutter.__package}}/__pycache__/cli.pyc"
     compiled.parent.mkdir()
     compiled.write_bytes(b"\0")
-    monkeypatch.setattr(template, "template_folder", lambda: installed)
+    monkeypatch.setattr(providers, "template_folder", lambda: installed)
     code, said = new(str(tmp_path), "--no-input")
     assert (code, list(tmp_path.glob("hermes-memory-*/**/__pycache__"))) == (0, []), said
 
@@ -77,6 +77,6 @@ def test_without_cookiecutter_it_says_how_to_get_it(tmp_path: Path, monkeypatch:
 
 
 def test_the_command_offers_what_the_template_asks(tmp_path: Path) -> None:
-    asked = json.loads((template.template_folder() / "cookiecutter.json").read_text())
-    assert asked["kind"] == list(template.KINDS)
-    assert asked["license"] == list(template.LICENSES)
+    asked = json.loads((providers.template_folder() / "cookiecutter.json").read_text())
+    assert asked["kind"] == list(providers.KINDS)
+    assert asked["license"] == list(providers.LICENSES)

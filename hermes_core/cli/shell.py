@@ -1,4 +1,4 @@
-"""The command `hermes-memory install-alias`: the short name `hermes`, which other programs may have taken."""
+"""The commands for the shell: `install-alias`, the short name `hermes`, and `completion`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from hermes_core.cli import Failure
+from hermes_core.cli import Failure, home_of
+from hermes_core.errors import HermesError
 
 ALIAS = "hermes"
 PROGRAM = "hermes-memory"
@@ -128,3 +129,33 @@ def _is_ours(path: Path) -> bool:
     with contextlib.suppress(OSError), path.open("rb") as file:
         return _MARK.encode() in file.read(_MAX_LAUNCHER_BYTES)
     return False
+
+
+def complete_provider(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Return the names of providers that begin so, for `shell_complete`; our own also if they are not installed."""
+    from hermes_core.loader.catalog import discover_providers
+
+    del parameter
+    try:
+        return [entry.name for entry in discover_providers(home_of(ctx)) if entry.name.startswith(begun)]
+    except HermesError:
+        return []
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands in SHELL.
+
+    For bash, add `eval "$(hermes-memory completion bash)"` to ~/.bashrc; for zsh the same with zsh to ~/.zshrc; for fish, run
+    `hermes-memory completion fish > ~/.config/fish/completions/hermes-memory.fish`.
+    """
+    from click.shell_completion import get_completion_class
+
+    program = ctx.find_root().info_name or "hermes-memory"
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"no completion for {shell!r}")
+    click.echo(script(ctx.find_root().command, {}, program, variable).source())

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.cli import alias
-from hermes_core.cli.alias import add_alias
+from hermes_core.cli import shell
+from hermes_core.cli.shell import add_alias
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the launchers here are shell scripts")
 
@@ -99,7 +99,7 @@ def test_installers_of_other_programs_configure_memory_through_the_alias(
 def test_setup_offers_the_alias_on_a_terminal(
     hermes: Any, bin_folder: Path, notes: Path, monkeypatch: pytest.MonkeyPatch, answer: str, added: bool
 ) -> None:
-    monkeypatch.setattr(alias, "_on_terminal", lambda: True)
+    monkeypatch.setattr(shell, "_on_terminal", lambda: True)
     shown = hermes("memory", "setup", "notes", typed=f"{answer}\n").stdout
     assert "Add the short command 'hermes'" in shown
     assert (bin_folder / "hermes").exists() is added
