@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Protocol
 
+# Seconds after which a wait looks at the switch. A shorter wait never looks.
 STOP_POLL_S = 0.05
-"""Seconds after which a wait looks at the switch. A shorter wait never looks."""
 
 
 class Stop(Protocol):

@@ -75,11 +75,11 @@ class Policy:
         return self.worker == "write"
 
 
+# Policy of every provider hook, by its name, in the order of a provider's life.
 POLICIES: dict[str, Policy] = {}
-"""Policy of every provider hook, by its name, in the order of a provider's life."""
 
+# Policy of every observer hook, by its name.
 OBSERVER_POLICIES: dict[str, Policy] = {}
-"""Policy of every observer hook, by its name."""
 
 
 def _policy(
@@ -89,6 +89,7 @@ def _policy(
         table = OBSERVER_POLICIES if moment == "observe" else POLICIES
         name = function.__name__
         table[name] = Policy(name, moment, worker, deadline, combining, on_failure)
+        # A call reaches one provider. With `firstresult` a hook wrapper gets its answer, not a list with one answer.
         return hookspec(firstresult=True)(function)
 
     return register

@@ -23,6 +23,8 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
+# Test of each attribute of a `Field`, and the words for what it may be: status, doctor and setup rely on
+# it.
 _FIELD_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "a str"),
     "type": (
@@ -36,7 +38,6 @@ _FIELD_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "aliases": (_is_list, "a tuple of str"),
     "when": (lambda value: isinstance(value, Mapping), "{another setting: value}"),
 }
-"""Test of each attribute of a `Field`, and the words for what it may be: status, doctor and setup rely on it."""
 
 
 class MemoryProvider:
@@ -63,6 +64,7 @@ class MemoryProvider:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # Also of base classes: a hook may come from a mixin that is no MemoryProvider itself.
         for attribute, value in [member for owner in cls.__mro__ for member in vars(owner).items()]:
             if attribute in HOOK_NAMES and inspect.isfunction(value) and not hasattr(value, _MARK):
                 hookimpl(value)
@@ -120,6 +122,7 @@ def _identity_faults(provider: object) -> Iterator[str]:
 
 
 def _settings_faults(provider: object) -> Iterator[str]:
+    # Statically: a property would run the provider's code, which may need settings that are not there yet.
     settings = inspect.getattr_static(provider, "settings", ())
     if isinstance(settings, property):
         return
@@ -173,6 +176,7 @@ def _hook_parameters(hook: str) -> tuple[str, ...]:
 
 
 def _spelling_faults(attribute: str, marked: bool) -> Iterator[str]:
+    # A mark says that a hook is meant. An unmarked method of a provider may have a similar name by chance.
     close = difflib.get_close_matches(attribute, HOOK_NAMES, n=1, cutoff=0.5 if marked else 0.88)
     if close:
         yield f"{attribute}() is no hook: did you mean {close[0]}()?"

@@ -15,15 +15,15 @@ from urllib.parse import quote
 
 from hermes_core.errors import SessionError
 
+# Version of hooks and values. A provider with a higher `contract_version` is refused with the reason.
 CONTRACT_VERSION = 1
-"""Version of hooks and values. A provider with a higher `contract_version` is refused with the reason."""
 
+# Name of the provider of the notes; no other provider may use it.
 BUILTIN_NAME = "builtin"
-"""Name of the provider of the notes; no other provider may use it."""
 
 TOOL_NAME_LETTERS, LONGEST_TOOL_NAME = "a-zA-Z0-9_-", 64
+# A tool name that every model's server takes. Another name would fail each request that offers the tool.
 TOOL_NAME = re.compile(f"[{TOOL_NAME_LETTERS}]{{1,{LONGEST_TOOL_NAME}}}")
-"""A tool name that every model's server takes. Another name would fail each request that offers the tool."""
 
 AgentContext = Literal["primary", "subagent", "cron", "review", "flush"]
 MemoryAction = Literal["add", "replace", "remove"]
@@ -82,6 +82,7 @@ class Session:
             raise SessionError("a session was made without an id", "give it one, as uuid.uuid4().hex")
         for name in self.__slots__:
             value = getattr(self, name)
+            # Not isinstance: a str enum's member is a str, and prints as `Platform.TELEGRAM`.
             if type(value) is not str:
                 value = self.__dataclass_fields__[name].default if value is None else value
                 object.__setattr__(self, name, str.__str__(value) if isinstance(value, str) else str(value))

@@ -19,8 +19,8 @@ from hermes_core.manager.call import attempt
 
 log = logging.getLogger(__name__)
 
+# Seconds for all objects together.
 EXIT_TIMEOUT_S = 15.0
-"""Seconds for all objects together."""
 
 
 class Closable(Protocol):
@@ -31,8 +31,9 @@ class Closable(Protocol):
         ...
 
 
+# Each open object -> the process that opened it, since a fork must not close its parent's, and the object
+# it uses.
 _open: weakref.WeakKeyDictionary[Closable, tuple[int, Closable | None]] = weakref.WeakKeyDictionary()
-"""Each open object -> the process that opened it, since a fork must not close its parent's, and the object it uses."""
 
 
 def register(opened: Closable, user_of: Closable | None = None) -> None:

@@ -8,11 +8,11 @@ from typing import Literal
 
 BreakerState = Literal["closed", "open", "half-open"]
 
+# Failures in a row that open the breaker: one bad minute of a conversation, not one bad answer.
 MAX_FAILURES = 5
-"""Failures in a row that open the breaker: one bad minute of a conversation, not one bad answer."""
 
+# Seconds that the breaker stays open before one probe, and after which a probe that hangs counts no longer.
 COOLDOWN_S = 60.0
-"""Seconds that the breaker stays open before one probe, and after which a probe that hangs counts no longer."""
 
 
 class Breaker:

@@ -23,8 +23,8 @@ Value = TypeVar("Value")
 Status = Literal["ok", "late", "failed", "open", "skipped"]
 
 MAX_ERROR_CHARS = 500
+# Characters of an error message that are redacted; the rest of a longer message is dropped unread.
 MAX_REDACTED_CHARS = 20_000
-"""Characters of an error message that are redacted; the rest of a longer message is dropped unread."""
 
 WRONG_THREAD = (
     "a SQLite connection was opened on one worker and used on the other; "
@@ -97,8 +97,8 @@ class CallResult(NamedTuple):
         return self.status == "ok"
 
 
+# The result for a hook that the provider does not implement.
 ABSENT = CallResult("skipped")
-"""The result for a hook that the provider does not implement."""
 
 
 def guarded_call(
@@ -189,6 +189,7 @@ def _trace(error: BaseException, redact: Callable[[Any], Any]) -> str:
 
 # ------------------------------------------------------------------ return values
 
+# One object for all empty answers: most turns recall nothing.
 _EMPTY = Recall()
 _ITEM_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("text", "id", "session_id", "ref", "speaker", "when"), (str,)),

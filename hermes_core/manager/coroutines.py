@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
+# Seconds that cancelled coroutines have to clean up when the loop ends.
 CANCEL_TIMEOUT_S = 1.0
-"""Seconds that cancelled coroutines have to clean up when the loop ends."""
 
 
 class Coroutines:

@@ -49,11 +49,12 @@ from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
 
+# Characters that a provider may put into a prompt at once, as its block or for a summary: about 8,000
+# tokens.
 MAX_PROMPT_CHARS = 32_000
-"""Characters that a provider may put into a prompt at once, as its block or for a summary: about 8,000 tokens."""
 
+# Sessions whose system prompt is kept frozen, a few kilobytes each.
 MAX_FROZEN_PROMPTS = 4096
-"""Sessions whose system prompt is kept frozen, a few kilobytes each."""
 
 __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 
@@ -165,8 +166,7 @@ class MemoryManager:
         self._config.monitors.append(monitor)
         for handle in self._registry:
             for instance in handle.instances():
-                if instance.plugins is not None:
-                    monitor.attach(instance.plugins)
+                monitor.attach(instance.plugins)
 
         def undo() -> None:
             if monitor in self._config.monitors:
@@ -198,6 +198,7 @@ class MemoryManager:
         Args:
             wait: Seconds from the beginning of a start (default: `start_wait`).
         """
+        # All are started before the first is waited for, so that slow ones start at the same time.
         instances = [handle.instance(session) for handle in self._registry]
         for instance in instances:
             instance.start(session)
@@ -224,6 +225,7 @@ class MemoryManager:
 
     def get_all_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the tools of all providers, as `{"name", "description", "parameters"}`."""
+        # A copy, because hosts change schemas into the form of their model.
         return copy.deepcopy(self._registry.tools.schemas)
 
     def get_all_tool_names(self) -> set[str]:
@@ -256,6 +258,7 @@ class MemoryManager:
         clean: Query | None = None
         for handle in self._registry:
             if self._prefetch.prepares(handle):
+                # Redacted only if a provider gets it: that takes longer than all else here.
                 clean = clean or self._clean_query(query)
                 self._prefetch.warm(handle, clean, session)
 
@@ -269,6 +272,7 @@ class MemoryManager:
             return _error(
                 f"arguments of {call.name!r} must be an object, not {type(call.arguments).__name__}"
             )
+        # The notes stay on this machine and refuse secrets themselves.
         if not handle.builtin:
             call = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
         instance = handle.instance(session, wait=True)
@@ -418,6 +422,7 @@ class MemoryManager:
         until = time.monotonic() + timeout
         self.outbox.database.shorten_waits()
         try:
+            # Undelivered writes are safe on disk; most of the time is left for the providers to shut down.
             self._writes.flush_at_end(timeout / 5)
         except sqlite3.Error as exc:
             log.error("the outbox can't be read at the end: %s", exc)

@@ -15,15 +15,15 @@ from hermes_core.manager.call import CallResult, check_result, guarded_call
 from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.plugins import implemented_hooks, register_observers, wrappers_of
 from hermes_core.manager.stats import ManagerConfig
-from hermes_core.manager.worker import PendingCall, Worker
+from hermes_core.manager.worker import PendingCall, Worker, ignore_result
 
 log = logging.getLogger(__name__)
 
+# Events that wait for one observer; more are dropped, and the log says how many.
 MAX_EVENTS = 1000
-"""Events that wait for one observer; more are dropped, and the log says how many."""
 
+# The observer that runs on this thread, as `coroutines`: its event loop takes what its hooks return.
 _running = threading.local()
-"""The observer that runs on this thread, as `coroutines`: its event loop takes what its hooks return."""
 
 
 class Listener:
@@ -48,6 +48,7 @@ class _Observer:
         self._config = config
         self._dropped = 0
         self._waiting = 0
+        # Two workers, so that a slow `on_event` does not hold up the filters, for which a turn waits.
         self._filters = Worker(f"hermes-{name}-filters", config.clock)
         self._events = Worker(f"hermes-{name}-events", config.clock)
         self._coroutines = Coroutines(f"hermes-{name}")
@@ -91,7 +92,7 @@ class _Observer:
             hook,
             partial(self._run, hook, arguments),
             self._config.deadline(hook),
-            on_late=on_end,
+            on_late=on_end or ignore_result,
             background=on_end is not None,
         )
 

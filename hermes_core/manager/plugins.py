@@ -29,8 +29,8 @@ from hermes_core.manager.call import attempt, check_result
 
 log = logging.getLogger(__name__)
 
+# Runs the coroutine that a hook returned to its end: (name of the hook, coroutine) -> value.
 Finish = Callable[[str, "CoroutineType[Any, Any, Any]"], Any]
-"""Runs the coroutine that a hook returned to its end: (name of the hook, coroutine) -> value."""
 
 ALL_HOOKS = sorted(HOOK_NAMES | OBSERVER_HOOK_NAMES)
 
@@ -58,8 +58,9 @@ def _value_wrapper(hook: str, finish: Finish) -> Callable[[], Generator[None, An
     return wrapper
 
 
+# Code of the innermost wrapper. A traceback in which it comes last leads to the provider, not to an
+# observer.
 PROVIDER_FRAME: CodeType = _value_wrapper("", _close).__code__
-"""Code of the innermost wrapper. A traceback in which it comes last leads to the provider, not to an observer."""
 
 
 class _ValueWrappers:
@@ -208,6 +209,8 @@ class Monitor:
 
 
 _TARGETS = frozenset({"memory", "user"})
+# Test of each capability, and the words for what it may be: a wrong kind would silently mean something
+# else.
 _CAPABILITIES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tool_names": (lambda v: v is None or isinstance(v, Set | list | tuple), "a frozenset of names, or None"),
     "tool_aliases": (lambda v: isinstance(v, Mapping), "{older name: name of the tool}"),
@@ -218,7 +221,6 @@ _CAPABILITIES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "serial": (lambda v: isinstance(v, bool), "True or False"),
     "scope": (lambda v: v in ("process", "session"), "'process' or 'session'"),
 }
-"""Test of each capability, and the words for what it may be: a wrong kind would silently mean something else."""
 
 
 def capabilities_of(provider: object) -> Capabilities:

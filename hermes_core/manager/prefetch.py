@@ -16,12 +16,14 @@ from hermes_core.manager.stats import ManagerConfig, State
 from hermes_core.manager.worker import PendingCall
 from hermes_core.stopping import stopped
 
+# Seconds for which a warmed recall may stand in for a fresh one: about as long as a conversation keeps to
+# its subject.
 WARMED_TTL_S = 600.0
-"""Seconds for which a warmed recall may stand in for a fresh one: about as long as a conversation keeps to its subject."""
 
+# Sessions whose warmed recall is kept: those of the last minutes in a busy gateway, a few kilobytes each.
 MAX_WARMED = 512
-"""Sessions whose warmed recall is kept, the latest ones."""
 
+# No tokenizer here: models differ, and a budget needs no precision.
 CHARS_PER_TOKEN = 4
 
 Origin = Literal["fresh", "warmed", "none"]
@@ -165,6 +167,7 @@ class Prefetch:
         before = warmed.preparation
         arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
         warmed.preparation = instance.submit("queue_prefetch", arguments, keep, background=True)
+        # One preparation a session is enough; without this a slow backend would get one for each turn.
         if before is not None:
             before.withdraw()
 

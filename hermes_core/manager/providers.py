@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pluggy
 
-from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.coroutines import Coroutines
@@ -26,7 +26,7 @@ from hermes_core.manager.stats import (
     ProviderStats,
     State,
 )
-from hermes_core.manager.worker import PendingCall, Worker
+from hermes_core.manager.worker import PendingCall, Worker, ignore_result
 from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import wait_unless_stopped
 
@@ -34,12 +34,13 @@ log = logging.getLogger(__name__)
 
 Phase = Literal["new", "starting", "ready", "failed", "closed"]
 
+# Instances that a provider of scope `session` has at most, each with up to two threads.
 MAX_INSTANCES = 16
-"""Instances that a provider of scope `session` has at most, each with up to two threads."""
 
+# Seconds before an `initialize` that failed is tried again, by the next call that wants the provider.
 RETRY_START_S = 60.0
-"""Seconds before an `initialize` that failed is tried again, by the next call that wants the provider."""
 
+# Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them.
 HOOKS_BEFORE_READY = frozenset(
     {
         "construct",
@@ -51,7 +52,6 @@ HOOKS_BEFORE_READY = frozenset(
         "shutdown",
     }
 )
-"""Calls that need no initialized provider. They say nothing about the backend, so no breaker counts them."""
 
 DURABLE_HOOKS = frozenset(name for name, policy in POLICIES.items() if policy.durable)
 
@@ -83,7 +83,8 @@ class ProviderInstance:
         self.label = label
         self.stats = stats
         self.provider: object = None
-        self.plugins: pluggy.PluginManager | None = None
+        # Replaced by `_construct`. Until then no hook is in `hooks`, so none is called.
+        self.plugins = pluggy.PluginManager(PROJECT)
         self.hooks: frozenset[str] = frozenset()
         self.capabilities = Capabilities()
         self.phase: Phase = "new"
@@ -118,7 +119,7 @@ class ProviderInstance:
         self,
         hook: str,
         arguments: Mapping[str, Any],
-        on_late: Callable[[CallResult], None] | None = None,
+        on_late: Callable[[CallResult], None] = ignore_result,
         *,
         background: bool = False,
     ) -> PendingCall:
@@ -131,7 +132,7 @@ class ProviderInstance:
         self,
         hook: str,
         arguments: Mapping[str, Any],
-        on_late: Callable[[CallResult], None] | None = None,
+        on_late: Callable[[CallResult], None] = ignore_result,
         *,
         background: bool = False,
     ) -> PendingCall:
@@ -146,10 +147,11 @@ class ProviderInstance:
         if self.phase != "ready" and hook not in HOOKS_BEFORE_READY:
             self.start_again()
             return PendingCall.ended(hook, CallResult("skipped", error=self.condition()[1]))
+        caller = partial(getattr(self.plugins.hook, hook), **arguments)
         if self._inline:
-            result = self._run_hook(hook, arguments)
+            result = self._run(hook, caller)
             self.stats.record(hook, result, None)
-            if background and on_late is not None:
+            if background:
                 on_late(result)
             return PendingCall.ended(hook, result)
         breaker = None
@@ -160,9 +162,9 @@ class ProviderInstance:
                 return PendingCall.ended(hook, CallResult("open", error=error))
         return PendingCall(
             hook,
-            partial(self._run_hook, hook, arguments),
+            partial(self._run, hook, caller),
             self._config.deadline(hook),
-            account=partial(self.stats.record, hook, breaker=breaker),
+            record=partial(self.stats.record, hook, breaker=breaker),
             on_late=on_late,
             background=background,
         )
@@ -180,13 +182,8 @@ class ProviderInstance:
             for call in waiting:
                 call.refuse(refusal)
 
-    def _run_hook(self, hook: str, arguments: Mapping[str, Any]) -> CallResult:
-        assert self.plugins is not None, "a hook is called on a constructed provider"
-        caller = partial(getattr(self.plugins.hook, hook), **arguments)
-        return guarded_call(hook, caller, self._config.clock, self._config.redact, self._wrapper_names)
-
-    def _run_step(self, name: str, function: Callable[[], Any]) -> CallResult:
-        return guarded_call(name, function, self._config.clock, self._config.redact, self._wrapper_names)
+    def _run(self, hook: str, function: Callable[[], Any]) -> CallResult:
+        return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         return self._coroutines.finish(coroutine, self._config.deadline(hook))
@@ -196,24 +193,21 @@ class ProviderInstance:
     def construct(self) -> CallResult:
         """Make the provider, validate it, read its capabilities, and wait for that."""
         if self._inline:
-            return self._run_step("construct", self._construct)
-        call = self._own_call("construct", self._construct)
+            return self._run("construct", self._construct)
+        call = self._life_call("construct", self._construct)
         self.hand_over(call)
         return call.wait()
 
-    def _own_call(
-        self,
-        name: str,
-        function: Callable[[], Any],
-        on_end: Callable[[CallResult], None] | None = None,
+    def _life_call(
+        self, name: str, function: Callable[[], Any], on_end: Callable[[CallResult], None] | None = None
     ) -> PendingCall:
-        """Return a call of a step of ours that no breaker counts; if `on_end` is given, nobody waits for it."""
+        """Return a call that begins or ends the provider; no breaker counts it. With `on_end`, nobody waits for it."""
         return PendingCall(
             name,
-            partial(self._run_step, name, function),
+            partial(self._run, name, function),
             self._config.deadline(name),
-            account=partial(self.stats.record, name, breaker=None),
-            on_late=on_end,
+            record=partial(self.stats.record, name, breaker=None),
+            on_late=on_end or ignore_result,
             background=on_end is not None,
         )
 
@@ -244,7 +238,7 @@ class ProviderInstance:
             self._started_at = self._config.clock()
             self._started_monotonic = time.monotonic()
             self._start_ended.clear()
-        call = self._own_call("initialize", partial(self._initialize, session), self._started)
+        call = self._life_call("initialize", partial(self._initialize, session), self._started)
         if self._inline:
             self._started(call.function())
             return
@@ -274,7 +268,6 @@ class ProviderInstance:
         if self.provider is None:
             self._construct()
         self._before_start()
-        assert self.plugins is not None
         self.plugins.hook.initialize(session=session)
 
     def _started(self, result: CallResult) -> None:
@@ -291,7 +284,7 @@ class ProviderInstance:
         if closing:
             log.info("%s: initialize ended after the shutdown; shutting it down", self.label)
             if "shutdown" in self.hooks:
-                self.stats.record("shutdown", self._run_hook("shutdown", {}), None)
+                self.stats.record("shutdown", self._run("shutdown", self.plugins.hook.shutdown), None)
             self._end()
             return
         self._config.emit(f"provider.{self.phase}", {"provider": self.stats.name, "error": self.reason})
@@ -318,6 +311,7 @@ class ProviderInstance:
             )
             ended = self._start_ended.wait(min(max(0.0, wait), timeout))
             return ended and self._gone.wait(max(0.0, until - time.monotonic()))
+        # A quarter for a write, and another after its coroutine was cancelled; `shutdown` has the rest.
         written = self.write is self.read or self.write.stop(timeout / 4)
         if self._coroutines.cancel() and not written:
             written = self.write.stop(timeout / 4)
@@ -348,6 +342,7 @@ class ProviderInstance:
             if phase != "starting":
                 self.phase = "closed"
         if phase == "starting":
+            # Only takes no more calls: `initialize` runs on, and `_started` shuts the provider down behind it.
             self.read.stop(0)
         return phase
 
@@ -364,15 +359,8 @@ class ProviderInstance:
         return in_time
 
     def _last_call(self) -> PendingCall:
-        """Return a call of `shutdown` behind which the instance ends; nobody waits for it."""
-        return PendingCall(
-            "shutdown",
-            partial(self._run_hook, "shutdown", {}),
-            self._config.deadline("shutdown"),
-            account=partial(self.stats.record, "shutdown", breaker=None),
-            on_late=lambda _: self._end(),
-            background=True,
-        )
+        """Return a call of `shutdown` behind which the instance ends."""
+        return self._life_call("shutdown", self.plugins.hook.shutdown, lambda _: self._end())
 
     def _end(self) -> None:
         self._coroutines.stop()
@@ -493,7 +481,7 @@ class ProviderHandle:
         hook: str,
         arguments: Mapping[str, Any],
         session: Session,
-        on_late: Callable[[CallResult], None] | None = None,
+        on_late: Callable[[CallResult], None] = ignore_result,
     ) -> CallResult:
         """Call `hook` on the instance of `session` and wait for it, at most until its deadline.
 
@@ -506,6 +494,7 @@ class ProviderHandle:
         if not self._repeatable or self.first.capabilities.scope != "session":
             return self.first
         with self._lock:
+            # A session that begins during the shutdown must not start an instance that nobody would close.
             if self._closed:
                 return self.first
             instance = self._by_session.get(session.id)
@@ -596,6 +585,7 @@ class ProviderHandle:
 
 # ------------------------------------------------------------------------------ tools
 
+# Names that hosts use for their own tools. A provider's tool of such a name would hide the host's.
 RESERVED_TOOL_NAMES = frozenset(
     [
         *("memory", "session_search", "todo", "delegate_task", "skills_list", "skill_view", "skill_manage"),
@@ -612,7 +602,6 @@ RESERVED_TOOL_NAMES = frozenset(
         *(f"kanban_{what}" for what in ("link", "unblock", "attach", "attach_url", "attachments")),
     ]
 )
-"""Names that hosts use for their own tools. A provider's tool of such a name would hide the host's."""
 
 
 def schema_fault(schema: dict[str, Any]) -> str:
@@ -687,7 +676,6 @@ class ProviderRegistry:
         self.tools = ToolIndex()
         self._config = config
         self._handles: tuple[ProviderHandle, ...] = ()
-        self._implementing: dict[str, tuple[ProviderHandle, ...]] = {}
         self._inactive: dict[str, ProviderHealth] = {}
         self._lock = (
             threading.Lock()
@@ -708,12 +696,7 @@ class ProviderRegistry:
 
     def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the providers that have this hook."""
-        # Taken once: `add` replaces the dict, so an answer from before an addition never gets into the new one.
-        known = self._implementing
-        handles = known.get(hook)
-        if handles is None:
-            handles = known[hook] = tuple(handle for handle in self._handles if handle.implements(hook))
-        return handles
+        return tuple(handle for handle in self._handles if handle.implements(hook))
 
     def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the external providers that have this hook: those that a write is stored for."""
@@ -745,7 +728,6 @@ class ProviderRegistry:
                 return self._refuse(handle, state, reason)
             self._inactive.pop(handle.name, None)
             self._handles = (*self._handles, handle)
-            self._implementing = {}
             self.tools.add(handle)
         return True
 

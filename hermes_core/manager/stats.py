@@ -21,25 +21,27 @@ log = logging.getLogger(__name__)
 State = Literal["active", "idle", "degraded", "failed", "unavailable"]
 WorkerKind = Literal["read", "write"]
 
+# Seconds of a failed recall that open the breaker at once: a person waited for nothing.
 SLOW_RECALL_S = 0.5
-"""Seconds of a failed recall that open the breaker at once: a person waited for nothing."""
 
+# Seconds after which a failed recall says nothing about the backend any more.
 RECALL_FAILURE_TTL_S = 300.0
-"""Seconds after which a failed recall says nothing about the backend any more."""
 
+# Seconds that a backend takes at least: an empty recall that took less did not ask it (small talk, for
+# instance).
 MIN_BACKEND_S = 0.0005
-"""Seconds that a backend takes at least: an empty recall that took less did not ask it (small talk, for instance)."""
 
+# Seconds between two `provider.hooks` events of a process. One more comes at its end. Other processes read
+# them.
 REPORT_INTERVAL_S = 300.0
-"""Seconds between two `provider.hooks` events of a process. One more comes at its end. Other processes read them."""
 
+# Hooks that may do nothing at all, so that their success says nothing about the backend.
 OPTIONAL_WORK_HOOKS = frozenset({"on_turn_start", "system_prompt_block"})
-"""Hooks that may do nothing at all, so that their success says nothing about the backend."""
 
+# Hooks of every start and end; they alone are no reason for a `provider.hooks` event.
 START_HOOKS = frozenset(
     {"construct", "initialize", "is_available", "get_tool_schemas", "system_prompt_block", "shutdown"}
 )
-"""Hooks of every start and end; they alone are no reason for a `provider.hooks` event."""
 
 MAX_DURATIONS = 200
 

@@ -10,64 +10,47 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from hermes_core.manager.call import CallResult
 from hermes_core.stopping import stopped, wait_unless_stopped
 
 log = logging.getLogger(__name__)
 
+# Share of a wait for which a call must have run to count as late.
 MIN_RUN_SHARE = 0.8
-"""Share of a wait for which a call must have run to count as late."""
 
 
+def ignore_result(result: CallResult) -> None:
+    """Take a result that nobody wants."""
+
+
+@dataclass(eq=False)
 class PendingCall:
     """A hook call that waits in the queue of a worker, runs, or has ended.
 
-    Args:
+    Attributes:
         hook: The name of the hook, for messages.
         function: Makes the call, with the contextvars of the thread that created it; it never raises.
         deadline: Seconds that the call may run.
-        account: Called once with the result for the statistics: the call's own, or "late".
+        record: Called once, with the result that counts for the statistics: the call's own, or "late".
         on_late: Called on the worker's thread with the result of a call for which nobody waits any more.
-        background: Nobody waits for this call, so `on_late` gets its result in any case.
+        background: Nobody waits for the call, from the start or since its waiter left; `on_late` gets its result.
+        recorded: `record` has been called, or is about to be. The worker's lock guards it.
     """
 
-    __slots__ = (
-        "_account",
-        "_on_late",
-        "abandoned",
-        "accounted",
-        "context",
-        "deadline",
-        "function",
-        "future",
-        "hook",
-        "started_at",
-        "started_monotonic",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        hook: str,
-        function: Callable[[], CallResult],
-        deadline: float,
-        *,
-        account: Callable[[CallResult], None] | None = None,
-        on_late: Callable[[CallResult], None] | None = None,
-        background: bool = False,
-    ) -> None:
-        self.hook = hook
-        self.deadline = deadline
-        self.future: Future[CallResult] = Future()
-        self.worker: Worker | None = None
-        self.context = contextvars.copy_context()
-        self.abandoned = background
-        self.accounted = False
-        self.started_at = self.started_monotonic = 0.0
-        self.function = function
-        self._account = account
-        self._on_late = on_late
+    hook: str
+    function: Callable[[], CallResult]
+    deadline: float
+    record: Callable[[CallResult], None] = ignore_result
+    on_late: Callable[[CallResult], None] = ignore_result
+    background: bool = False
+    recorded: bool = False
+    worker: Worker | None = None
+    started_at: float = 0.0
+    started_monotonic: float = 0.0
+    future: Future[CallResult] = field(default_factory=Future)
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
     @classmethod
     def ended(cls, hook: str, result: CallResult) -> PendingCall:
@@ -110,40 +93,32 @@ class PendingCall:
         """Take the call out of the queue. Return False if it has already begun."""
         withdrawn = self.future.cancel()
         if withdrawn:
-            self.account(CallResult("skipped", error="withdrawn"))
+            self.record(CallResult("skipped", error="withdrawn"))
         return withdrawn
 
     def refuse(self, reason: str) -> None:
         """End the call without making it, because its worker takes none."""
         result = CallResult("skipped", error=reason)
-        self.account(result)
+        self.record(result)
         self.future.set_result(result)
 
-    def account(self, result: CallResult) -> None:
-        """Report `result` to the statistics."""
-        if self._account is not None:
-            self._account(result)
-
-    def finish(self, result: CallResult, *, report: bool) -> None:
-        """Pass the result on: to the statistics (if `report`), to the thread that waits, else to `on_late`."""
-        if report and self.abandoned and result.ok and result.elapsed > self.deadline:
+    def finish(self, result: CallResult, *, recorded: bool) -> None:
+        """Pass on the result of a call that ran: to the statistics, then to the thread that waits or to `on_late`."""
+        if not recorded:
+            late = self.background and result.ok and result.elapsed > self.deadline
             error = f"took {result.elapsed:.1f} s"
-            self.account(CallResult("late", error=error, elapsed=result.elapsed, counts=True))
-        elif report:
-            self.account(result)
-        if self.abandoned and self._on_late is not None:
-            self._on_late(result)
+            self.record(CallResult("late", None, error, result.elapsed, counts=True) if late else result)
+        if self.background:
+            self.on_late(result)
         self.future.set_result(result)
 
 
+@dataclass(eq=False)
 class _Thread:
     """A thread of a worker and the call that it runs."""
 
-    __slots__ = ("call", "thread")
-
-    def __init__(self) -> None:
-        self.call: PendingCall | None = None
-        self.thread: threading.Thread | None = None
+    call: PendingCall | None = None
+    thread: threading.Thread | None = None
 
 
 class Worker:
@@ -204,13 +179,13 @@ class Worker:
         """
         turn_stopped = stopped()
         with self._lock:
-            if call.accounted:
+            if call.recorded:
                 return None
-            call.accounted = True
+            call.recorded = True
             ran = time.monotonic() - call.started_monotonic
             running = not call.future.cancel()
             if running:
-                call.abandoned = True
+                call.background = True
             ahead = self._current.call.hook if self._current and self._current.call else "another call"
             hung = bool(self._hung())
         if turn_stopped:
@@ -225,7 +200,7 @@ class Worker:
         else:
             error = f"no answer within {timeout:.3g} s"
             result = CallResult("late", error=error, elapsed=timeout, counts=True, in_doubt=True)
-        call.account(result)
+        call.record(result)
         return result
 
     def stop(self, timeout: float, last: PendingCall | None = None) -> bool:
@@ -296,11 +271,11 @@ class Worker:
             result = call.context.run(call.function)
             with self._lock:
                 me.call = None
-                report, call.accounted = not call.accounted, True
+                recorded, call.recorded = call.recorded, True
                 replaced = self._current is not me
                 if replaced:
                     self._abandoned -= 1
             # Outside the lock, because callbacks take locks of their own and may submit to this worker.
-            call.finish(result, report=report)
+            call.finish(result, recorded=recorded)
             if replaced:
                 return

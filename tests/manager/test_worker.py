@@ -120,12 +120,12 @@ def test_a_background_call_brings_its_result_in_any_case(worker: Worker) -> None
 
 def test_each_call_counts_once_as_what_its_waiter_saw(worker: Worker) -> None:
     seen: list[str] = []
-    slow, began, gate = gated(account=lambda result: seen.append(result.status))
+    slow, began, gate = gated(record=lambda result: seen.append(result.status))
     worker.submit(slow)
     assert began.wait(60)
     slow.wait(0.01)
     gate.set()
-    quick = a_call(account=lambda result: seen.append(result.status))
+    quick = a_call(record=lambda result: seen.append(result.status))
     worker.submit(quick)
     quick.wait()
     assert seen == ["late", "ok"]
@@ -134,7 +134,7 @@ def test_each_call_counts_once_as_what_its_waiter_saw(worker: Worker) -> None:
 def test_a_background_call_that_takes_too_long_counts_as_late(worker: Worker) -> None:
     seen: list[CallResult] = []
     call = PendingCall(
-        "prefetch", lambda: CallResult("ok", "x", elapsed=6.0), 5.0, account=seen.append, background=True
+        "prefetch", lambda: CallResult("ok", "x", elapsed=6.0), 5.0, record=seen.append, background=True
     )
     worker.submit(call)
     assert call.future.result(60).ok
@@ -202,7 +202,7 @@ def test_the_alarm_of_a_host_ends_a_wait_although_it_is_a_timeout_error(worker: 
         raise TimeoutError("the alarm of the host")
 
     seen: list[CallResult] = []
-    slow, began, gate = gated(account=seen.append)
+    slow, began, gate = gated(record=seen.append)
     worker.submit(slow)
     assert began.wait(60)
     before = signal.signal(signal.SIGALRM, alarm)
