@@ -20,6 +20,7 @@ from hermes_core.memory import open_memory
 from hermes_core.outbox.delivery import MAX_BACKOFF_S, DeliveryLock
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import encode
+from hermes_core.outbox.store import ANY_ACCOUNT
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.sqlite import Database
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
@@ -245,7 +246,7 @@ def test_rows_of_a_manager_without_a_session_store_are_taken_over_unless_it_stil
 ) -> None:
     alone = open_outbox(hermes_home)
     row = encode("sync_turn", make_turn("t1"), make_session("s1"), lambda value: value)
-    alone.put("diary", row)
+    alone.put("diary", row, ANY_ACCOUNT)
     provider = Diary()
     lock = DeliveryLock.of(hermes_home.path, "diary")
     assert lock.acquire()
