@@ -15,21 +15,21 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from hermes_core.agent.answer import ChatMessage, Usage
+from hermes_core.agent.answer import ChatMessage, Messages, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled, ignore
 from hermes_core.agent.compression import Compressor, ContextLimits, ContextUsage, SummaryCompressor
 from hermes_core.agent.curator import AutoCurator
 from hermes_core.agent.lifecycle import SessionLifecycle, TurnGuard
 from hermes_core.agent.loop import OnToolCall, ToolLoop
 from hermes_core.agent.model import ChatModel, OnText, require_model
-from hermes_core.agent.prompt import PromptParts, context_file, read_part, repair_messages, system_prompt
+from hermes_core.agent.prompt import context_file, read_part, repair_messages, system_prompt
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (
     AgentTurn,
@@ -125,46 +125,54 @@ class Agent:
         require("background", background, (Background, NoneType), "a Background, or none")
         require("cancel", cancel, (Cancel, NoneType), "a Cancel, or none")
         require_function("on_review", on_review)
+        require("instructions", instructions, str, "a text")
+        require("folder", folder, (str, os.PathLike, NoneType), "a path")
+        self._host_tools = _require_all("tool", tools, Tool, "Tool(name, description, parameters, run)")
+        if toolsets is not None:
+            toolsets = _require_all("toolset", toolsets, str, "a name")
         self.memory, self.model = memory, model
         self._settings = memory.config.agent
         self._clock = clock
         self._guard = TurnGuard(cancel)
         self._skip_memory = skip_memory
+        self._instructions = instructions
+        self._folder = None if folder is None else Path(folder)
         session = resolve_session(memory, session_id, identity)
-        self._services = AgentServices(
-            memory,
-            session,
-            instructions=instructions,
-            host_tools=tools,
-            toolsets=toolsets,
-            folder=folder,
-            skip_memory=skip_memory,
-            # As many characters as the context has tokens: a quarter of it in most scripts.
-            result_limit=min(self._settings.result_limit, model.context_length),
-            delegate=self.delegate,
-            clock=clock,
+        enabled = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
+        self._toolsets = None if enabled is None else frozenset(enabled)
+        problems = unknown_toolsets(enabled, self._host_tools)
+        shared = shared_services(memory)
+        self._skills = shared.skills
+        delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
+        others = [*delegating, *built_in_tools(self._skills, memory), *self._host_tools]
+        all_tools = (
+            without_memory_tools(memory, others, session)
+            if skip_memory
+            else with_memory_tools(memory, others, self._toolsets, problems)
         )
-        self.tools = self._services.tools
+        # As many characters as the context has tokens: a quarter of it in most scripts.
+        self.tools = ToolRegistry(
+            all_tools, self._toolsets, min(self._settings.result_limit, model.context_length)
+        )
         self._own_background = background is None  # a given one may run reviews of another memory too
-        shared = background or shared_services(memory).background
-        self._reviewer = Reviewer(memory, auxiliary or model, self.tools, shared, on_review)
-        self._curator = AutoCurator(memory, auxiliary or model, shared, on_review, clock)
+        background, auxiliary = background or shared.background, auxiliary or model
+        self._reviewer = Reviewer(memory, auxiliary, self.tools, background, on_review)
+        self._curator = AutoCurator(memory, auxiliary, background, on_review, clock)
         self._usage = ContextUsage(ContextLimits.of(model, self._settings), count_tokens)
         self._life = SessionLifecycle(
             memory,
             session,
-            compressor
-            or SummaryCompressor(auxiliary or model, self._usage.limits, count_tokens, self._fixed_text),
-            self._services.prompt,
+            compressor or SummaryCompressor(auxiliary, self._usage.limits, count_tokens, self._fixed_text),
+            self._build_prompt,
             self._reviewer,
             self._usage,
             self._guard,
             model.name,
             source,
             skip_memory,
+            problems=problems,
             clock=clock,
         )
-        self._life.problems += self._services.problems
         if memory.sessions.get_session(session.id):
             self._life.open()
         else:
@@ -189,7 +197,7 @@ class Agent:
     @property
     def skills(self) -> SkillStore | None:
         """The skills of the home; None if they are switched off."""
-        return self._services.skills
+        return self._skills
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -223,7 +231,7 @@ class Agent:
         require_function("on_tool_call", on_tool_call)
         turn = AgentTurn.of(message, author)
         if not turn.text.strip():
-            raise SessionError(f"a turn needs something to answer, not {message!r}", "write a message")
+            raise SessionError(f"the message is empty: {message!r}", "write a message")
         with self._guard.turn():
             loop = ToolLoop(
                 self.model,
@@ -262,8 +270,8 @@ class Agent:
         child = Agent(
             self.memory,
             self.model,
-            tools=self._services.host_tools,
-            toolsets=self._services.toolsets,
+            tools=self._host_tools,
+            toolsets=self._toolsets,
             instructions=SUBAGENT_INSTRUCTIONS,
             source="subagent",
             skip_memory=True,
@@ -282,7 +290,7 @@ class Agent:
         if not self._skip_memory:
             delegation = Delegation(uuid.uuid4().hex, task, report, result.session_id)
             self._life.attempt(
-                "telling of a delegation",
+                "notifying providers of a delegation",
                 lambda: self.memory.manager.on_delegation(delegation, self.session),
             )
         return report
@@ -342,7 +350,7 @@ class Agent:
             self._life.compress()
         return self.session.id != before
 
-    def commit_memory_session(self, messages: Sequence[ChatMessage] = ()) -> None:
+    def commit_memory_session(self, messages: Messages = ()) -> None:
         """Let providers learn from the session so far without ending it; for a host that is about to change its id.
 
         `messages` is ignored: the stored messages count.
@@ -350,7 +358,7 @@ class Agent:
         del messages
         self._life.commit()
 
-    def shutdown_memory_provider(self, messages: Sequence[ChatMessage] = ()) -> None:
+    def shutdown_memory_provider(self, messages: Messages = ()) -> None:
         """End the session and shut all providers down, within 15 seconds. `messages` is ignored."""
         del messages
         deadline = self._leave(at_exit.EXIT_TIMEOUT_S)
@@ -395,7 +403,7 @@ class Agent:
     def _run(self, turn: AgentTurn, loop: ToolLoop) -> None:
         at_exit.register(self, user_of=self.memory)
         life = self._life
-        life.attempt("going on with the session", life.follow)
+        life.attempt("continuing the session", life.follow)
         life.own_turns.add(turn.id)
         cadence_due = life.cadence_due(self._settings)
         # Stored before anything else: what the person said survives a crash.
@@ -436,7 +444,23 @@ class Agent:
             self._life.compress()
         finally:
             if self.session.id != before:
-                self._life.attempt("taking a message along", lambda: self._life.move_message(turn, before))
+                self._life.attempt("moving a message", lambda: self._life.move_message(turn, before))
+
+    def _has_toolset(self, name: str) -> bool:
+        return self._toolsets is None or name in self._toolsets
+
+    def _build_prompt(self, session: Session, problems: list[str]) -> str:
+        """Build the system prompt of a session that begins now; `problems` gets a sentence for each part left out."""
+        return system_prompt(
+            [schema["name"] for schema in self.tools.schemas],
+            identity=read_part(self.memory.home.soul_md, problems),
+            instructions=self._instructions,
+            memory="" if self._skip_memory else self.memory.system_prompt(session),
+            skills=self._skills.index() if self._skills is not None and self._has_toolset("skills") else "",
+            context_file=context_file(self._folder, problems),
+            today=datetime.fromtimestamp(self._clock()).astimezone().date(),
+            platform=session.platform,
+        )
 
     def _fixed_text(self) -> str:
         """Return the text that comes before the messages in each request."""
@@ -446,10 +470,10 @@ class Agent:
         if self._skip_memory:
             return None
         memory, session = self.memory, self.session
-        if not self._services.has("memory"):
+        if not self._has_toolset("memory"):
             # No provider is asked, and providers that count turns are still notified.
             self._life.attempt(
-                "telling of the turn",
+                "notifying providers of the turn",
                 lambda: memory.manager.on_turn_start(
                     memory.sessions.turn_count(session.id) + 1, text, session
                 ),
@@ -479,12 +503,12 @@ class Agent:
     def _finish(self, turn: AgentTurn, loop: ToolLoop) -> None:
         self._usage.server_tokens = loop.prompt_tokens and loop.prompt_tokens + count_tokens(turn.answer)
         attempt, session_id, answered = self._life.attempt, self.session.id, turn.outcome == "answered"
-        attempt("storing what the turn used", lambda: self._store_usage(loop.usage))
+        attempt("storing the usage of the turn", lambda: self._store_usage(loop.usage))
         if answered:
             attempt("storing the turn", lambda: self._store_turn(turn))
-        attempt("taking the turn along", lambda: copy_turn(self.memory, turn, session_id))
+        attempt("copying the turn", lambda: copy_turn(self.memory, turn, session_id))
         if answered and not self._skip_memory:
-            attempt("looking back", lambda: self._review(turn))
+            attempt("starting a review", lambda: self._review(turn))
 
     def _store_usage(self, usage: Usage) -> None:
         sessions = self.memory.sessions
@@ -510,7 +534,7 @@ class Agent:
                 turn.answer,
                 messages=turn.stored(),
                 turn_id=turn.id,
-                warm=self._services.has("memory"),
+                warm=self._has_toolset("memory"),
                 author=turn.author,
             )
             self._life.problems += filter(None, [self.memory.outbox_problem])
@@ -530,68 +554,7 @@ class Agent:
         if self._reviewer.count_turn(self.session, turn.used_memory):
             self._reviewer.start_review(self.session, self.prompt, self._life.history)
         else:
-            self._life.attempt("tidying of memory", lambda: self._curator.start_if_due(self.session))
-
-
-class AgentServices:
-    """The tools of one agent and the parts of its system prompt.
-
-    `problems` names the parts that can't be had as asked. The arguments are those of `Agent`.
-    """
-
-    def __init__(
-        self,
-        memory: Memory,
-        session: Session,
-        *,
-        instructions: str,
-        host_tools: Iterable[Tool],
-        toolsets: Collection[str] | None,
-        folder: str | os.PathLike[str] | None,
-        skip_memory: bool,
-        result_limit: int,
-        delegate: Callable[[str, str], str],
-        clock: Callable[[], float],
-    ) -> None:
-        require("instructions", instructions, str, "a text")
-        require("folder", folder, (str, os.PathLike, NoneType), "a path")
-        self.host_tools = _require_all("tool", host_tools, Tool, "Tool(name, description, parameters, run)")
-        if toolsets is not None:
-            toolsets = _require_all("toolset", toolsets, str, "a name")
-        else:
-            toolsets = memory.config.enabled_toolsets.of(session.platform)
-        self.skills = shared_services(memory).skills
-        self.toolsets = None if toolsets is None else frozenset(toolsets)
-        self.problems = unknown_toolsets(toolsets, self.host_tools)
-        self._memory = memory
-        self._instructions = instructions
-        self._folder = None if folder is None else Path(folder)
-        self._skip_memory = skip_memory
-        self._clock = clock
-        delegating = [delegate_tool(delegate)] if session.agent_context != "subagent" else []
-        others = [*delegating, *built_in_tools(self.skills, memory), *self.host_tools]
-        if skip_memory:
-            tools = without_memory_tools(memory, others, session)
-        else:
-            tools = with_memory_tools(memory, others, self.toolsets, self.problems)
-        self.tools = ToolRegistry(tools, self.toolsets, result_limit)
-
-    def has(self, toolset: str) -> bool:
-        """Return True if the toolset is enabled."""
-        return self.toolsets is None or toolset in self.toolsets
-
-    def prompt(self, session: Session, problems: list[str]) -> str:
-        """Build the system prompt of a session that begins now; `problems` gets a sentence for each part left out."""
-        parts = PromptParts(
-            identity=read_part(self._memory.home.soul_md, problems),
-            instructions=self._instructions,
-            memory="" if self._skip_memory else self._memory.system_prompt(session),
-            skills=self.skills.index() if self.skills is not None and self.has("skills") else "",
-            context_file=context_file(self._folder, problems),
-            today=datetime.fromtimestamp(self._clock()).astimezone().date(),
-            platform=session.platform,
-        )
-        return system_prompt(parts, [schema["name"] for schema in self.tools.schemas])
+            self._life.attempt("starting a curation", lambda: self._curator.start_if_due(self.session))
 
 
 def _require_all(name: str, values: Iterable[Item], kind: Kind, instead: str) -> tuple[Item, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from hermes_core.sessions.records import sqlite_text
 
 # One message in the OpenAI chat form.
 ChatMessage = dict[str, Any]
+Messages = Sequence[ChatMessage]
 
 # Key of the fields that a server wants back with each message it wrote. They are neither stored nor sent to
 # another.

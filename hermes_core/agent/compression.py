@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Protocol
 
-from hermes_core.agent.answer import HIDDEN, ChatMessage
+from hermes_core.agent.answer import HIDDEN, ChatMessage, Messages
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, ask_without_tools
 from hermes_core.agent.validation import refused, require
@@ -128,9 +128,7 @@ class Compressor(Protocol):
     provider is asked what to keep.
     """
 
-    def compress(
-        self, messages: Sequence[ChatMessage], memory_context: str, cancel: Cancel
-    ) -> Compressed | None:
+    def compress(self, messages: Messages, memory_context: str, cancel: Cancel) -> Compressed | None:
         """Shorten the conversation, or return None if nothing can be left out.
 
         Runs on a thread that is abandoned when `cancel` is set. An exception becomes a problem of the turn, and the
@@ -173,13 +171,11 @@ class SummaryCompressor:
     def _limits(self) -> ContextLimits:
         return replace(self._base_limits, fixed=self._count(self._fixed()))
 
-    def can_shorten(self, messages: Sequence[ChatMessage]) -> bool:
+    def can_shorten(self, messages: Messages) -> bool:
         """Return False if there is nothing but the protected ends and an old summary."""
         return summary_range(messages, self._limits, self._count) is not None
 
-    def compress(
-        self, messages: Sequence[ChatMessage], memory_context: str, cancel: Cancel
-    ) -> Compressed | None:
+    def compress(self, messages: Messages, memory_context: str, cancel: Cancel) -> Compressed | None:
         """Shorten the conversation as `Compressor` says; a note replaces the middle if the model writes no summary."""
         limits = self._limits
         middle_range = summary_range(messages, limits, self._count)
@@ -218,7 +214,7 @@ class SummaryCompressor:
 # -------------------------------------------------------------- the plan
 
 
-def tokens_of(messages: Sequence[ChatMessage], count: Count) -> int:
+def tokens_of(messages: Messages, count: Count) -> int:
     """Return an estimate of the tokens that these messages take in a request."""
 
     def cost(message: ChatMessage) -> int:
@@ -230,7 +226,7 @@ def tokens_of(messages: Sequence[ChatMessage], count: Count) -> int:
     return sum(map(cost, messages))
 
 
-def last_that_fit(messages: Sequence[ChatMessage], room: float, count: Count) -> Sequence[ChatMessage]:
+def last_that_fit(messages: Messages, room: float, count: Count) -> Messages:
     """Return the messages if they take at most `room` tokens, else the longest end that does and starts with the user."""
     start_at = len(messages)
     for start, end in reversed(list(_blocks(messages))):
@@ -242,9 +238,7 @@ def last_that_fit(messages: Sequence[ChatMessage], room: float, count: Count) ->
     return messages
 
 
-def summary_range(
-    messages: Sequence[ChatMessage], limits: ContextLimits, count: Count
-) -> SummaryRange | None:
+def summary_range(messages: Messages, limits: ContextLimits, count: Count) -> SummaryRange | None:
     """Return the messages to summarise; None if there is nothing but the protected ends or an old summary."""
     blocks = list(_blocks(messages))
     head = _head(messages, blocks, limits, count)
@@ -256,9 +250,7 @@ def summary_range(
     return None if all(map(is_summary, messages[head:tail])) else SummaryRange(head, tail)
 
 
-def replace_range(
-    messages: Sequence[ChatMessage], middle_range: SummaryRange, text: str
-) -> list[ChatMessage]:
+def replace_range(messages: Messages, middle_range: SummaryRange, text: str) -> list[ChatMessage]:
     """Return the conversation with a summary of this text in place of the range."""
     summary = {"role": _summary_role(messages, middle_range.head), "content": f"{SUMMARY_MARK}\n{text}"}
     return [*messages[: middle_range.head], summary, *messages[middle_range.tail :]]
@@ -269,7 +261,7 @@ def is_summary(message: ChatMessage) -> bool:
     return isinstance(message.get("content"), str) and message["content"].startswith(SUMMARY_MARK)
 
 
-def left_out_note(middle: Sequence[ChatMessage]) -> str:
+def left_out_note(middle: Messages) -> str:
     """Return the note in place of messages without a summary: the earlier summary, and how to find the messages."""
     earlier = [_without_mark(message) for message in middle if is_summary(message)]
     number = len(middle) - len(earlier)
@@ -277,9 +269,7 @@ def left_out_note(middle: Sequence[ChatMessage]) -> str:
     return "\n\n".join([*earlier, note])
 
 
-def summary_request(
-    middle: Sequence[ChatMessage], memory_context: str, room: int, max_tokens: int
-) -> list[ChatMessage]:
+def summary_request(middle: Messages, memory_context: str, room: int, max_tokens: int) -> list[ChatMessage]:
     """Return the request for a summary.
 
     Args:
@@ -308,7 +298,7 @@ def summary_request(
     ]
 
 
-def hide_summary(before: Sequence[ChatMessage], shorter: Sequence[ChatMessage]) -> list[ChatMessage]:
+def hide_summary(before: Messages, shorter: Messages) -> list[ChatMessage]:
     """Return the shorter conversation; hide its new messages from providers if they replace a hidden message."""
     refs = [message.get(HIDDEN) for message in shorter]
     if all(message.get(HIDDEN) in refs for message in before if HIDDEN in message):
@@ -320,11 +310,11 @@ def hide_summary(before: Sequence[ChatMessage], shorter: Sequence[ChatMessage]) 
     ]
 
 
-def _summary_role(messages: Sequence[ChatMessage], head: int) -> str:
+def _summary_role(messages: Messages, head: int) -> str:
     return "assistant" if head and messages[head - 1]["role"] == "user" else "user"
 
 
-def _blocks(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, int]]:
+def _blocks(messages: Messages) -> Iterator[tuple[int, int]]:
     """Yield start and end of each tool call with its results, and of each other message."""
     start = 0
     while start < len(messages):
@@ -335,9 +325,7 @@ def _blocks(messages: Sequence[ChatMessage]) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _head(
-    messages: Sequence[ChatMessage], blocks: Sequence[tuple[int, int]], limits: ContextLimits, count: Count
-) -> int:
+def _head(messages: Messages, blocks: Sequence[tuple[int, int]], limits: ContextLimits, count: Count) -> int:
     budget = limits.room * _HEAD_SHARE
     head = 0
     for start, end in blocks:
@@ -348,9 +336,7 @@ def _head(
     return head
 
 
-def _tail(
-    messages: Sequence[ChatMessage], blocks: Sequence[tuple[int, int]], limits: ContextLimits, count: Count
-) -> int:
+def _tail(messages: Messages, blocks: Sequence[tuple[int, int]], limits: ContextLimits, count: Count) -> int:
     budget = limits.room * _TAIL_SHARE
     tail = len(messages)
     for start, end in reversed(blocks):
@@ -429,9 +415,7 @@ class ContextUsage:
     _stored: tuple[str, str] = ("", "")
     """The session id, and the JSON that is stored for it."""
 
-    def is_due(
-        self, fixed: str, messages: Sequence[ChatMessage], turn_messages: Sequence[ChatMessage]
-    ) -> bool:
+    def is_due(self, fixed: str, messages: Messages, turn_messages: Messages) -> bool:
         """Return True if the conversation has to be compressed before this turn.
 
         After an attempt the conversation has to grow first: else each turn would cost an attempt.
@@ -444,9 +428,7 @@ class ContextUsage:
             return True
         return old + new > self.tokens_after_attempt + self.limits.context_length * _MIN_GROWTH
 
-    def record_attempt(
-        self, before: Sequence[ChatMessage], after: Sequence[ChatMessage], *, rotated: bool
-    ) -> None:
+    def record_attempt(self, before: Messages, after: Messages, *, rotated: bool) -> None:
         """Record an attempt to compress; `rotated` means that `after` is stored as another session."""
         self.server_tokens, self.tokens_after_attempt = 0, tokens_of(after, self.count)
         self.omitted_range = (0, 0) if rotated else _omitted_range(before, after, self.omitted_range)
@@ -516,9 +498,7 @@ def _parse_usage(text: str) -> _StoredUsage:
     return values
 
 
-def _omitted_range(
-    before: Sequence[ChatMessage], after: Sequence[ChatMessage], earlier: tuple[int, int]
-) -> tuple[int, int]:
+def _omitted_range(before: Messages, after: Messages, earlier: tuple[int, int]) -> tuple[int, int]:
     """Return the range of stored messages that are missing in `after`.
 
     In `before` one note stands for the `earlier` range, so indexes behind it are shifted.

@@ -74,10 +74,7 @@ def summariser(model: ChatModel) -> Summarise:
 
     def summarise(text: str, question: str) -> str:
         request = f"# Question\n{question}\n\n# Passage\n{text}"
-        messages = [
-            {"role": "system", "content": _SUMMARY_INSTRUCTION},
-            {"role": "user", "content": request},
-        ]
+        messages = [{"role": "system", "content": _SUMMARY_INSTRUCTION}, {"role": "user", "content": request}]
         stop = current_stop()
         with contextlib.suppress(Cancelled):
             cancel = stop if isinstance(stop, Cancel) else Cancel()

@@ -14,12 +14,12 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
-from hermes_core.agent.answer import HIDDEN, ChatMessage
+from hermes_core.agent.answer import HIDDEN, ChatMessage, Messages
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, start_thread
 from hermes_core.agent.compression import Compressed, Compressor, ContextUsage, hide_summary, is_summary
 from hermes_core.agent.locks import lock_path, locked_unless_cancelled
@@ -58,8 +58,10 @@ COMPRESSOR_TIMEOUT_S = 2.0
 # shutdown.
 RESERVED_AFTER_FLUSH_S = 7.0
 
-FOLLOWED = "another process has compressed this conversation; it goes on with the summary"
-JOINED = "what another process said in this session is part of the conversation from here on; the next undo takes it back"
+FOLLOWED = "another process has compressed this conversation; it continues with the summary"
+JOINED = (
+    "messages of another process in this session are now part of the conversation; the next undo removes them"
+)
 
 
 class TurnGuard:
@@ -105,7 +107,7 @@ class TurnGuard:
 
 
 def _turn_in_progress() -> SessionError:
-    return SessionError("a turn is under way", "wait for it, or interrupt it")
+    return SessionError("a turn is in progress", "wait for it, or interrupt it")
 
 
 @dataclass(slots=True)
@@ -185,7 +187,7 @@ class SessionLifecycle:
             step("initialize", self._initialize, new)
             step("prompt", self.write_prompt, new)
             step("engine_start", self._notify_compressor_start, new, event)
-        self.attempt("keeping account of the session", self._load_counts)
+        self.attempt("storing the counts of the session", self._load_counts)
 
     def resume(self, session: Session) -> None:
         """Leave the session and continue a stored one."""
@@ -200,7 +202,7 @@ class SessionLifecycle:
             step("initialize", self._initialize, new)
             step("restore", self._restore_prompt, new)
             step("engine_start", self._notify_compressor_start, new, "resume")
-        self.attempt("keeping account of the session", self._load_counts)
+        self.attempt("storing the counts of the session", self._load_counts)
 
     def branch(self) -> None:
         """Continue in a copy of the session, which stays as it is."""
@@ -220,7 +222,7 @@ class SessionLifecycle:
             self.reviewer.save_count(new)
             self._load_counts()
 
-        self.attempt("keeping account of the session", copy_counts)
+        self.attempt("storing the counts of the session", copy_counts)
 
     def rewind(self, message_id: int) -> None:
         """Undo the turns from this message on, also at the provider."""
@@ -234,7 +236,7 @@ class SessionLifecycle:
             self.usage.save(self.memory.sessions, self.session.id)
             self._load_counts()
 
-        self.attempt("keeping account of the session", save_counts)
+        self.attempt("storing the counts of the session", save_counts)
 
     def compress(self) -> None:
         """Summarise the middle of the conversation and continue in a child session.
@@ -248,7 +250,7 @@ class SessionLifecycle:
                 if not self.follow():
                     self._compress()
         except LockTimeout as exc:
-            self.problems.append(f"the conversation was not made shorter: {exc}")
+            self.problems.append(f"the conversation was not compressed: {exc}")
 
     def _compress(self) -> None:
         old, new, before = self.session, successor(self.session, parent=True), self.history
@@ -271,7 +273,7 @@ class SessionLifecycle:
         if messages is not None and not moved:
             raise self._not_moved()
         save = partial(self.usage.save, self.memory.sessions, self.session.id)
-        self.attempt("keeping account of the session", save)
+        self.attempt("storing the counts of the session", save)
 
     def cadence(self) -> None:
         """Let providers learn from a chat that never ends, after some turns and a pause."""
@@ -358,7 +360,7 @@ class SessionLifecycle:
             sessions.set_meta(key, str(turns))
             return True
 
-        return bool(self.attempt("looking at the cadence", is_due))
+        return bool(self.attempt("reading the cadence", is_due))
 
     def move_message(self, turn: AgentTurn, old_id: str) -> None:
         """Move the message of the turn in progress, which was stored in the old session, to the current one.
@@ -410,7 +412,7 @@ class SessionLifecycle:
 
     def _not_moved(self) -> SessionError:
         """Return the error for an event whose rows could not be changed; the last problem says why."""
-        return SessionError(self.problems.pop(), "the conversation is where it was")
+        return SessionError(self.problems.pop(), "the conversation did not change")
 
     def _load_counts(self) -> None:
         """Load the use of the context and the count of the reviewer, as the last agent in the session stored them."""
@@ -466,9 +468,7 @@ class SessionLifecycle:
             identity=session.to_dict(),
         )
 
-    def _rotate(
-        self, switch: SessionSwitch, messages: Sequence[ChatMessage], reason: EndReason
-    ) -> Literal[True]:
+    def _rotate(self, switch: SessionSwitch, messages: Messages, reason: EndReason) -> Literal[True]:
         """End the old session and begin the new one with these messages, in one transaction."""
         sessions, old, new = self.memory.sessions, switch.old, switch.new
         compressing = reason == "compression"
@@ -527,7 +527,7 @@ class SessionLifecycle:
         if not sessions.delete_if_unused(session.id) and sessions.get_session(session.id) is not None:
             sessions.end_session(session.id, reason)
 
-    def _enter(self, session: Session, messages: Sequence[ChatMessage]) -> None:
+    def _enter(self, session: Session, messages: Messages) -> None:
         """Make this the current session, with these messages."""
         self.session, self.history = session, list(messages)
         self.loaded_up_to = self.memory.sessions.last_message_id(session.id) or 0
@@ -622,7 +622,7 @@ class SessionLifecycle:
         try:
             thread = start_thread(lambda: results.append(attempt(notify)[1]), "agent-compressor")
         except HermesError as exc:  # no thread is left, or the interpreter is ending
-            log.info("the compressor was not told: %s", exc)
+            log.info("the compressor was not notified: %s", exc)
             return
 
         def join(seconds: float) -> bool:
@@ -632,7 +632,7 @@ class SessionLifecycle:
         if not wait_unless_stopped(join, COMPRESSOR_TIMEOUT_S) and stopped():
             return
         if not results:
-            self._report(f"the compressor took more than {COMPRESSOR_TIMEOUT_S:g} s and was left behind")
+            self._report(f"the compressor took more than {COMPRESSOR_TIMEOUT_S:g} s and was abandoned")
         elif results[0] is not None:
             self._report(f"the compressor failed: {type(results[0]).__name__}: {results[0]}")
 

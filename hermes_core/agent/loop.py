@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 
-from hermes_core.agent.answer import Answer, ChatMessage, ToolRequest, Usage, without_thoughts
+from hermes_core.agent.answer import Answer, ChatMessage, Messages, ToolRequest, Usage, without_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, ignore, next_item, start_thread
 from hermes_core.agent.compression import tokens_of
 from hermes_core.agent.model import ChatModel, OnText, ask
@@ -259,9 +259,7 @@ class ToolLoop:
         self.on_message(message)
 
 
-def _truncate_results(
-    request: Sequence[ChatMessage], whole_results: int, max_characters: int
-) -> list[ChatMessage]:
+def _truncate_results(request: Messages, whole_results: int, max_characters: int) -> list[ChatMessage]:
     """Return the request with truncated tool results, except for the newest `whole_results`."""
     places = [at for at, message in enumerate(request) if message["role"] == "tool"]
     older = places[: len(places) - whole_results]

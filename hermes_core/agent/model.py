@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, ChatMessage, without_thoughts
+from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, ChatMessage, Messages, without_thoughts
 from hermes_core.agent.cancel import Cancel, Cancelled, call_later, ignore, interruptible, relay
 from hermes_core.agent.connection import (
     connection_hint,
@@ -78,12 +78,7 @@ class ChatModel(Protocol):
         ...
 
     def complete(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[dict[str, Any]],
-        *,
-        on_text: OnText,
-        cancel: Cancel,
+        self, messages: Messages, tools: Sequence[dict[str, Any]], *, on_text: OnText, cancel: Cancel
     ) -> Answer:
         """Answer a conversation.
 
@@ -107,12 +102,7 @@ def require_model(name: str, value: object) -> None:
 
 
 def ask(
-    model: ChatModel,
-    messages: Sequence[ChatMessage],
-    tools: Sequence[dict[str, Any]],
-    *,
-    on_text: OnText,
-    cancel: Cancel,
+    model: ChatModel, messages: Messages, tools: Sequence[dict[str, Any]], *, on_text: OnText, cancel: Cancel
 ) -> Answer:
     """Return the answer of a model, which may be a host's own.
 
@@ -151,7 +141,7 @@ def ask(
     raise ModelError(f"{subject} failed: {type(fault).__name__}: {fault}", "the log says where") from fault
 
 
-def ask_without_tools(model: ChatModel, messages: Sequence[ChatMessage], cancel: Cancel) -> Answer:
+def ask_without_tools(model: ChatModel, messages: Messages, cancel: Cancel) -> Answer:
     """Return the answer of a model that is offered no tools, without the model's thoughts."""
     answer = ask(model, messages, (), on_text=ignore, cancel=cancel)
     return replace(answer, text=without_thoughts(answer.text))
@@ -179,11 +169,7 @@ class Dialect:
     thoughts: bool = False
 
     def request(
-        self,
-        name: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[dict[str, Any]],
-        temperature: float | None,
+        self, name: str, messages: Messages, tools: Sequence[dict[str, Any]], temperature: float | None
     ) -> dict[str, Any]:
         """Return the body of a request; `tools` are `{"name", "description", "parameters"}`."""
         request: dict[str, Any] = {
@@ -319,7 +305,7 @@ class OpenAIModel:
 
     def complete(
         self,
-        messages: Sequence[ChatMessage],
+        messages: Messages,
         tools: Sequence[dict[str, Any]],
         *,
         on_text: OnText,
@@ -470,10 +456,7 @@ class OpenAIModel:
                     f"the model {self.name!r} was closed", "close it when no agent asks it any more"
                 )
             if self._client is None:
-                hooks: dict[str, list[Any]] = {
-                    "request": [trace_connections],
-                    "response": [_read_error],
-                }
+                hooks: dict[str, list[Any]] = {"request": [trace_connections], "response": [_read_error]}
                 connections, fault = attempt(
                     lambda: openai.DefaultHttpxClient(
                         event_hooks=hooks, limits=connection_limits(), verify=ssl_context()
@@ -511,12 +494,7 @@ class _ModelAtTemperature:
         return self.model.context_length
 
     def complete(
-        self,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[dict[str, Any]],
-        *,
-        on_text: OnText,
-        cancel: Cancel,
+        self, messages: Messages, tools: Sequence[dict[str, Any]], *, on_text: OnText, cancel: Cancel
     ) -> Answer:
         return self.model.complete(
             messages, tools, on_text=on_text, cancel=cancel, temperature=self.temperature

@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from hermes_core.agent.answer import ChatMessage
+from hermes_core.agent.answer import ChatMessage, Messages
 from hermes_core.agent.tools import error
 from hermes_core.safety.fence import without_turns
 from hermes_core.safety.scan import first_threat
@@ -74,30 +73,27 @@ _PLATFORMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PromptParts:
-    """The parts of a system prompt; empty ones are left out."""
-
-    identity: str = ""
-    instructions: str = ""
-    memory: str = ""
-    skills: str = ""
-    context_file: str = ""
-    today: date | None = None
-    platform: str = ""
-
-
-def system_prompt(parts: PromptParts, tools: Collection[str]) -> str:
-    """Build the prompt; `tools` are the names of the session's tools."""
+def system_prompt(
+    tools: Collection[str],
+    *,
+    identity: str = "",
+    instructions: str = "",
+    memory: str = "",
+    skills: str = "",
+    context_file: str = "",
+    today: date | None = None,
+    platform: str = "",
+) -> str:
+    """Build the prompt from its parts, without the empty ones; `tools` are the names of the session's tools."""
     sections = [
-        parts.identity.strip() or IDENTITY,
+        identity.strip() or IDENTITY,
         _guidance(tools),
-        parts.instructions.strip(),
-        parts.memory.strip(),
-        f"SKILLS\n{parts.skills.strip()}" if parts.skills.strip() else "",
-        parts.context_file.strip(),
-        f"This session began on {parts.today:%A, %d %B %Y}." if parts.today else "",
-        _PLATFORMS.get(parts.platform, ""),
+        instructions.strip(),
+        memory.strip(),
+        f"SKILLS\n{skills.strip()}" if skills.strip() else "",
+        context_file.strip(),
+        f"This session began on {today:%A, %d %B %Y}." if today else "",
+        _PLATFORMS.get(platform, ""),
     ]
     return "\n\n".join(filter(None, sections))
 
@@ -146,7 +142,7 @@ def _refused(text: str) -> str:
     return f"{threat.message}{place}"
 
 
-def repair_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def repair_messages(messages: Messages) -> list[ChatMessage]:
     """Return the messages as servers demand them: a result for every tool call and no other, and alternating roles.
 
     A process that died in a turn leaves calls without results, and a failed turn leaves a question without an answer. Chat

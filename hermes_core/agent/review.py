@@ -11,12 +11,12 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from hermes_core.agent.answer import HIDDEN, ChatMessage, ToolRequest
+from hermes_core.agent.answer import HIDDEN, ChatMessage, Messages, ToolRequest
 from hermes_core.agent.cancel import Cancel, Cancelled, ignore, start_thread
 from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.loop import ToolLoop
@@ -137,7 +137,7 @@ class Reviewer:
     def _interval(self) -> int:
         return self._memory.config.memory.nudge_interval if self._memory.config.agent.review else 0
 
-    def load_count(self, session: Session, history: Sequence[ChatMessage]) -> None:
+    def load_count(self, session: Session, history: Messages) -> None:
         """Load the count of turns without a memory call, less turns that failed or were undone since."""
         if not self._interval:
             return
@@ -168,7 +168,7 @@ class Reviewer:
             self.save_count(session)
         return self._turns_since_memory >= self._interval
 
-    def start_review(self, session: Session, prompt: str, history: Sequence[ChatMessage]) -> bool:
+    def start_review(self, session: Session, prompt: str, history: Messages) -> bool:
         """Start a background review; return False if one runs.
 
         A review that could not start, or was stopped, is due again after the next answer.
@@ -193,12 +193,7 @@ class Reviewer:
         return True
 
     def flush(
-        self,
-        session: Session,
-        prompt: str,
-        history: Sequence[ChatMessage],
-        cancel: Cancel,
-        timeout: float = math.inf,
+        self, session: Session, prompt: str, history: Messages, cancel: Cancel, timeout: float = math.inf
     ) -> bool:
         """Let the model save what matters before these messages leave its context; return True if it completed.
 
@@ -238,7 +233,7 @@ class Reviewer:
         self,
         session: Session,
         prompt: str,
-        history: Sequence[ChatMessage],
+        history: Messages,
         kind: Literal["review", "flush"],
         cancel: Cancel,
     ) -> Review:
@@ -280,7 +275,7 @@ class Reviewer:
         sessions, ids = self._memory.sessions, [session.id, *compression_ancestors(self._memory, session)]
         return meta_key("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
 
-    def _is_long(self, session: Session, history: Sequence[ChatMessage], min_turns: int) -> bool:
+    def _is_long(self, session: Session, history: Messages, min_turns: int) -> bool:
         """Return True if the history has at least `min_turns` complete turns.
 
         A conversation that was compressed had them. The turns that a branch began with were answered, although they are
@@ -309,7 +304,7 @@ class Reviewer:
         return ""
 
 
-def turns_since_memory(history: Sequence[ChatMessage], turns: int = 0) -> int:
+def turns_since_memory(history: Messages, turns: int = 0) -> int:
     """Count answered turns since the last memory tool call.
 
     If compression removed turns from `history`, return `turns` (the stored total) instead.
@@ -323,7 +318,7 @@ def _calls_memory(message: ChatMessage) -> bool:
     return any(call["function"]["name"] == "memory" for call in message.get("tool_calls", ()))
 
 
-def _answered(history: Sequence[ChatMessage]) -> int:
+def _answered(history: Messages) -> int:
     """Count the answered turns; messages of interrupted ones are hidden."""
     count, has_question = 0, False
     for message in history:

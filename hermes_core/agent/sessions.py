@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal, cast
 
-from hermes_core.agent.answer import ECHO, HIDDEN, ChatMessage, ToolRequest, Usage
+from hermes_core.agent.answer import ECHO, HIDDEN, ChatMessage, Messages, ToolRequest, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary
 from hermes_core.agent.tools import sendable
 from hermes_core.agent.validation import session_id_of
@@ -96,7 +96,7 @@ class AgentTurn:
             content = [_valid_part(part) for part in message if isinstance(part, Mapping)]
         else:
             raise SessionError(
-                f"a turn is a text or a list of content parts, not {message!r}", "write a message"
+                f"a message must be a text or a list of content parts, got {message!r}", "write a message"
             )
         return cls(text_of(content), author, content)
 
@@ -153,7 +153,7 @@ def _valid_part(part: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(clean.get("type"), str):
             return clean
     raise SessionError(
-        f"no content part is {str(clean)[:200]}",
+        f"invalid content part {str(clean)[:200]}",
         "give its type, and what can be written as JSON: bytes as a data URL",
     )
 
@@ -199,28 +199,26 @@ def successor(session: Session, parent: bool) -> Session:
     return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
 
 
-def rewind_target(
-    memory: Memory, session: Session, turns: int, history: Sequence[ChatMessage]
-) -> StoredMessage:
+def rewind_target(memory: Memory, session: Session, turns: int, history: Messages) -> StoredMessage:
     """Return the person's message that begins the last `turns` turns.
 
     Raises `SessionError` if there are not so many, and if one of them is not in `history`: another process said it.
     Messages that a compression copied belong to turns of the session before: providers know them under that one.
     """
     if not isinstance(turns, int) or turns < 1:
-        raise SessionError(f"{turns!r} is no number of turns", "give 1 or more")
+        raise SessionError(f"turns must be 1 or more, got {turns!r}", "give a number")
     if memory.sessions.compression_tip(session.id) != session.id:
-        raise SessionError("another process has compressed this conversation", "go on with it before")
+        raise SessionError("another process has compressed this conversation", "send a message first")
     stored = memory.sessions.get_session(session.id)
     is_compression = stored is not None and stored.relation == "compression"
     messages = memory.sessions.get_messages(session.id)
     from_user = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
     own = [m for m in from_user if not m.copied and (m.ref or not is_compression)]
     if len(own) < turns:
-        few = f"of {turns} turns only {len(own)} can be taken back"
+        few = f"of {turns} turns only {len(own)} can be undone"
         raise SessionError(
-            few if own else "there is no turn to take back",
-            "what was said before a compression or in another session stays",
+            few if own else "there is no turn to undo",
+            "turns before a compression or in another session stay",
         )
     visible = [
         sqlite_text(text_of(m.get("content"))) for m in history if m["role"] == "user" and not is_summary(m)
@@ -228,11 +226,11 @@ def rewind_target(
     wanted = [message.content for message in own[-turns:]]
     if not set(wanted) <= set(visible):
         raise SessionError(
-            "another process said something in this session that is not seen here",
-            "take it back there, or leave and resume the session",
+            "another process added messages to this session that are not in this conversation",
+            "undo them there, or leave and resume the session",
         )
     if wanted != visible[-turns:]:  # a full disk kept it out, or it is in the session of another process
-        raise SessionError("what was said last is not stored in this session", "so it can't be taken back")
+        raise SessionError("the last turn is not stored in this session", "it can't be undone")
     return own[-turns]
 
 
@@ -364,7 +362,7 @@ def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
     return dict(own) if {**own, **request.chat()} == own else sendable(request).chat()
 
 
-def recent_messages(history: Sequence[ChatMessage]) -> list[Message]:
+def recent_messages(history: Messages) -> list[Message]:
     """Return the last messages that are not hidden from providers."""
     newest_first = islice((m for m in reversed(history) if HIDDEN not in m), RECENT_MESSAGES)
     return as_text([*newest_first][::-1])

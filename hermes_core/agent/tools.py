@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hermes_core.agent.answer import ChatMessage, ToolRequest
+from hermes_core.agent.answer import Messages, ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ConfigError, HermesError
@@ -332,7 +332,7 @@ def _memory_tools(memory: Memory) -> list[Tool]:
 def built_in_tools(skills: SkillStore | None, memory: Memory) -> list[Tool]:
     """Return `todo`, and `skill_view` and `skill_manage` unless skills are switched off."""
 
-    def stored_messages(session: Session) -> Sequence[ChatMessage]:
+    def stored_messages(session: Session) -> Messages:
         return memory.sessions.get_messages_as_conversation(session.id, include_ancestors=True)
 
     tools = [todo_tool(stored_messages)]
@@ -365,7 +365,7 @@ _TODO_PARAMETERS: dict[str, Any] = {
 }
 
 
-def todo_tool(stored_messages: Callable[[Session], Sequence[ChatMessage]] = lambda _: ()) -> Tool:
+def todo_tool(stored_messages: Callable[[Session], Messages] = lambda _: ()) -> Tool:
     """Return the tool with which the model keeps a list of steps during a session, across compressions.
 
     `stored_messages` returns the whole conversation so far, in which a new agent finds the list.
@@ -385,7 +385,7 @@ def todo_tool(stored_messages: Callable[[Session], Sequence[ChatMessage]] = lamb
     return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)
 
 
-def _last_todos(conversation: Sequence[ChatMessage]) -> list[dict[str, str]]:
+def _last_todos(conversation: Messages) -> list[dict[str, str]]:
     for message in reversed(conversation):
         if message["role"] == "tool" and message.get("name") == "todo":
             with contextlib.suppress(ValueError, TypeError, KeyError):

@@ -41,5 +41,7 @@ def refused(name: str, value: object, instead: str) -> ConfigError:
 def session_id_of(value: object) -> str:
     """Return a session id as text; hosts may have numbers. Raise `SessionError` if it is neither text nor a number."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise SessionError(f"a {type(value).__name__} is no id", "give session.id")
+        raise SessionError(
+            f"a session id must be a str or an int, got {type(value).__name__}", "give session.id"
+        )
     return str(value)

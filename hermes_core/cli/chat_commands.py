@@ -144,10 +144,10 @@ def _branch(chat: TerminalChat) -> None:
 def _undo(chat: TerminalChat, turns: str = "1") -> None:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", turns):
         raise SessionError(
-            f"/undo takes a number of turns, not {turns!r}", "without one it takes back the last"
+            f"/undo takes a number of turns, not {turns!r}", "without a number it undoes the last turn"
         )
     message = chat.agent.undo(int(turns))
-    click.secho(f"taken back: {printable(message)}", dim=True)
+    click.secho(f"undone: {printable(message)}", dim=True)
 
 
 def _undo_memory(chat: TerminalChat) -> None:
@@ -170,7 +170,7 @@ def _undo_skill(chat: TerminalChat) -> None:
     if chat.agent.skills is None:
         raise SessionError("skills are switched off", "set skills.enabled in config.yaml")
     change = chat.agent.skills.undo(session_id=chat.agent.session.id)
-    click.secho(f"taken back: {change.action} of {printable(change.path)}", dim=True)
+    click.secho(f"undone: {change.action} of {printable(change.path)}", dim=True)
 
 
 def _compress(chat: TerminalChat) -> None:
@@ -270,12 +270,12 @@ COMMANDS: Mapping[str, tuple[str, Callable[..., None]]] = {
     "reset": ("as /new", _reset),
     "resume": ("go on with a session by id or title, or the `last`; without one, list them", _resume),
     "branch": ("go on in a copy of this session", _branch),
-    "undo": ("take back the last turn, or the last N", _undo),
+    "undo": ("undo the last turn, or the last N", _undo),
     "compress": ("summarise the conversation so far", _compress),
     "memory": ("show MEMORY.md and USER.md", _memory),
-    "undo-memory": ("take back the last change of memory", _undo_memory),
+    "undo-memory": ("undo the last change of memory", _undo_memory),
     "skills": ("list the skills", _skills),
-    "undo-skill": ("take back the last change of a skill", _undo_skill),
+    "undo-skill": ("undo the last change of a skill", _undo_skill),
     "recall": ("show or hide what is recalled", _recall),
     "status": ("session, model and provider", _status),
     "quit": ("leave", _quit),

@@ -94,7 +94,7 @@ def test_a_summary_is_no_turn_that_can_be_taken_back(stage: Stage) -> None:
     agent.branch()
     agent.run_turn("Two.")
     assert agent.undo() == "Two."
-    with pytest.raises(SessionError, match="no turn to take back"):
+    with pytest.raises(SessionError, match="no turn to undo"):
         agent.undo()
 
 

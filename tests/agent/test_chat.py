@@ -364,7 +364,7 @@ def test_a_skill_is_taken_back(home: HermesHome, server: ModelServer) -> None:
     server._script = [Reply(calls=[made]), Reply("Written down.")]
     result = chat(typed="Write it down.\n/skills\n/undo-skill\n/skills\n")
     assert "home/brew" in result.stdout
-    assert "taken back: create of home/brew/SKILL.md" in result.stdout
+    assert "undone: create of home/brew/SKILL.md" in result.stdout
     assert result.stdout.endswith("no skills yet\n")
 
 
@@ -466,7 +466,7 @@ def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     typed = "Hello.\n/branch\nMore.\n/undo\n/new\n/status\n/memory\n/skills\n/recall\n/compress\n/resume\n/helo\n/help\n/quit\nlost\n"
     result = chat(typed=typed)
     assert result.exit_code == 1  # no command is called /helo
-    assert "taken back: More." in result.output
+    assert "undone: More." in result.output
     assert "did you mean /help?" in result.output
     assert "nothing was summarised" in result.output
     assert {session.end_reason for session in sessions(home)} == {"branch", "new"}
@@ -480,9 +480,9 @@ def test_either_word_leaves_the_chat(home: HermesHome, word: str) -> None:
 
 def test_commands_say_what_they_did_not_do(home: HermesHome) -> None:
     result = chat(typed="/undo\n/undo-memory\nHello.\n/undo 2\n/undo one\n")
-    assert "there is no turn to take back" in result.output
+    assert "there is no turn to undo" in result.output
     assert "There is no change to undo" in result.output
-    assert "of 2 turns only 1 can be taken back" in result.output
+    assert "of 2 turns only 1 can be undone" in result.output
     assert "not 'one'" in result.output
     assert "Good morning.\n" in result.output
 

@@ -15,7 +15,7 @@ from hermes_core.agent import Answer, ModelSettings, OpenAIModel, Tool, ToolRequ
 from hermes_core.agent.answer import ChatMessage
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.agent.loop import LAST_REQUEST_NOTE, ToolLoop
-from hermes_core.agent.prompt import INTERRUPTED_RESULT, PromptParts, repair_messages, system_prompt
+from hermes_core.agent.prompt import INTERRUPTED_RESULT, repair_messages, system_prompt
 from hermes_core.agent.tools import ToolRegistry, delegate_tool, todo_tool
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError, ContextOverflow, ModelUnavailable
@@ -500,8 +500,15 @@ def test_two_messages_of_a_person_become_one_with_all_that_was_said() -> None:
 
 
 def test_the_prompt_stands_in_its_order() -> None:
-    parts = PromptParts("I am.", "Be kind.", "MEMORY block", "- a/b: c", "AGENTS.md says", None, "telegram")
-    prompt = system_prompt(parts, {"memory", "session_search", "skill_manage"})
+    prompt = system_prompt(
+        {"memory", "session_search", "skill_manage"},
+        identity="I am.",
+        instructions="Be kind.",
+        memory="MEMORY block",
+        skills="- a/b: c",
+        context_file="AGENTS.md says",
+        platform="telegram",
+    )
     order = [
         "I am.",
         "`memory` tool",
@@ -516,4 +523,4 @@ def test_the_prompt_stands_in_its_order() -> None:
 
 
 def test_without_a_tool_the_prompt_says_nothing_of_it() -> None:
-    assert "`memory`" not in system_prompt(PromptParts(), {"todo"})
+    assert "`memory`" not in system_prompt({"todo"})

@@ -201,7 +201,7 @@ def test_a_turn_under_way_while_another_process_compresses_goes_along_whole(stag
         apart.two.undo()
     apart.two.run_turn("On.")
     assert apart.two.undo() == "On."
-    with pytest.raises(SessionError, match="only 1 can be taken back"):
+    with pytest.raises(SessionError, match="only 1 can be undone"):
         apart.two.undo(2)
 
 
