@@ -87,7 +87,7 @@ class MemoryConflict(CuratedMemoryError):
 
     def __init__(self, message: str, remedy: str = "", backup: str = "") -> None:
         super().__init__(message, remedy)
-        self.args = (self.message, self.remedy, backup)
+        self.args = (self.message, self.remedy, backup)  # pickle makes a copy by calling the class with these
         self.backup = backup
 
 

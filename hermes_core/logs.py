@@ -102,6 +102,7 @@ class LogFile:
         with contextlib.suppress(OSError, StorageError):
             if self.path.stat().st_size + len(line) > self._max_bytes:
                 self._rotate(len(line))
+        # One write to a file opened with O_APPEND: lines of several processes never mix, and no lock is needed.
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_FILE)
         try:
             os.write(handle, line)
@@ -141,7 +142,7 @@ class LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; if its arguments don't fit its message, the message alone."""
-        if hasattr(record, "event"):
+        if hasattr(record, "event"):  # `LogFile.on_event` writes it, with its data
             return
         message = _message(record)
         level: Level = "info"

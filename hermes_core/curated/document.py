@@ -142,6 +142,7 @@ def entry_handle(entry: str) -> str:
     >>> entry_handle("Likes tea")
     'entry:d73e14c0'
     """
+    # Entries come from files and may hold half a surrogate pair, which UTF-8 refuses.
     return f"entry:{hashlib.sha256(entry.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
@@ -206,6 +207,7 @@ def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan:
     shown: list[str] = []
     room = limit * PROMPT_LIMITS
     for index, entry in enumerate(entries):
+        # Every entry is scanned again here: people edit the file, and the rules grow.
         if flag_entry(target, entry, limit, scan):
             continue
         room -= len(entry) + len(ENTRY_DELIMITER)

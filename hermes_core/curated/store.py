@@ -139,6 +139,7 @@ class MemoryStore:
             "memory": NoteFile(home.memory_md),
             "user": NoteFile(home.user_md),
         }
+        # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or _scan
         self._filter_write = filter_write
@@ -344,6 +345,7 @@ class MemoryStore:
         who = session or self._local
         if off := self._off(target):
             return self.refuse(off, None, who)
+        # Asked for each write, since the provider may have been loaded or lost meanwhile.
         suppressed = self._suppresses is not None and self._suppresses(target)
         limit = None if suppressed else self._limits[target]
         writes = self._vet(target, asked, who, batch=batch, limit=limit)
@@ -588,6 +590,7 @@ class RefusalCounter:
         with self._lock:
             count = self._counts.pop(key, 0) + 1
             self._counts[key] = count
+            # A gateway sees any number of sessions: the count that was not used for longest goes.
             while len(self._counts) > _MAX_COUNTED_SESSIONS:
                 self._counts.popitem(last=False)
         if count <= MAX_REFUSALS_PER_TURN:
@@ -647,7 +650,8 @@ def _caution(target: MemoryTarget, edit: Edit) -> Result:
 
 
 def _scan(text: str) -> Threat | None:
-    # Imported at the first use: the rules take 30 ms to load, and many processes never write.
+    # Imported at the first use: loading and compiling the rules takes a tenth of a second, and many processes never
+    # write.
     from hermes_core.safety.scan import first_threat
 
     return first_threat(text)

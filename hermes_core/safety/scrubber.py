@@ -156,9 +156,10 @@ def unescape(escape: str, symbol: str) -> tuple[str, str | None, bool]:
 
 
 def _entity(escape: str, symbol: str) -> tuple[str, str | None, bool]:
+    """Read the next symbol of a named or numeric entity, as `unescape` does."""
     if escape.startswith("&#"):
         return _numeric(escape, symbol)
-    if escape[1:] in _NAMED:  # complete; its semicolon may be missing
+    if escape[1:] in _NAMED:  # complete: browsers and models read it without its semicolon too
         return "", _NAMED[escape[1:]], symbol == ";"
     name = escape[1:] + symbol
     if name == "#" or name in _NAMED or name in _NAME_STARTS:
@@ -167,12 +168,14 @@ def _entity(escape: str, symbol: str) -> tuple[str, str | None, bool]:
 
 
 def _numeric(escape: str, symbol: str) -> tuple[str, str | None, bool]:
+    """Read the next symbol of an entity such as `&#60;` or `&#x3c;`, as `unescape` does."""
     digits = escape[2:]
     if not digits and symbol == "x":
         return "&#x", None, True
     base = 16 if digits.startswith("x") else 10
     digits = digits.removeprefix("x")
     if symbol in _HEX and (base == 16 or symbol.isdigit()):
+        # Without leading zeros a code point has at most 7 digits, so that digits without end don't hold back the stream.
         grown = (digits + symbol).lstrip("0") or "0"
         return (f"&#{'x' if base == 16 else ''}{grown}", None, True) if len(grown) <= 7 else ("", None, False)
     if not digits or not 0 < (code := int(digits, base)) <= 0x10FFFF:
@@ -181,6 +184,7 @@ def _numeric(escape: str, symbol: str) -> tuple[str, str | None, bool]:
 
 
 def _advance(state: TagState, symbol: str) -> TagStep:
+    """Read one visible symbol: the "<", the slash, the next letter of the name, or the end."""
     position = state.position
     if state.named:
         return _after_name(state, symbol)
@@ -194,6 +198,7 @@ def _advance(state: TagState, symbol: str) -> TagStep:
     read = position - row
     if symbol == TAG_NAME[read]:
         return TagStep("more", TagState(position + 1))
+    # "memory - context" and "memory--context" are read as the name.
     around_dash = read in (_DASH, _DASH + 1) and symbol == " "
     another_dash = read == _DASH + 1 and symbol == "-"
     return TagStep("more", TagState(position)) if around_dash or another_dash else _FAIL
@@ -214,7 +219,7 @@ def _after_name(state: TagState, symbol: str) -> TagStep:
         return TagStep("end", state)
     if symbol == "<":
         return TagStep("open", state, taken=False)
-    if symbol.isalnum() or symbol in "-_.:":
+    if symbol.isalnum() or symbol in "-_.:":  # a longer name is another tag
         return _FAIL
     return TagStep("open", state)
 
@@ -224,8 +229,8 @@ def _after_name(state: TagState, symbol: str) -> TagStep:
 MAX_HELD = 160
 """Largest number of characters held back: a tag with every letter written as a numeric entity fits."""
 
-_MAX_ATTRIBUTES = 200
-_MAX_PENDING = 32
+_MAX_ATTRIBUTES = 200  # a closing tag without ">" must not hide the rest of the answer
+_MAX_PENDING = 32  # a longer piece is read by the automaton instead, so that text is not delayed
 _QUOTES = frozenset("`\"'")
 _candidate_in = CANDIDATE.search
 _Mode = Literal["text", "span", "quoted", "attributes"]
@@ -276,8 +281,9 @@ class StreamingContextScrubber:
     def feed(self, text: str) -> str:
         """Read the next piece of the answer and return the text that may be shown now."""
         if not self._calm:
-            unseen = self._mode == "span" and self._state == IDLE and _candidate_in(text) is None
-            return "" if unseen else self._read(text)
+            # A long span is skipped piece by piece, without the automaton, until a tag may begin.
+            skip = self._mode == "span" and self._state == IDLE and _candidate_in(text) is None
+            return "" if skip else self._read(text)
         if self._pending:
             text, self._pending = self._pending + text, ""
         found = _candidate_in(text)
@@ -326,6 +332,7 @@ class StreamingContextScrubber:
         return "".join(shown)
 
     def _take(self, char: str, shown: list[str]) -> bool:
+        """Read one character. Returns False if it must be read again in the new mode."""
         match self._mode:
             case "text":
                 return self._in_text(char, shown)
@@ -342,6 +349,7 @@ class StreamingContextScrubber:
             self._last = text
 
     def _in_text(self, char: str, shown: list[str]) -> bool:
+        """Read one character outside a span, and hold it back while it may belong to a tag."""
         before = self._state
         did = step(before, char)
         if did.kind == "fail":
@@ -364,6 +372,7 @@ class StreamingContextScrubber:
         """Show the held text, which is no tag, unless `char` begins a tag inside it."""
         begun = step(IDLE, char)
         if begun.kind != "fail":
+            # If the inner tag is dropped, the outer beginning and the text after it could form a tag: it stays held.
             self._push(_Begun(self._state, self._held, self._escape_at))
             self._held, self._state, self._escape_at = char, begun.state, 0
             return
@@ -408,6 +417,7 @@ class StreamingContextScrubber:
         self._outer_size -= len(self._held)
 
     def _tag(self, closing: bool, *, complete: bool) -> None:
+        """Drop a tag that was read, unless it may stand between quotation marks."""
         self._closing, self._complete = closing, complete
         quoted = self._last[-1:] in _QUOTES and not self._outer and self._base == IDLE
         if complete and quoted and self._last:

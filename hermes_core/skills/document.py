@@ -20,6 +20,7 @@ MAX_DESCRIPTION_CHARS = 1024
 OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
 """Other names of platforms, in Python and among people."""
 
+# A name is also a folder's name: no dot, no slash, no case that some file systems ignore.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _QUOTE = "put a value that holds `: ` in quotes, and indent with spaces"

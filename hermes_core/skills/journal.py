@@ -61,6 +61,7 @@ class SkillJournal:
                 "INSERT INTO changes (path, action, at, before, after, session_id) VALUES (?, ?, ?, ?, ?, ?)",
                 (path, action, self._clock(), before, after, session_id),
             )
+            # The oldest changes go in the same transaction, so that the journal never grows beyond its limit.
             connection.execute("DELETE FROM changes WHERE id <= ?", ((row.lastrowid or 0) - MAX_CHANGES,))
             return row.lastrowid or 0
 

@@ -87,6 +87,7 @@ class SkillStore:
         self._root = root
         self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan
+        # Every look at one skill reads the index lines of all skills, and a scan takes about a millisecond.
         self._scan_line = lru_cache(maxsize=1000)(scan)
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
         self._journal = SkillJournal(root / SKILLS_JOURNAL)
@@ -130,6 +131,7 @@ class SkillStore:
                 raise SkillError(f"skill {wanted!r} is for {', '.join(skill.document.platforms)}", here)
         for path, reason in unusable:
             if path.parent.as_posix().endswith(f"/{wanted}"):
+                # The reason may quote the file, whose text may be an attack on the model that reads this error.
                 why = reason if self._scan(reason) is None else "`hermes-memory skills list` says why"
                 raise SkillError(f"skill {wanted!r} can't be used: {why}", "tell the person, who can mend it")
         known = ", ".join(skill.name for skill in found[:MAX_LISTED]) or "none"
@@ -178,8 +180,9 @@ class SkillStore:
         return self._change(self._path(self._own(name)), "delete", lambda _: None, session_id)
 
     def undo(self, change: int | None = None, session_id: str = "") -> SkillChange:
-        """Undo the change of this id, or the last change that was not undone. Raises `SkillError` if the skill was
-        changed since.
+        """Undo the change of this id, or the last change that was not undone.
+
+        Raises `SkillError` if the skill was changed since.
         """
         self._settle()
         found = self._journal.last_standing() if change is None else self._journal.find(change)
