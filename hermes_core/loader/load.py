@@ -173,9 +173,7 @@ def load_observers(
 def declared_settings(provider: object) -> tuple[Field, ...]:
     """Return the settings that a provider, or a class of providers, declares."""
     declared = call_foreign(lambda: tuple(getattr(provider, "settings", ())))
-    if isinstance(declared, ForeignError):
-        return ()
-    return tuple(field for field in declared if isinstance(field, Field))
+    return () if isinstance(declared, ForeignError) else tuple(f for f in declared if isinstance(f, Field))
 
 
 def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> Any:

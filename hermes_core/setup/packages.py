@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import importlib_metadata
-from packaging.markers import Marker
-from packaging.requirements import InvalidRequirement, Requirement
+
+if TYPE_CHECKING:
+    from packaging.markers import Marker
 
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
@@ -33,6 +35,8 @@ def missing_packages(requires: Iterable[str]) -> list[str]:
 
 def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
     """Return the requirements of these extras, [] if the distribution is not installed as a package."""
+    from packaging.requirements import Requirement
+
     try:
         listed = importlib_metadata.requires(distribution) if distribution and extras else None
     except importlib_metadata.PackageNotFoundError:
@@ -79,6 +83,8 @@ def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:
 
 
 def _is_met(need: str) -> bool:
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         requirement = Requirement(need)
     except InvalidRequirement:
