@@ -8,7 +8,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -311,6 +313,38 @@ def test_each_thread_keeps_its_own_connections(api: Api) -> None:
     other.start()
     other.join()
     assert sessions[0] is sessions[1] is not sessions[2]
+
+
+class KeptOpen(BaseHTTPRequestHandler):
+    """A server that keeps connections open; `clients` has the port of each request."""
+
+    protocol_version = "HTTP/1.1"
+    clients: ClassVar[list[int]] = []
+
+    def do_GET(self) -> None:
+        self.clients.append(self.client_address[1])
+        self.send_response(200)
+        if self.path == "/chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"2\r\n{}\r\n0\r\n\r\n")
+        else:
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  the library's name
+        """Say nothing."""
+
+
+def test_calls_of_one_thread_share_a_connection() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), KeptOpen) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with Api(f"http://127.0.0.1:{server.server_port}", name="Facts") as api:
+            assert [api.get(path) for path in ("/a", "/chunked", "/b")] == [{}, {}, {}]
+        server.shutdown()
+    assert len(KeptOpen.clients) == 3
+    assert len({*KeptOpen.clients}) == 1
 
 
 def test_a_password_in_netrc_does_not_replace_the_key(
