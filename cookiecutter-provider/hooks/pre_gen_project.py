@@ -18,7 +18,7 @@ TAKEN = {
     **{name: "the name of a device on Windows, where no file can have it" for name in DEVICES.split()},
     **{name: f"taken: there is a package 'hermes_{name}'" for name in PACKAGES.split()},
 }
-LONGEST = 30
+MAX_NAME_CHARS = 30
 
 
 def fault(name: str) -> str:
@@ -27,8 +27,8 @@ def fault(name: str) -> str:
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
         hint = f": {better!r} for example" if better else ""
         return f"{name!r} can't be a provider's name; use small letters, digits and single hyphens{hint}"
-    if len(name) > LONGEST:
-        return f"{name!r} is too long; use at most {LONGEST} characters"
+    if len(name) > MAX_NAME_CHARS:
+        return f"{name!r} is too long; use at most {MAX_NAME_CHARS} characters"
     if name in TAKEN:
         return f"{name!r} is {TAKEN[name]}; choose another name"
     if name.startswith(("hermes-", "memory-")):

@@ -43,10 +43,10 @@ from hermes_core.kit import (
 from {{ cookiecutter.__package }}.client import Client, Note{% if cookiecutter.kind == "sdk" %}, installed{% endif %}
 from {{ cookiecutter.__package }}.settings import NAME, SETTINGS
 
-RECALLED = 8
+MAX_RECALLED = 8
 """Notes that a turn is given at most."""
 
-LONGEST = 2000
+MAX_NOTE_CHARS = 2000
 """Characters of one note. What is longer is a pasted document."""
 
 PROMPT = """# {{ cookiecutter.name }}
@@ -101,7 +101,7 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
         """Notes that fit the message, best first, within its budget; none for small talk."""
         if is_trivial(query.text):
             return Recall()
-        found = self.client.search(query_text(query.text), _owner(session), RECALLED)
+        found = self.client.search(query_text(query.text), _owner(session), MAX_RECALLED)
         items = (RecallItem(note.text, note.score, note.key, when=utc_time(note.at)[:10]) for note in found)
         return recall_within(items, query.budget)
 
@@ -154,4 +154,4 @@ def _entry_key(session: Session, target: str, text: str) -> str:
 
 
 def _short(text: str) -> str:
-    return clip(fold_space(storable(text)), LONGEST)
+    return clip(fold_space(storable(text)), MAX_NOTE_CHARS)

@@ -20,7 +20,7 @@ from hermes_core.kit.process import run_in_terminal
 if TYPE_CHECKING:
     from hermes_byterover.provider import ByteRoverProvider
 
-PATIENCE = 60.0
+COMMAND_TIMEOUT_S = 60.0
 """Seconds for a command; a person waits in front of it."""
 
 
@@ -43,7 +43,7 @@ def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: 
     from hermes_byterover.provider import readable
 
     provider, session = _open(context)
-    found = provider.client.search(provider.tree(session).folder, " ".join(words), limit, PATIENCE)
+    found = provider.client.search(provider.tree(session).folder, " ".join(words), limit, COMMAND_TIMEOUT_S)
     print_rows(found, as_json, lambda one: f"{one['score']:.2f}  {one['path']}  {readable(one['excerpt'])}")
 
 
@@ -54,7 +54,7 @@ def search(context: click.Context, words: tuple[str, ...], limit: int, as_json: 
 def log(context: click.Context, limit: int, as_json: bool) -> None:
     """Show the latest curations and their outcome."""
     provider, session = _open(context)
-    entries = provider.client.log(provider.tree(session).folder, PATIENCE, limit)
+    entries = provider.client.log(provider.tree(session).folder, COMMAND_TIMEOUT_S, limit)
     rows: list[dict[str, Any]] = [
         {
             "id": entry.id,

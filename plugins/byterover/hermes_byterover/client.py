@@ -38,10 +38,10 @@ LOOK_BACK = 50
 STALE = 120.0
 """Seconds after which another curation that still runs is not waited for: its daemon may have died."""
 
-LONGEST_ARGUMENT = 100_000
+MAX_ARGUMENT_CHARS = 100_000
 """Bytes of one argument; Linux takes 128 KB."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 5.0
 UNDER_WAY = frozenset({"thinking", "toolCall", "toolResult", "response"})
 
 _ELSEWHERE = ("~/.brv-cli/bin/brv", "~/.npm-global/bin/brv", "/usr/local/bin/brv")
@@ -103,7 +103,7 @@ class Brv:
         command: str,
         data: Path | None,
         *,
-        pause: float = FIRST_PAUSE,
+        pause: float = FIRST_PAUSE_S,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.program = program(command)
@@ -183,10 +183,10 @@ class Brv:
                     submitted = str(taken.get("taskId", "unknown"))
             if until - time.monotonic() <= pause:
                 raise BackendUnavailable(
-                    f"brv has not finished a curation after {timeout:g} s", retry_after=LONGEST_PAUSE
+                    f"brv has not finished a curation after {timeout:g} s", retry_after=MAX_PAUSE_S
                 )
             time.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 1.5)
+            pause = min(MAX_PAUSE_S, pause * 1.5)
 
     def ask(self, folder: Path, *words: str, text: str | None = None, timeout: float) -> Any:
         """Return the `data` of one command; `text` is its free argument, with any content."""
@@ -223,7 +223,7 @@ def surroundings(data: Path | None) -> dict[str, str]:
 def argument(text: str) -> str:
     """Return the text as one argument of a program: no NUL, no lone surrogate, not longer than a system takes."""
     clean = storable(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return clean.encode()[:LONGEST_ARGUMENT].decode("utf-8", "ignore")
+    return clean.encode()[:MAX_ARGUMENT_CHARS].decode("utf-8", "ignore")
 
 
 def failure(command: str, message: str) -> Exception:

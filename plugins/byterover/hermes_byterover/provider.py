@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from hermes_byterover.client import CONNECT, FIRST_PAUSE, Brv, Curation, changes, program
+from hermes_byterover.client import CONNECT, FIRST_PAUSE_S, Brv, Curation, changes, program
 from hermes_byterover.settings import NAME, SETTINGS
 from hermes_byterover.tree import Tree, body_of, folder_of
 from hermes_core import (
@@ -45,26 +45,26 @@ from hermes_core.kit import (
 
 log = logging.getLogger(__name__)
 
-RECALLED = 8
-LONGEST_SEARCH, LONGEST_QUESTION = 1000, 5000
-LONGEST_ANSWER = 8000
-LONGEST_SAID, LONGEST_CURATED = 4000, 20_000
-LAST_MESSAGES, LONGEST_MESSAGE = 20, 1000
+MAX_RECALLED = 8
+MAX_SEARCH_CHARS, MAX_QUESTION_CHARS = 1000, 5000
+MAX_ANSWER_CHARS = 8000
+MAX_TURN_CHARS, MAX_CURATED_CHARS = 4000, 20_000
+LAST_MESSAGES, MAX_MESSAGE_CHARS = 20, 1000
 WHOLE_LOG = 500
 
-PROBE = 15.0
+PROBE_TIMEOUT_S = 15.0
 """Seconds that brv has for a small question; the first one starts its daemon."""
 
-STEP = 7.0
+SETUP_STEP_TIMEOUT_S = 7.0
 """Seconds for each further step of a start, once the daemon runs."""
 
-BEFORE_SWITCH, BEFORE_COMPRESSION = 25.0, 100.0
+SWITCH_TIMEOUT_S, COMPRESSION_TIMEOUT_S = 25.0, 100.0
 """Seconds that a curation is followed where those hooks wait."""
 
-INDEX_LAG = 8.0
+INDEX_LAG_S = 8.0
 """Seconds after which a new file must be found: brv looks at the tree every five."""
 
-SKEW = 0.01
+CLOCK_SKEW_S = 0.01
 """Seconds by which a curation may seem to be older than its order: brv's clock has milliseconds."""
 
 _MARK = re.compile(r"\[hermes \w+ [^\]\s]+\]")
@@ -86,7 +86,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     settings = SETTINGS
     commands = "hermes_byterover.cli:COMMANDS"
 
-    def __init__(self, pause: float = FIRST_PAUSE) -> None:
+    def __init__(self, pause: float = FIRST_PAUSE_S) -> None:
         self._pause = pause
 
     # -------------------------------------------------------------- setup
@@ -107,10 +107,10 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def initialize(self, session: Session) -> None:
         """Ask brv once whether it works; log in and connect the model that the settings name, if need be."""
         brv, tree = self.open(Path(session.home)), self.tree(session)
-        status = brv.status(tree.folder, PROBE)
+        status = brv.status(tree.folder, PROBE_TIMEOUT_S)
         if self.options.api_key and status.get("authStatus") != "logged_in":
             try:
-                brv.log_in(tree.folder, self.options.api_key, STEP)
+                brv.log_in(tree.folder, self.options.api_key, SETUP_STEP_TIMEOUT_S)
             except BackendAuthError as exc:
                 log.warning("%s; going on without an account", exc)
         if self.options.model_provider:
@@ -119,8 +119,8 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def check(self, session: Session) -> Sequence[Check]:
         """Check the daemon; write, find and delete a note; check model, account, and changes that wait for review."""
         brv, tree = self.client, self.tree(session)
-        status, model = brv.status(tree.folder, PROBE), brv.model(tree.folder, PROBE)
-        pending, word = brv.pending(tree.folder, PROBE), f"check{uuid.uuid4().hex}"
+        status, model = brv.status(tree.folder, PROBE_TIMEOUT_S), brv.model(tree.folder, PROBE_TIMEOUT_S)
+        pending, word = brv.pending(tree.folder, PROBE_TIMEOUT_S), f"check{uuid.uuid4().hex}"
         text = f"{word} is what the self-test wrote."
         note = str(tree.add("memory", text))
         try:
@@ -158,8 +158,8 @@ class ByteRoverProvider(BackendProvider[Brv]):
         """Return results of brv's own search within the budget, without a model; none for small talk."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
-        tree, words = self.tree(session), query_text(query.text, LONGEST_SEARCH)
-        found = self.client.search(tree.folder, words, RECALLED, self.options.search_timeout)
+        tree, words = self.tree(session), query_text(query.text, MAX_SEARCH_CHARS)
+        found = self.client.search(tree.folder, words, MAX_RECALLED, self.options.search_timeout)
         items: list[RecallItem] = []
         for one in found:
             path, score = str(one.get("path", "")), float(one.get("score") or 0)
@@ -174,7 +174,9 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Have the turn curated, once; small talk is not worth a model's work."""
         if self.options.auto_extract and not is_trivial(turn.user):
-            said = f"User: {clip(turn.user, LONGEST_SAID)}\nAssistant: {clip(turn.assistant, LONGEST_SAID)}"
+            said = (
+                f"User: {clip(turn.user, MAX_TURN_CHARS)}\nAssistant: {clip(turn.assistant, MAX_TURN_CHARS)}"
+            )
             when = utc_time(turn.at or time.time())[:16].replace("T", " ") + " UTC"
             self._curate(session, f"[hermes turn {turn.id}]", f"Conversation of {when}.\n{said}")
 
@@ -191,7 +193,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Have what a subagent found curated, once."""
         if self.options.auto_extract:
-            task, result = clip(delegation.task, LONGEST_SAID), clip(delegation.result, LONGEST_SAID)
+            task, result = clip(delegation.task, MAX_TURN_CHARS), clip(delegation.result, MAX_TURN_CHARS)
             mark = f"[hermes delegation {delegation.id}]"
             self._curate(session, mark, f"A subagent finished a task.\nTask: {task}\nResult: {result}")
 
@@ -200,7 +202,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def on_pre_compress(self, messages: Sequence[Message], compression_count: int, session: Session) -> str:
         """Have what leaves the context curated; what was saved of it."""
         lines = [
-            f"{message['role']}: {clip(message.get('content', ''), LONGEST_MESSAGE)}"
+            f"{message['role']}: {clip(message.get('content', ''), MAX_MESSAGE_CHARS)}"
             for message in messages[-LAST_MESSAGES:]
             if message.get("role") in ("user", "assistant") and not is_trivial(message.get("content", ""))
         ]
@@ -208,15 +210,15 @@ class ByteRoverProvider(BackendProvider[Brv]):
             return ""
         text = "\n".join(["These messages leave the conversation. Keep what will matter later.", *lines])
         mark = f"[hermes compression {_key(f'{session.id} {compression_count} {text}')}]"
-        saved = self._curate(session, mark, text, BEFORE_COMPRESSION)
+        saved = self._curate(session, mark, text, COMPRESSION_TIMEOUT_S)
         return "Saved in ByteRover:\n" + "\n".join(f"- {line}" for line in changes(saved))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Take out what was curated from the turns that the person took back."""
         if not switch.rewound_turns:
             return
-        until, tree = time.monotonic() + BEFORE_SWITCH, self.tree(switch.old)
-        entries = self.client.log(tree.folder, PROBE, WHOLE_LOG)
+        until, tree = time.monotonic() + SWITCH_TIMEOUT_S, self.tree(switch.old)
+        entries = self.client.log(tree.folder, PROBE_TIMEOUT_S, WHOLE_LOG)
         for turn in switch.rewound_turns:
             known = [e for e in entries if e.context.startswith(f"[hermes turn {turn}]") and e.kept]
             if known:
@@ -234,12 +236,12 @@ class ByteRoverProvider(BackendProvider[Brv]):
         self, query: Annotated[str, "a specific question, a sentence"], session: Session
     ) -> dict[str, Any]:
         """Ask the knowledge tree of earlier conversations. Slower than recall; answers with sources."""
-        question = query_text(query, LONGEST_QUESTION)
+        question = query_text(query, MAX_QUESTION_CHARS)
         folder, timeout = self.tree(session).folder, self.options.query_timeout
         answer, sources = self.client.query(folder, question, timeout)
         if not answer:
             return {"result": "No relevant memories found."}
-        return {"result": clip(answer, LONGEST_ANSWER), "sources": sources}
+        return {"result": clip(answer, MAX_ANSWER_CHARS), "sources": sources}
 
     @tool()
     def brv_curate(
@@ -248,10 +250,10 @@ class ByteRoverProvider(BackendProvider[Brv]):
         session: Session,
     ) -> dict[str, Any]:
         """Keep lasting knowledge in the tree. Takes some seconds; a file is made or brought up to date."""
-        text = clip(content.strip(), LONGEST_CURATED)
+        text = clip(content.strip(), MAX_CURATED_CHARS)
         mark, tree, now = f"[hermes note {_key(text)}]", self.tree(session), time.time()
         saved = self._curate(session, mark, text)
-        if saved.started < now - SKEW and not any(tree.holds(path) for path, _ in saved.changes):
+        if saved.started < now - CLOCK_SKEW_S and not any(tree.holds(path) for path, _ in saved.changes):
             # It was kept before, and what was kept of it has been taken out since.
             saved = self._curate(session, f"{mark} [hermes again {uuid.uuid4().hex}]", text)
         done: dict[str, Any] = {"result": "Memory curated successfully.", "changes": list(changes(saved))}
@@ -267,13 +269,13 @@ class ByteRoverProvider(BackendProvider[Brv]):
     def state(self, session: Session) -> dict[str, Any]:
         """Return the facts for `brv_status` and `hermes-memory byterover status`."""
         folder = self.tree(session).folder
-        status = self.client.status(folder, PROBE)
+        status = self.client.status(folder, PROBE_TIMEOUT_S)
         return {
             "version": status.get("cliVersion", ""),
             "account": status.get("userEmail") or status.get("authStatus", "unknown"),
-            "model": self.client.model(folder, PROBE) or f"none; {CONNECT}",
+            "model": self.client.model(folder, PROBE_TIMEOUT_S) or f"none; {CONNECT}",
             "tree": str(folder / ".brv" / "context-tree"),
-            "pending_review": self.client.pending(folder, PROBE),
+            "pending_review": self.client.pending(folder, PROBE_TIMEOUT_S),
         }
 
     def tree(self, session: Session) -> Tree:
@@ -291,7 +293,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
         wanted = _key("\n".join([self.options.model_provider, *options.values()]))
         connected = self.home / "byterover-data" / "connected"
         if not connected.exists() or connected.read_text("utf-8") != wanted:
-            brv.connect(tree.folder, self.options.model_provider, options, STEP)
+            brv.connect(tree.folder, self.options.model_provider, options, SETUP_STEP_TIMEOUT_S)
             write_atomic(connected, wanted.encode())
 
     def _curate(self, session: Session, mark: str, text: str, timeout: float = 0.0) -> Curation:
@@ -309,8 +311,8 @@ class ByteRoverProvider(BackendProvider[Brv]):
         """Return whether a search finds a new note, once brv has looked at the tree again."""
         search = self.client.search
         return poll(
-            lambda: any(one.get("path") == note for one in search(tree.folder, word, 1, PROBE)),
-            INDEX_LAG,
+            lambda: any(one.get("path") == note for one in search(tree.folder, word, 1, PROBE_TIMEOUT_S)),
+            INDEX_LAG_S,
             1.0,
         )
 

@@ -18,7 +18,7 @@ from hermes_core.kit.http import backend_error, base_url, error_detail, unexpect
 
 Answer = TypeVar("Answer")
 
-LONGEST_CALL = 55.0
+MAX_CALL_S = 55.0
 """Seconds; the host gives a write or a tool 60."""
 
 IN_ORDER = (0, 9, 2)
@@ -41,20 +41,20 @@ class Client:
         self,
         url: str,
         api_key: str | None = None,
-        timeout: float = LONGEST_CALL,
+        timeout: float = MAX_CALL_S,
         unreachable: Callable[[], None] = lambda: None,
     ) -> None:
         from hindsight_client import Hindsight
 
         self.url = base_url(url, "'api_url'")
         self._name = f"Hindsight at {self.url!r}"
-        self.timeout = min(timeout, LONGEST_CALL)
+        self.timeout = min(timeout, MAX_CALL_S)
         self._unreachable = unreachable
         self._in_order: bool | None = None
         self._sdk = Hindsight(
             self.url,
             api_key=api_key or None,
-            timeout=LONGEST_CALL,
+            timeout=MAX_CALL_S,
             max_attempts=1,
             user_agent="hermes-memory",
         )
@@ -122,7 +122,7 @@ class Client:
         with suppress(BackendNotFound):
             await self._ask(self._sdk.documents.delete_document(_segment(bank), _segment(document)))
 
-    async def under_way(self, bank: str, operation: str) -> bool:
+    async def is_processing(self, bank: str, operation: str) -> bool:
         """Return whether the server still works on the data with this id."""
         with suppress(BackendNotFound):
             got = await self._ask(self._sdk.operations.get_operation_status(_segment(bank), operation))
@@ -188,7 +188,7 @@ class Client:
         import aiohttp
         from hindsight_client_api.exceptions import OpenApiException
 
-        self._stay()
+        self._refuse_redirect()
         limit = min(within or self.timeout, self.timeout)
         try:
             async with asyncio.timeout(limit):
@@ -196,7 +196,7 @@ class Client:
         except TimeoutError as exc:
             raise BackendUnavailable(f"{self._name} has not answered after {limit:g} s") from exc
         except (OpenApiException, aiohttp.ClientError, OSError) as exc:
-            error = translated(exc, self.url)
+            error = translate_error(exc, self.url)
             if isinstance(exc, aiohttp.ClientConnectionError):
                 self._unreachable()
             raise error from exc
@@ -207,7 +207,7 @@ class Client:
             raise unexpected_answer(self._name, None)
         return answered
 
-    def _stay(self) -> None:
+    def _refuse_redirect(self) -> None:
         """Refuse redirects. The SDK would send the text to another server, or turn a write into a read."""
         import aiohttp
 
@@ -226,7 +226,7 @@ class Client:
         )
 
 
-def translated(error: Exception, url: str) -> HermesError:
+def translate_error(error: Exception, url: str) -> HermesError:
     """Return an error of the SDK, or of the HTTP client below it, as the host's error."""
     import aiohttp
     from aiohttp.http_exceptions import HttpProcessingError

@@ -9,10 +9,10 @@ from typing import Any
 from hermes_core import Turn
 from hermes_core.kit import Settings, clip, fold_space, key_of, storable, utc_time
 
-LONGEST_TEXT = 100_000
+MAX_TEXT_CHARS = 100_000
 """Characters of one side of a turn, or of one note. What is longer is a pasted document, and each costs a model call."""
 
-LONGEST_LABEL = 200
+MAX_LABEL_CHARS = 200
 """Characters of a tag, or of what the model says a note is about."""
 
 
@@ -26,7 +26,7 @@ def turn_item(options: Settings, turn: Turn) -> dict[str, Any]:
     said = [
         {
             "role": role,
-            "content": f"{prefix}: {clip(text, LONGEST_TEXT)}",
+            "content": f"{prefix}: {clip(text, MAX_TEXT_CHARS)}",
             **({"timestamp": at} if at else {}),
             "turn": turn.id,
         }

@@ -39,8 +39,8 @@ from hermes_core.kit import (
 from hermes_hindsight.client import Client
 from hermes_hindsight.daemon import Daemon, availability, daemon_of, usual_url
 from hermes_hindsight.documents import (
-    LONGEST_LABEL,
-    LONGEST_TEXT,
+    MAX_LABEL_CHARS,
+    MAX_TEXT_CHARS,
     entry_id,
     mirror_tag,
     operation_id,
@@ -61,7 +61,7 @@ from hermes_hindsight.settings import (
 
 log = logging.getLogger(__name__)
 
-START_TIME = 25.0
+START_TIMEOUT_S = 25.0
 """Seconds that `initialize` waits for a server that is started here; the host gives it 30."""
 
 STILL_STORED = 3.0
@@ -113,7 +113,7 @@ class HindsightProvider(ConfiguredProvider):
         labels(options, Session(""))
         if embedded(options):
             self._daemon = self._daemon or daemon_of(options, home)
-            url, unreachable = await self._daemon.ready(START_TIME), self._daemon.start
+            url, unreachable = await self._daemon.ready(START_TIMEOUT_S), self._daemon.start
         else:
             url, unreachable = options.api_url or usual_url(options), lambda: None
         self._client = Client(url, options.api_key, options.timeout, unreachable)
@@ -192,7 +192,7 @@ class HindsightProvider(ConfiguredProvider):
             told, kept = labels(self.options, session), entry_id(write.target, write.content)
             item = {
                 **told,
-                "content": clip(write.content, LONGEST_TEXT),
+                "content": clip(write.content, MAX_TEXT_CHARS),
                 "context": "a note about the user" if write.target == "user" else "a note of the agent",
                 "tags": [*told["tags"], mirror_tag(write.target)],
             }
@@ -206,7 +206,7 @@ class HindsightProvider(ConfiguredProvider):
         if self.options.auto_retain and delegation.result.strip():
             text = f"Task: {delegation.task}\nResult: {delegation.result}"
             item = {
-                "content": clip(text, LONGEST_TEXT),
+                "content": clip(text, MAX_TEXT_CHARS),
                 "context": "a task that a subagent did for the agent",
             }
             document = f"{session.id}:delegation:{delegation.id}"
@@ -218,7 +218,7 @@ class HindsightProvider(ConfiguredProvider):
             return
         bank, document = await self._bank(switch.old), switch.old.id
         for turn_id in switch.rewound_turns:
-            if await self.client.under_way(bank, operation_id(bank, turn_id)):
+            if await self.client.is_processing(bank, operation_id(bank, turn_id)):
                 raise BackendUnavailable(
                     f"turn {turn_id!r} is still being stored, so it can't be taken back yet",
                     retry_after=STILL_STORED,
@@ -255,8 +255,12 @@ class HindsightProvider(ConfiguredProvider):
     ) -> str:
         """Keep something in long-term memory: a fact, a preference, a decision, an event."""
         bank, told = await self._bank(session), labels(self.options, session)
-        item = {"content": clip(content, LONGEST_TEXT), "context": clip(context or "", LONGEST_LABEL), **told}
-        item["tags"] = [*told["tags"], *(clip(tag, LONGEST_LABEL) for tag in tags or ())]
+        item = {
+            "content": clip(content, MAX_TEXT_CHARS),
+            "context": clip(context or "", MAX_LABEL_CHARS),
+            **told,
+        }
+        item["tags"] = [*told["tags"], *(clip(tag, MAX_LABEL_CHARS) for tag in tags or ())]
         # A new id each time: the same fact, told again after it was deleted, is to be kept again.
         operation = str(uuid.uuid4()) if self.options.retain_async else None
         await self.client.retain(bank, item, document=entry_id("retain", content), operation=operation)
@@ -392,4 +396,4 @@ def _dated(item: RecallItem) -> str:
 def _asked(query: str) -> str:
     if not any(letter.isalnum() for letter in query):
         raise ToolInputInvalid(f"query has no word: {query!r}", "send a question, or words to look for")
-    return query_text(query, LONGEST_TEXT)
+    return query_text(query, MAX_TEXT_CHARS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hermes_hindsight.client import Client, translated
+from hermes_hindsight.client import Client, translate_error
 from hindsight_client_api import exceptions as sdk
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
@@ -77,7 +77,7 @@ def test_an_operation_is_taken_once_and_followed(server: HindsightServer) -> Non
         return client.retain("b", {**ITEM, "update_mode": "append"}, document="d", operation=OPERATION)
 
     def pending(client: Client) -> Awaitable[bool]:
-        return client.under_way("b", OPERATION)
+        return client.is_processing("b", OPERATION)
 
     assert run(server, taken, taken, pending)[2]
     server.work()
@@ -118,7 +118,7 @@ def test_a_bank_that_was_never_written_to_is_empty_and_no_error(server: Hindsigh
         lambda c: c.document("none", "d"),
         lambda c: c.documents("none", ["a"]),
         lambda c: c.operations("none"),
-        lambda c: c.under_way("none", OPERATION),
+        lambda c: c.is_processing("none", OPERATION),
         lambda c: c.stats("none"),
         lambda c: c.forget("none", "d"),
     )
@@ -157,7 +157,7 @@ CALLS: dict[str, Callable[[Client], Awaitable[Any]]] = {
     "document": lambda c: c.document("b", "d"),
     "documents": lambda c: c.documents("b", ["a"]),
     "forget": lambda c: c.forget("b", "d"),
-    "under_way": lambda c: c.under_way("b", OPERATION),
+    "under_way": lambda c: c.is_processing("b", OPERATION),
     "operations": lambda c: c.operations("b"),
     "retry": lambda c: c.retry("b", OPERATION),
     "version": lambda c: c.version(),
@@ -298,7 +298,7 @@ REFUSED = {aiohttp.InvalidURL, *below(aiohttp.InvalidURL)}
 
 @pytest.mark.parametrize("cls", MAPPED, ids=lambda cls: cls.__name__)
 def test_every_error_class_of_the_sdk_is_mapped(cls: type[Exception]) -> None:
-    error = translated(made(cls), "http://x")
+    error = translate_error(made(cls), "http://x")
     assert type(error) is (BackendRefused if cls in REFUSED else BackendUnavailable)
     if issubclass(cls, sdk.ApiException):
         assert error.retry_after == 3.0  # type: ignore[attr-defined]
@@ -325,7 +325,7 @@ def test_every_error_class_of_the_sdk_is_mapped(cls: type[Exception]) -> None:
 )
 def test_every_status_is_mapped(status: int | None, kind: type[Exception]) -> None:
     body = '{"detail": [{"loc": ["body", "items"], "msg": "field required"}]}'
-    error = translated(sdk.ApiException(status=status, reason="R", body=body), "http://x")
+    error = translate_error(sdk.ApiException(status=status, reason="R", body=body), "http://x")
     assert type(error) is kind
     if status:
         assert "body.items: field required" in str(error)

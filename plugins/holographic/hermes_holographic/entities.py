@@ -13,20 +13,20 @@ from hermes_core.recall import dense_runs, fold, grams, index_text
 from hermes_holographic.language import name_key, named_entities, sentences
 from hermes_holographic.slots import slots
 
-MOST_ENTITIES = 16
+MAX_ENTITIES = 16
 """Entities of one fact. Each more lowers what its vector says of the others; 16 stay at ten sigma."""
 
-MOST_MEANT = 3
+MAX_MEANINGS = 3
 """Names that a misspelt or shortened one may stand for. One that fits more of them names nobody."""
 
-_MOST_SENTENCES = 8
-_LONGEST_NAME = 4
-_MOST_WORDS = 200
-_LONGEST_DENSE = 10
-_MOST_DENSE = 400
+_MAX_SENTENCES = 8
+_MAX_NAME_WORDS = 4
+_MAX_WORDS = 200
+_MAX_DENSE_NAME_CHARS = 10
+_MAX_DENSE_CHARS = 400
 _SHORTEST_SLIP = 4
-_LONGEST_SLIP = 40
-_MOST_NEAR = 200
+_MAX_SLIP_CHARS = 40
+_MAX_NEAR = 200
 
 
 class Merged(NamedTuple):
@@ -63,27 +63,27 @@ class EntityIndex:
             return [own]
         found: set[str] = set()
         for part in in_parts(sorted(slips(asked))):
-            sql = f"SELECT key FROM name_slips WHERE slip IN ({marks(part)}) LIMIT {_MOST_NEAR}"  # noqa: S608  # marks only
+            sql = f"SELECT key FROM name_slips WHERE slip IN ({marks(part)}) LIMIT {_MAX_NEAR}"  # noqa: S608  # marks only
             found.update(row[0] for row in self.db.execute(sql, part))
         near = [key for key in found if one_slip(asked, key)] or [
             key for key in found if asked in key.split()
         ]
         entities = sorted(set(self.resolve(near).values()))
-        return entities if len(entities) <= MOST_MEANT else None
+        return entities if len(entities) <= MAX_MEANINGS else None
 
     def mentioned(self, text: str) -> list[str]:
         """Return the keys of known entities in a text, in any case, longest names first."""
-        tokens = fold(text).replace("?", " ").replace(",", " ").split()[:_MOST_WORDS]
+        tokens = fold(text).replace("?", " ").replace(",", " ").split()[:_MAX_WORDS]
         spans = [
             " ".join(tokens[i : i + size])
-            for size in range(_LONGEST_NAME, 0, -1)
+            for size in range(_MAX_NAME_WORDS, 0, -1)
             for i in range(len(tokens) - size + 1)
         ]
         # Where no spaces are written, a name may begin and end anywhere.
         pieces = [
             run[i : i + size]
-            for run in dense_runs(text[:_MOST_DENSE])
-            for size in range(_LONGEST_DENSE, 1, -1)
+            for run in dense_runs(text[:_MAX_DENSE_CHARS])
+            for size in range(_MAX_DENSE_NAME_CHARS, 1, -1)
             for i in range(len(run) - size + 1)
         ]
         return list(dict.fromkeys(self.resolve([*named_entities(text).names, *spans, *pieces]).values()))
@@ -133,7 +133,7 @@ class EntityIndex:
 
     def link(self, fact_id: int, names: Sequence[str], given: bool) -> None:
         """Store that a fact is about these entities, and add the new ones, while the fact has room for more."""
-        for name in names[: max(0, MOST_ENTITIES - len(self.keys_of(fact_id)))]:
+        for name in names[: max(0, MAX_ENTITIES - len(self.keys_of(fact_id)))]:
             if name_key(name):
                 self.db.execute(
                     "INSERT INTO fact_entities VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
@@ -196,7 +196,7 @@ def index_slips(db: Database | sqlite3.Connection, key: str) -> None:
 
 def put_slots(db: Database | sqlite3.Connection, fact_id: int, content: str) -> None:
     """Keep what a fact states of whom, under the names that its subjects are known by."""
-    found = [slot for sentence in sentences(content)[:_MOST_SENTENCES] for slot in slots(sentence)]
+    found = [slot for sentence in sentences(content)[:_MAX_SENTENCES] for slot in slots(sentence)]
     own = EntityIndex(db).resolve(slot.subject for slot in found)
     for slot in found:
         db.execute(
@@ -227,7 +227,7 @@ def slips(key: str) -> set[int]:
     Deleting one letter on both sides meets every insertion, omission, replacement and swap of neighbours, at a
     cost that does not grow with the number of names (symmetric deletion). Words of a longer name are met whole.
     """
-    whole = key[:_LONGEST_SLIP]
+    whole = key[:_MAX_SLIP_CHARS]
     shorter = (whole[:i] + whole[i + 1 :] for i in range(len(whole)))
     words = key.split() if " " in key else ()
     texts = [key, *words, *(shorter if len(key) >= _SHORTEST_SLIP else ())]

@@ -22,8 +22,8 @@ _QUOTED = re.compile(
 )
 _AKA = re.compile(r"\W*\b(?:aka|a\.k\.a\.?|also known as)\W*", re.IGNORECASE)
 _JOINERS = frozenset({"of", "de", "da", "di", "del", "la", "van", "von", "der", "den"})
-_LONGEST_NAME = 5
-_LONGEST_QUOTE = 6
+_MAX_NAME_WORDS = 5
+_MAX_QUOTE_WORDS = 6
 
 _NO_NAME_WORDS = """
 january february march april may june july august september october november december monday tuesday wednesday
@@ -96,7 +96,7 @@ def named_entities(text: str) -> Named:
 def _quoted(text: str) -> Iterator[tuple[int, int, str]]:
     for match in _QUOTED.finditer(text):
         name = next(group for group in match.groups() if group)
-        if len(name.split()) <= _LONGEST_QUOTE and name_key(name):
+        if len(name.split()) <= _MAX_QUOTE_WORDS and name_key(name):
             yield match.start(), match.end(), name.strip()
 
 
@@ -118,7 +118,7 @@ def _runs(text: str, tokens: list[re.Match[str]]) -> Iterator[tuple[int, int, st
         run = tokens[first:position]
         while run and run[-1].group().lower() in _JOINERS:
             run.pop()
-        if run and len(run) <= _LONGEST_NAME and (first > 0 or _opens_with_name(run, tokens)):
+        if run and len(run) <= _MAX_NAME_WORDS and (first > 0 or _opens_with_name(run, tokens)):
             end = run[0].start() + len(
                 strip_possessive(plain_apostrophe(text[run[0].start() : run[-1].end()]))
             )

@@ -52,14 +52,14 @@ SETTINGS = (
     Field("shared", bool, False, "One store of facts for all users of a gateway."),
 )
 
-RECALLED = 10
-MOST_WHOLE = 200
+MAX_RECALLED = 10
+MAX_FACTS_RECALLED_WHOLE = 200
 """Facts of a memory that may be recalled whole; more do not fit a budget of 1,500 tokens."""
 
 MAX_OPEN = 64
 """Users of a gateway whose facts are held open, each with its vectors."""
 
-LONGEST_FACT = 4000
+MAX_FACT_CHARS = 4000
 
 Action = Literal["add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list"]
 Category = Literal["user_pref", "project", "tool", "general"]
@@ -165,9 +165,9 @@ class HolographicProvider(ConfiguredProvider):
             return Recall()
         trust = self.options.min_trust_threshold
         facts = self._facts_of(session)
-        found = facts.search(text, limit=RECALLED, min_trust=trust, proactive=True)
+        found = facts.search(text, limit=MAX_RECALLED, min_trust=trust, proactive=True)
         ranked = {fact["fact_id"]: _item(fact) for fact in found}
-        rest = {fact["fact_id"]: _item(fact) for fact in facts.everything(MOST_WHOLE, trust)}
+        rest = {fact["fact_id"]: _item(fact) for fact in facts.everything(MAX_FACTS_RECALLED_WHOLE, trust)}
         whole = Recall(tuple((ranked | {i: item for i, item in rest.items() if i not in ranked}).values()))
         if rest and count_tokens(whole.render()) <= query.budget:
             return whole
@@ -387,9 +387,9 @@ def _fact_text(content: str) -> str:
     text = fold_space(content)
     if not text:
         raise ToolInputInvalid("content is empty", "send the fact as a sentence")
-    if len(text) > LONGEST_FACT:
+    if len(text) > MAX_FACT_CHARS:
         raise ToolInputInvalid(
-            f"content has {len(text)} characters, over {LONGEST_FACT}", "send one fact at a time"
+            f"content has {len(text)} characters, over {MAX_FACT_CHARS}", "send one fact at a time"
         )
     return text
 

@@ -21,14 +21,14 @@ from hermes_holographic.language import index_words, name_key
 from hermes_holographic.store import FactStore, Row, idf
 from hermes_holographic.values import exclude
 
-CANDIDATES = 60
+MAX_CANDIDATES = 60
 """Facts that each index may propose for one question."""
 
-MOST_TERMS = 40
+MAX_TERMS = 40
 RELEVANT = 0.15
 """Share of a question's weight that a fact must hold to be recalled unasked, when it names none of its entities."""
 
-WORTH = 0.5
+MIN_SHARE_OF_BEST = 0.5
 """Share of the best score below which a fact is not recalled unasked: it stands beside an answer, and is none."""
 
 OUTDATED = 0.5
@@ -37,10 +37,10 @@ OUTDATED = 0.5
 WEIGHTS = {"text": 0.5, "coverage": 0.3, "entity": 0.2}
 """Of a fact's relevance without vectors: BM25 against the best, share of the question held, entities in common."""
 
-MOST_ABOUT = 500
+MAX_ABOUT = 500
 """Facts about one entity that compete for an answer: the newest that the index has, and the nearest by vectors."""
 
-MOST_READINGS = 9
+MAX_READINGS = 9
 """Ways to read several names of which some may stand for up to three; beyond, the question is not asked."""
 
 _NEIGHBOURS = 8
@@ -114,8 +114,8 @@ class FactMemory:
         """
         query = query_text(query)
         asked = index_words(query) or grams(query)[0]  # one character, as in 猫?, makes no pair
-        terms = list(dict.fromkeys(asked))[:MOST_TERMS]
-        matched = self.store.match(terms, CANDIDATES, min_trust, category)
+        terms = list(dict.fromkeys(asked))[:MAX_TERMS]
+        matched = self.store.match(terms, MAX_CANDIDATES, min_trust, category)
         shared = self._named_in(query)
         facts = self._known({**matched, **shared}, min_trust, category)
         if proactive:
@@ -123,7 +123,7 @@ class FactMemory:
         candidates = self._candidates(facts, terms, matched, shared)
         ranked = rank((c for c in candidates if c.relevant or not proactive), self.hrr_weight)
         if proactive and ranked:
-            ranked = [(i, score) for i, score in ranked if score >= WORTH * ranked[0][1]]
+            ranked = [(i, score) for i, score in ranked if score >= MIN_SHARE_OF_BEST * ranked[0][1]]
         return [{**facts[i], "score": round(score, 4)} for i, score in ranked[:limit]]
 
     def probe(
@@ -140,7 +140,7 @@ class FactMemory:
         if not names:
             raise ToolInputInvalid(f"{list(entities)!r} names no entity", "send a name")
         self.refresh()
-        sure, about = self._about_all(names, max(limit, MOST_ABOUT), min_trust, category)
+        sure, about = self._about_all(names, max(limit, MAX_ABOUT), min_trust, category)
         facts = self._known(sure, min_trust, category)
         scores = {i: self._strength(sure[i]) * self._standing(fact) for i, fact in facts.items()}
         best = sorted(facts, key=lambda i: (-scores[i], -i))
@@ -164,7 +164,7 @@ class FactMemory:
             return said, dict.fromkeys(said, names)
         sure: dict[int, float] = {}
         about: dict[int, Sequence[str]] = {}
-        for reading in islice(product(*meant), MOST_READINGS):
+        for reading in islice(product(*meant), MAX_READINGS):
             known = self._about_keys(list(dict.fromkeys(reading)), most, min_trust, category)
             for fact_id, confidence in known.items():
                 if confidence >= sure.get(fact_id, 0.0):
@@ -187,7 +187,7 @@ class FactMemory:
         direct = self.probe(entity, limit=limit, min_trust=min_trust, category=category)
         found = {fact["fact_id"]: {**fact, "via": None} for fact in direct}
         own = self.store.entities.meant(entity) or ()
-        ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS, MOST_ABOUT)]
+        ties = [tie for key in own for tie in self.store.entities.neighbours(key, _NEIGHBOURS, MAX_ABOUT)]
         most = max((shared for _, shared in ties), default=1)
         for key, shared in ties:
             facts = self._known(
@@ -246,7 +246,7 @@ class FactMemory:
         keys = self.store.entities.mentioned(query)
         counts: dict[int, int] = {}
         for key in keys:
-            for fact_id in self.store.entities.about(key, most=CANDIDATES):
+            for fact_id in self.store.entities.about(key, most=MAX_CANDIDATES):
                 counts[fact_id] = counts.get(fact_id, 0) + 1
         return {fact_id: count / len(keys) for fact_id, count in counts.items()}
 

@@ -13,7 +13,7 @@ from hermes_holographic.values import NUMBERS, kind_of
 USER = "user"
 """The subject of what people say about themselves."""
 
-_LONGEST_STATEMENT = 240
+_MAX_STATEMENT_CHARS = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def slots(sentence: str) -> list[Slot]:
     >>> slots("Mel lives in Berlin.")
     [Slot(subject='mel', attribute='lives in', value='Berlin'), Slot(subject='mel', attribute='lives in berlin', value='yes')]
     """
-    written = fold_space(plain_apostrophe(sentence[:_LONGEST_STATEMENT])).rstrip(" .!")
+    written = fold_space(plain_apostrophe(sentence[:_MAX_STATEMENT_CHARS])).rstrip(" .!")
     if written.endswith("?"):
         return []
     written = _TRAILING.sub("", written)

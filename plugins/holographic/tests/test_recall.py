@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hermes_holographic.provider import MOST_WHOLE
+from hermes_holographic.provider import MAX_FACTS_RECALLED_WHOLE
 
 from hermes_core import Query
 
@@ -29,7 +29,7 @@ def crowded(agent: Any) -> Any:
     """A provider with more facts than are ever recalled whole."""
     store = agent.provider.open(agent.home).store
     with store.db.transaction():
-        for number in range(MOST_WHOLE + 1):
+        for number in range(MAX_FACTS_RECALLED_WHOLE + 1):
             store.add(f"Comet {number} passed", "general")
     return agent
 

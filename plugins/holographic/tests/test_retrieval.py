@@ -9,7 +9,7 @@ import pytest
 from hermes_holographic import hrr
 from hermes_holographic.entities import one_slip, slips
 from hermes_holographic.language import name_key
-from hermes_holographic.retrieval import MOST_ABOUT, Candidate, FactMemory, rank
+from hermes_holographic.retrieval import MAX_ABOUT, Candidate, FactMemory, rank
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,10 +120,10 @@ def test_a_name_that_fits_many_or_differs_by_more_finds_nothing(memory: FactMemo
 def test_a_fact_is_found_behind_any_number_of_others_about_the_entity(memory: FactMemory) -> None:
     with memory.store.db.transaction():
         first, _ = memory.store.add("Zed Zulu likes tea", "user_pref")
-        for number in range(MOST_ABOUT + 1):
+        for number in range(MAX_ABOUT + 1):
             memory.store.add(f"Zed Zulu wrote note {number}", "project")
     assert [f["fact_id"] for f in memory.probe("Zed Zulu", limit=10, category="user_pref")] == [first]
-    assert len(memory.probe("Zed Zulu", limit=9999)) == MOST_ABOUT + 2
+    assert len(memory.probe("Zed Zulu", limit=9999)) == MAX_ABOUT + 2
 
 
 def test_a_digit_is_no_slip_and_a_name_that_is_known_is_no_other(agent: Any) -> None:

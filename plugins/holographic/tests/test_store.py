@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hermes_holographic import hrr
-from hermes_holographic.entities import MOST_ENTITIES
+from hermes_holographic.entities import MAX_ENTITIES
 from hermes_holographic.store import FactStore
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,7 +96,7 @@ def test_new_text_replaces_all_that_the_old_one_was_found_by(store: FactStore) -
 def test_a_fact_of_many_names_keeps_the_given_ones_and_as_many_as_its_vector_holds(store: FactStore) -> None:
     crowd = ", ".join(f"Visitor{i} Nobody{i}" for i in range(40))
     fact_id, _ = store.add(f"we met {crowd}", "general", entities=["Ann"])
-    assert len(store.entities.keys_of(fact_id)) == MOST_ENTITIES
+    assert len(store.entities.keys_of(fact_id)) == MAX_ENTITIES
     assert store.entities.about("ann") == [fact_id]
 
 

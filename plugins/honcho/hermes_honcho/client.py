@@ -25,14 +25,14 @@ Item = TypeVar("Item")
 
 SDK = "honcho-ai"
 OLDEST_SDK, NEXT_SDK = (2, 7), (3,)
-MOST_AT_ONCE = 100
+MAX_PAGE_SIZE = 100
 """Messages or conclusions that Honcho takes in one call, and items of one page."""
 
-LONGEST_CONCLUSION = 20_000
+MAX_CONCLUSION_CHARS = 20_000
 """Characters. Honcho takes more; its embedding models do not."""
 CONTINUED = "[continued] "
 REWOUND = "rewound"
-MOST_ENSURED = 4096
+MAX_ENSURED = 4096
 _BREAKS = ("\n\n", ". ", " ")
 
 Peers = Mapping[str, tuple[bool, bool]]
@@ -51,7 +51,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Entry:
     """A stored message, or a conclusion; `id` is Honcho's, `who` its author or the peer that drew it `about` another."""
 
     id: str
@@ -69,7 +69,7 @@ class View:
     representation: str = ""
     card: tuple[str, ...] = ()
     summary: str = ""
-    recent: tuple[Found, ...] = ()
+    recent: tuple[Entry, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.representation or self.card or self.summary)
@@ -131,7 +131,7 @@ class Client:
         key = json.dumps([session, sorted(peers.items())])
         if key in self._ensured:
             return
-        if len(self._ensured) >= MOST_ENSURED:
+        if len(self._ensured) >= MAX_ENSURED:
             self._ensured.clear()
         from honcho.api_types import SessionPeerConfig
 
@@ -139,30 +139,30 @@ class Client:
             (peer, SessionPeerConfig(observe_me=me, observe_others=others))
             for peer, (me, others) in peers.items()
         ]
-        with self._told():
+        with self._sdk_errors():
             (self._hot if hurry else self._calm).session(session, peers=members)
         self._ensured.add(key)
 
     def sessions(self, limit: int) -> list[tuple[str, datetime | None]]:
         """Name and time of the newest sessions."""
-        with self._told():
-            pages = self._calm.sessions(size=min(limit, MOST_AT_ONCE), reverse=True)
+        with self._sdk_errors():
+            pages = self._calm.sessions(size=min(limit, MAX_PAGE_SIZE), reverse=True)
             return [(one.id, one.created_at) for one in islice(pages, limit)]
 
     def peers(self, limit: int) -> list[str]:
         """Return the names of the peers."""
-        with self._told():
-            return [one.id for one in islice(self._calm.peers(size=min(limit, MOST_AT_ONCE)), limit)]
+        with self._sdk_errors():
+            return [one.id for one in islice(self._calm.peers(size=min(limit, MAX_PAGE_SIZE)), limit)]
 
     def delete_session(self, session: str) -> None:
         """Delete a session with all that it holds."""
         self._ensured.clear()
-        with self._told():
+        with self._sdk_errors():
             self._session(session).delete()
 
     def pending(self) -> int:
         """Return the number of messages that Honcho still has to process, in its own units of work."""
-        with self._told():
+        with self._sdk_errors():
             status = self._calm.queue_status()
             return int(status.pending_work_units + status.in_progress_work_units)
 
@@ -173,27 +173,27 @@ class Client:
         parts = [part for line in lines for part in _parts(line, longest)]
         if not parts:
             return
-        with self._told():
+        with self._sdk_errors():
             opened = self._session(session)
             turns = list(dict.fromkeys(part.turn for part in parts))
             known = {
                 (m.metadata.get("turn_id"), m.metadata.get("part")) for m in self._of_turns(opened, turns)
             }
             missing = [part for part in parts if (part.turn, part.part) not in known]
-            for batch in _by(missing, MOST_AT_ONCE):
+            for batch in _by(missing, MAX_PAGE_SIZE):
                 opened.add_messages([self._message(part) for part in batch])
 
-    def rewind(self, session: str, turns: Sequence[str]) -> list[Found]:
+    def rewind(self, session: str, turns: Sequence[str]) -> list[Entry]:
         """Mark the messages of these turns as taken back, which `search` leaves out; what they were."""
         marked = []
-        with self._told():
+        with self._sdk_errors():
             opened = self._session(session)
             for message in self._of_turns(opened, turns):
                 opened.update_message(message.id, {**message.metadata, REWOUND: True})
-                marked.append(_found(message))
+                marked.append(_entry_of(message))
         return marked
 
-    def search(self, query: str, limit: int, *, seen_by: str) -> list[Found]:
+    def search(self, query: str, limit: int, *, seen_by: str) -> list[Entry]:
         """Return messages that fit, best first: from sessions of this peer, and its own messages.
 
         A peer sees messages from the moment it joined the session. So a message of an earlier time that was
@@ -202,17 +202,17 @@ class Client:
         words = query_text(query)
         if not words:
             return []
-        with self._told():
+        with self._sdk_errors():
             found = self._calm.search(
                 words, {"peer_perspective": seen_by, "workspace_id": self.workspace}, min(limit, 100)
             )
             found = [*found, *self._peer(seen_by).search(words, limit=min(limit, 100))]
-        kept = {message.id: _found(message) for message in found if not message.metadata.get(REWOUND)}
+        kept = {message.id: _entry_of(message) for message in found if not message.metadata.get(REWOUND)}
         return list(kept.values())[:limit]
 
     def upload(self, session: str, peer: str, name: str, text: str) -> int:
         """Store a file as messages of a peer; how many it became."""
-        with self._told():
+        with self._sdk_errors():
             return len(self._session(session).upload_file((name, text.encode(), "text/plain"), peer))
 
     # ------------------------------------------------------------- knowledge
@@ -228,7 +228,7 @@ class Client:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
         words = query_text(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
-        with self._told():
+        with self._sdk_errors():
             told = self._session(session, hurry=hurry).context(
                 tokens=tokens,
                 peer_target=observed,
@@ -240,7 +240,7 @@ class Client:
                 told.peer_representation or "",
                 tuple(told.peer_card or ()),
                 told.summary.content if told.summary else "",
-                tuple(_found(m) for m in told.messages if not m.metadata.get(REWOUND)),
+                tuple(_entry_of(m) for m in told.messages if not m.metadata.get(REWOUND)),
             )
 
     def view(
@@ -259,7 +259,7 @@ class Client:
         words = query_text(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         try:
-            with self._told():
+            with self._sdk_errors():
                 told = self._peer(observer, hurry=hurry).context(
                     target=observed if observed != observer else None, max_conclusions=most, **fitting
                 )
@@ -278,7 +278,7 @@ class Client:
         timeout: float | None = None,
     ) -> str:
         """Return the answer of Honcho's reasoning about a peer, "" if it has none."""
-        with self._told():
+        with self._sdk_errors():
             answer = self._peer(observer).chat(
                 _text(question),
                 target=observed if observed != observer else None,
@@ -290,12 +290,12 @@ class Client:
 
     def card(self, observer: str, observed: str) -> list[str]:
         """Return the card that `observer` has of `observed`."""
-        with self._told():
+        with self._sdk_errors():
             return list(self._peer(observer).get_card(observed if observed != observer else None) or ())
 
     def set_card(self, observer: str, observed: str, card: Sequence[str]) -> list[str]:
         """Write the card anew; none of it is left when `card` is empty."""
-        with self._told():
+        with self._sdk_errors():
             facts = [text for text in map(_text, card) if text]
             return list(
                 self._peer(observer).set_card(facts, observed if observed != observer else None) or ()
@@ -303,32 +303,32 @@ class Client:
 
     # ----------------------------------------------------------- conclusions
 
-    def conclude(self, observer: str, observed: str, texts: Iterable[str]) -> list[Found]:
+    def conclude(self, observer: str, observed: str, texts: Iterable[str]) -> list[Entry]:
         """Store conclusions; those that are there already are left out."""
         wanted = [text for text in dict.fromkeys(map(_clean, texts)) if text]
-        newest = self.conclusions(observer, observed, limit=MOST_AT_ONCE)
+        newest = self.conclusions(observer, observed, limit=MAX_PAGE_SIZE)
         new = [text for text in wanted if not self._same(observer, observed, text, newest)]
-        made: list[Found] = []
-        for batch in _by(new, MOST_AT_ONCE):
-            with self._told():
+        made: list[Entry] = []
+        for batch in _by(new, MAX_PAGE_SIZE):
+            with self._sdk_errors():
                 kept = self._view(observer, observed).create([{"content": text} for text in batch])
                 made += map(_concluded, kept)
         return made
 
     def conclusions(
         self, observer: str, observed: str, query: str = "", limit: int = 50, *, session: str = ""
-    ) -> list[Found]:
+    ) -> list[Entry]:
         """Return conclusions that fit the query, without one the newest."""
-        with self._told():
+        with self._sdk_errors():
             view, words = self._view(observer, observed), query_text(query)
             if words:
-                return [_concluded(one) for one in view.query(words, min(limit, MOST_AT_ONCE))]
-            pages = view.list(size=min(limit, MOST_AT_ONCE), session=session or None)
+                return [_concluded(one) for one in view.query(words, min(limit, MAX_PAGE_SIZE))]
+            pages = view.list(size=min(limit, MAX_PAGE_SIZE), session=session or None)
             return [_concluded(one) for one in islice(pages, limit)]
 
     def retract(self, observer: str, observed: str, text: str, *, whole: bool = True) -> None:
         """Delete the conclusions that say just this; with a part of the text, the one that holds it if there is but one."""
-        newest = self.conclusions(observer, observed, limit=MOST_AT_ONCE)
+        newest = self.conclusions(observer, observed, limit=MAX_PAGE_SIZE)
         wanted = _clean(text)
         found = self._same(observer, observed, wanted, newest)
         if not found and not whole:
@@ -338,19 +338,19 @@ class Client:
         for one in found:
             self.drop(observer, observed, one.id)
 
-    def concluded_since(self, session: str, since: datetime) -> list[Found]:
+    def concluded_since(self, session: str, since: datetime) -> list[Entry]:
         """Return the conclusions of a session since then, by any peer about any other."""
-        with self._told():
-            pages = self._calm.conclusions.list(size=MOST_AT_ONCE, filters={"session_id": session})
+        with self._sdk_errors():
+            pages = self._calm.conclusions.list(size=MAX_PAGE_SIZE, filters={"session_id": session})
             return [_concluded(one) for one in takewhile(lambda one: one.created_at >= since, pages)]
 
     def drop(self, observer: str, observed: str, conclusion: str) -> bool:
         """Delete one of the conclusions about this peer; False when there is none of that id."""
-        with self._told():
+        with self._sdk_errors():
             if not self._view(observer, observed).get_many([conclusion]):
                 return False
         try:
-            with self._told():
+            with self._sdk_errors():
                 self._view(observer, observed).delete(conclusion)
         except BackendNotFound:
             return False
@@ -377,12 +377,12 @@ class Client:
             line.text, metadata={"turn_id": line.turn, "part": line.part}, created_at=at
         )
 
-    def _same(self, observer: str, observed: str, text: str, newest: Sequence[Found]) -> list[Found]:
+    def _same(self, observer: str, observed: str, text: str, newest: Sequence[Entry]) -> list[Entry]:
         """Return the conclusions with this text: among the newest, where an interrupted write left it, else
         by a search.
         """
         same = [one for one in newest if _clean(one.text) == text]
-        if same or len(newest) < MOST_AT_ONCE:
+        if same or len(newest) < MAX_PAGE_SIZE:
             return same
         near = self.conclusions(observer, observed, text, 10)
         return [one for one in near if _clean(one.text) == text]
@@ -391,10 +391,10 @@ class Client:
         """Yield the stored messages of these turns."""
         for some in _by(turns, 25):
             wanted: list[dict[str, object]] = [{"metadata": {"turn_id": turn}} for turn in some]
-            yield from opened.messages(filters={"OR": wanted}, size=MOST_AT_ONCE)
+            yield from opened.messages(filters={"OR": wanted}, size=MAX_PAGE_SIZE)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _sdk_errors(self) -> Iterator[None]:
         """Turn the SDK's errors into ours; no other place does."""
         import honcho.http.exceptions as sdk
         import httpx
@@ -432,7 +432,7 @@ def _text(text: str) -> str:
 
 def _clean(text: str) -> str:
     """Return the text cut to the length of one conclusion."""
-    return _text(text)[:LONGEST_CONCLUSION]
+    return _text(text)[:MAX_CONCLUSION_CHARS]
 
 
 def _by(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
@@ -458,9 +458,9 @@ def _cut(text: str, room: int) -> int:
     return room
 
 
-def _found(message: Any) -> Found:
-    return Found(message.id, message.content, message.peer_id, message.session_id, message.created_at)
+def _entry_of(message: Any) -> Entry:
+    return Entry(message.id, message.content, message.peer_id, message.session_id, message.created_at)
 
 
-def _concluded(one: Any) -> Found:
-    return Found(one.id, one.content, one.observer_id, one.session_id or "", one.created_at, one.observed_id)
+def _concluded(one: Any) -> Entry:
+    return Entry(one.id, one.content, one.observer_id, one.session_id or "", one.created_at, one.observed_id)

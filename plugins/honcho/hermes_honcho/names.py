@@ -9,7 +9,7 @@ from pathlib import Path
 from hermes_core import Session
 from hermes_core.kit import Settings, key_of, profile_name
 
-LONGEST = 100
+MAX_NAME_CHARS = 100
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _HASHED = re.compile(r"-[0-9a-f]{8}$")
 
@@ -31,9 +31,9 @@ def clean(text: str) -> str:
     """
     name = _FOREIGN.sub("-", text)
     # A name that ends like one of ours is changed too, or it could be chosen to be taken for another.
-    if name == text and 0 < len(name) <= LONGEST and not _HASHED.search(name):
+    if name == text and 0 < len(name) <= MAX_NAME_CHARS and not _HASHED.search(name):
         return name
-    return f"{name[: LONGEST - 9].strip('-') or 'x'}-{key_of(text, length=8)}"
+    return f"{name[: MAX_NAME_CHARS - 9].strip('-') or 'x'}-{key_of(text, length=8)}"
 
 
 def workspace(options: Settings, profile: str) -> str:

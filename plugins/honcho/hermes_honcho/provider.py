@@ -24,7 +24,7 @@ from hermes_core import (
 from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import Client, Found, Line, sdk_fault, sdk_version
+from hermes_honcho.client import Client, Entry, Line, sdk_fault, sdk_version
 from hermes_honcho.ledger import Ledger
 from hermes_honcho.recall import Layers, Place
 from hermes_honcho.settings import NAME, SETTINGS, address, observed, turns_a_batch, validate
@@ -405,7 +405,7 @@ class HonchoProvider(BackendProvider[Client]):
         return [redact(entry) for entry in found if entry not in flagged]
 
 
-def _nearness(text: str, messages: Sequence[Found]) -> float:
+def _nearness(text: str, messages: Sequence[Entry]) -> float:
     """Return the largest share of the text's words that one of the messages has."""
     own = _words(text)
     return max((len(own & _words(one.text)) / len(own) for one in messages), default=0.0) if own else 0.0

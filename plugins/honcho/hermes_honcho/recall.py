@@ -21,13 +21,13 @@ from hermes_honcho.settings import LEVELS, rounds
 
 log = logging.getLogger(__name__)
 
-MOST_TALKS = 512
+MAX_TALKS = 512
 """Conversations whose cadence is remembered."""
 
 LONG, VERY_LONG = 120, 400
 """Characters of a message from which the reasoning thinks one level harder, and two."""
 
-LONGEST_BACKOFF = 8
+MAX_BACKOFF_TURNS = 8
 """Turns, in cadences, that an idle reasoning is left alone at most."""
 
 ROUNDS_END = 20.0
@@ -79,7 +79,7 @@ class Talks:
         """Return the talk of this session."""
         # Each step is whole by itself: both lanes of the provider come here.
         talk = self._talks[session_id] = self._talks.pop(session_id, Talk())
-        if len(self._talks) > MOST_TALKS:
+        if len(self._talks) > MAX_TALKS:
             self._talks.popitem(last=False)
         return talk
 
@@ -151,7 +151,7 @@ class Layers:
         if place.self_image and self._due(talk, talk.own_turn):
             own = self.client.view(place.ai, place.ai, message, near=self.options.searchMaxDistance)
             talk.own, talk.own_turn = "\n\n".join(_own(own)), talk.turn
-        wait = self.options.dialecticCadence * min(1 + talk.idle, LONGEST_BACKOFF)
+        wait = self.options.dialecticCadence * min(1 + talk.idle, MAX_BACKOFF_TURNS)
         if talk.asked_turn is None or talk.turn - talk.asked_turn >= wait:
             self._think(talk, message, place)
         return fit([talk.base, talk.own, self._ready(talk)], self._budget(budget))

@@ -15,7 +15,7 @@ LOCAL = "http://localhost:8000"
 LEVELS = ("minimal", "low", "medium", "high", "max")
 MODES = ("hybrid", "context", "tools")
 STRATEGIES = ("per-session", "per-directory", "per-repo", "global")
-LONGEST_MESSAGE = 25_000
+MAX_MESSAGE_CHARS = 25_000
 """Characters of one message that Honcho takes."""
 
 SETTINGS = (
@@ -56,8 +56,8 @@ SETTINGS = (
     Field("dialecticDynamic", bool, True, "Let the model choose the level in honcho_reasoning.", advanced=True),
     Field("dialecticMaxChars", int, 600, "Characters of reasoning that are recalled.", minimum=50, advanced=True),
     Field("dialecticMaxInputChars", int, 10_000, "Characters of a question.", minimum=100, maximum=10_000, advanced=True),
-    Field("messageMaxChars", int, LONGEST_MESSAGE, "Longer messages are sent in parts.", minimum=100,
-          maximum=LONGEST_MESSAGE, advanced=True),
+    Field("messageMaxChars", int, MAX_MESSAGE_CHARS, "Longer messages are sent in parts.", minimum=100,
+          maximum=MAX_MESSAGE_CHARS, advanced=True),
     Field("observation", dict, help="observeMe and observeOthers of user and ai, over observationMode.", advanced=True),
     Field("pinUserPeer", bool, False, "All users of a gateway are you.", identity=True, aliases=("pinPeerName",),
           advanced=True),

@@ -461,14 +461,14 @@ def test_every_error_of_the_sdk_has_one_of_ours(client: Client) -> None:
     assert known == ERRORS.keys()
     for name, ours in ERRORS.items():
         error = MADE.get(name, vars(sdk)[name])()
-        with pytest.raises(ours) as raised, client._told():
+        with pytest.raises(ours) as raised, client._sdk_errors():
             raise error
         assert type(raised.value) is ours, name
 
 
 def test_every_error_of_httpx_that_the_sdk_lets_through_has_one_of_ours(client: Client) -> None:
     for cls in (httpx.ConnectTimeout, httpx.ReadError, httpx.RemoteProtocolError, httpx.UnsupportedProtocol):
-        with pytest.raises(BackendUnavailable), client._told():
+        with pytest.raises(BackendUnavailable), client._sdk_errors():
             raise cls("no")
 
 

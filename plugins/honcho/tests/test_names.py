@@ -34,7 +34,7 @@ def who(given: dict[str, Any] | None = None, **identity: Any) -> names.Who:
 @given(st.text(max_size=600))
 def test_every_text_becomes_a_name_that_honcho_takes(text: str) -> None:
     assert names._FOREIGN.search(names.clean(text)) is None
-    assert 1 <= len(names.clean(text)) <= names.LONGEST
+    assert 1 <= len(names.clean(text)) <= names.MAX_NAME_CHARS
 
 
 @given(st.lists(st.text(alphabet="ab:-_.é ", max_size=8), min_size=2, max_size=12, unique=True))

@@ -29,13 +29,13 @@ ID = "hermes_id"
 SAID = "said_at"
 """Metadata key of when a turn was said, which may be long before Mem0 is told."""
 
-MOST = 1000
+MAX_MEMORIES = 1000
 """Memories that one listing asks for at most; the cloud gives them in pages of 100."""
 
-ALL = 50_000
+MAX_LISTED = 50_000
 """Memories of one person among which those of a turn are looked for, where nothing narrows the listing."""
 
-PATIENCE = 50.0
+WRITE_TIMEOUT_S = 50.0
 """Seconds for a write: a server of one's own asks its language model before it answers. Below the hook's 60."""
 
 _MEANS: dict[str, type[HermesError]] = {
@@ -170,7 +170,7 @@ def above(floor: float, found: Sequence[Note]) -> list[Note]:
     return [one for one in found if one.text and (one.score is None or one.score >= floor)]
 
 
-def translated(error: BaseException, backend: str, key: str = "") -> HermesError:
+def translate_error(error: BaseException, backend: str, key: str = "") -> HermesError:
     """Return an error of the SDK, or of a library below it, as the host's error.
 
     The HTTP status behind it decides, else its class. Mem0 hides the answer of the service behind errors of its

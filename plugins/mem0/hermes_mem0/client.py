@@ -14,10 +14,10 @@ from hermes_core.kit import (
 )
 from hermes_core.kit.http import Api, backend_error, base_url, httpx_client, unexpected_answer
 from hermes_mem0.backend import (
-    ALL,
     ID,
-    MOST,
-    PATIENCE,
+    MAX_LISTED,
+    MAX_MEMORIES,
+    WRITE_TIMEOUT_S,
     Backend,
     Note,
     above,
@@ -25,7 +25,7 @@ from hermes_mem0.backend import (
     note,
     notes,
     sdk,
-    translated,
+    translate_error,
 )
 from hermes_mem0.oss import InProcess
 from hermes_mem0.settings import KEY, mode_of
@@ -51,9 +51,9 @@ class Platform:
         self.place = base_url(options.api_url, "'api_url'")
         self._agent = options.agent_id
         self._sdk = sdk(options, home)
-        patience = {"request": [_be_patient]}
+        patience = {"request": [_extend_write_timeout]}
         self._http = httpx_client(self.place, timeout=options.timeout, event_hooks=patience)
-        with ExitStack() as opened, self._mapped():
+        with ExitStack() as opened, self._sdk_errors():
             opened.callback(self._http.close)
             self._mem0 = self._sdk.MemoryClient(api_key=options.api_key, host=self.place, client=self._http)
             opened.pop_all()
@@ -62,7 +62,7 @@ class Platform:
         self, messages: Sequence[Mapping[str, str]], user: str, metadata: Mapping[str, str], *, infer: bool
     ) -> list[str]:
         """Store. The cloud answers before it has done so."""
-        with self._mapped():
+        with self._sdk_errors():
             self._mem0.add(
                 list(messages), user_id=user, agent_id=self._agent, infer=infer, metadata=dict(metadata)
             )
@@ -70,7 +70,7 @@ class Platform:
 
     def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:
         filters = {"user_id": user}
-        with self._mapped():
+        with self._sdk_errors():
             found = self._mem0.search(query, filters=filters, top_k=limit, threshold=floor, rerank=rerank)
         return above(floor, notes(found))
 
@@ -78,18 +78,18 @@ class Platform:
         return self._pages({"user_id": user}, limit)
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:  # noqa: ARG002  for those who must search
-        return self._pages({"AND": [{"user_id": user}, {"metadata": {ID: key}}]}, MOST)
+        return self._pages({"AND": [{"user_id": user}, {"metadata": {ID: key}}]}, MAX_MEMORIES)
 
     def get(self, memory_id: str) -> Note:
-        with self._mapped():
+        with self._sdk_errors():
             return note(self._mem0.get(known_id(memory_id)))
 
     def update(self, memory_id: str, text: str) -> None:
-        with self._mapped():
+        with self._sdk_errors():
             self._mem0.update(known_id(memory_id), text=text)
 
     def delete(self, memory_id: str) -> None:
-        with self._mapped():
+        with self._sdk_errors():
             self._mem0.delete(known_id(memory_id))
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Platform:
         found: list[Note] = []
         page = 1
         while len(found) < limit:
-            with self._mapped():
+            with self._sdk_errors():
                 answer = self._mem0.get_all(filters=dict(filters), page=page, page_size=min(limit, 100))
             here = notes(answer)
             found += here
@@ -109,14 +109,14 @@ class Platform:
         return found[:limit]
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _sdk_errors(self) -> Iterator[None]:
         """Turn the SDK's errors into the host's. The SDK's constructor lets those of httpx through."""
         import httpx
 
         try:
             yield
         except (self._sdk.exceptions.MemoryError, httpx.HTTPError, ValueError) as exc:
-            raise translated(exc, f"Mem0 at {self.place!r}", KEY) from exc
+            raise translate_error(exc, f"Mem0 at {self.place!r}", KEY) from exc
         except (AttributeError, TypeError, LookupError) as exc:  # the SDK trusts the form of an answer
             raise unexpected_answer(f"Mem0 at {self.place!r}", exc) from exc
 
@@ -145,7 +145,7 @@ class Server:
             "metadata": dict(metadata),
             "infer": infer,
         }
-        return [one.id for one in notes(self._api.post("/memories", body, timeout=PATIENCE))]
+        return [one.id for one in notes(self._api.post("/memories", body, timeout=WRITE_TIMEOUT_S))]
 
     def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:  # noqa: ARG002  the cloud's
         body = {"query": query, "filters": {"user_id": user}, "top_k": limit}
@@ -157,7 +157,7 @@ class Server:
     def stored(self, user: str, key: str, text: str) -> list[Note]:
         """Look up by metadata, which only a search can be narrowed to."""
         if not text.strip():
-            return [one for one in self.listed(user, ALL) if one.key == key]
+            return [one for one in self.listed(user, MAX_LISTED) if one.key == key]
         body = {"query": text, "filters": {"user_id": user, ID: key}, "top_k": 50}
         return [one for one in notes(self._api.post("/search", body)) if one.key == key]
 
@@ -178,7 +178,7 @@ class Server:
             ) from exc
 
     def update(self, memory_id: str, text: str) -> None:
-        self._api.put(f"/memories/{known_id(memory_id)}", {"text": text}, timeout=PATIENCE)
+        self._api.put(f"/memories/{known_id(memory_id)}", {"text": text}, timeout=WRITE_TIMEOUT_S)
 
     def delete(self, memory_id: str) -> None:
         self._api.delete(f"/memories/{known_id(memory_id)}")
@@ -187,7 +187,9 @@ class Server:
         self._api.close()
 
 
-def _be_patient(request: httpx.Request) -> None:
+def _extend_write_timeout(request: httpx.Request) -> None:
     """Give a write more time than a recall."""
     if request.url.path.endswith("/memories/add/"):
-        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), PATIENCE / 2)
+        request.extensions["timeout"] = dict.fromkeys(
+            ("connect", "read", "write", "pool"), WRITE_TIMEOUT_S / 2
+        )

@@ -19,7 +19,7 @@ from typing import Any
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
 from hermes_core.kit.http import unexpected_answer
-from hermes_mem0.backend import ID, PATIENCE, Note, above, note, notes, sdk, translated
+from hermes_mem0.backend import ID, WRITE_TIMEOUT_S, Note, above, note, notes, sdk, translate_error
 from hermes_mem0.settings import MODEL_KEY
 
 MODELS = {
@@ -62,7 +62,7 @@ class InProcess:
         config = configuration(options, home)
         store = config["vector_store"]
         self.place = place_of(store)
-        with self._mapped(), ExitStack() as opened:
+        with self._sdk_errors(), ExitStack() as opened:
             dims = self._dimensions(config, home)
             if store["provider"] != "chroma":
                 store["config"]["embedding_model_dims"] = dims
@@ -76,45 +76,45 @@ class InProcess:
                 # Where fastembed is installed the store would fetch a model for it, for 40 s when there is no network.
                 self._mem0.vector_store._has_bm25_slot = False
             _bound(self._mem0.embedding_model, options.timeout)
-            _bound(self._mem0.llm, PATIENCE)
+            _bound(self._mem0.llm, WRITE_TIMEOUT_S)
             _note_embedder(home, _collection(config), {"model": model_of(options), "dims": dims})
             opened.pop_all()
 
     def add(
         self, messages: Sequence[Mapping[str, str]], user: str, metadata: Mapping[str, str], *, infer: bool
     ) -> list[str]:
-        with self._mapped():
+        with self._sdk_errors():
             answer = self._mem0.add(
                 list(messages), user_id=user, agent_id=self._agent, metadata=dict(metadata), infer=infer
             )
         return [one.id for one in notes(answer)]
 
     def search(self, query: str, user: str, limit: int, floor: float, *, rerank: bool = False) -> list[Note]:  # noqa: ARG002  the cloud's
-        with self._mapped():
+        with self._sdk_errors():
             found = self._mem0.search(query, filters={"user_id": user}, top_k=limit, threshold=floor)
         return above(floor, notes(found))
 
     def listed(self, user: str, limit: int) -> list[Note]:
-        with self._mapped():
+        with self._sdk_errors():
             return notes(self._mem0.get_all(filters={"user_id": user}, top_k=limit))
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:  # noqa: ARG002  for those who must search
-        with self._mapped():
+        with self._sdk_errors():
             return notes(self._mem0.get_all(filters={"user_id": user, ID: key}, top_k=50))
 
     def get(self, memory_id: str) -> Note:
-        with self._mapped():
+        with self._sdk_errors():
             found = self._mem0.get(memory_id)
         if found is None:
             raise BackendNotFound(f"there is no memory {memory_id!r}")
         return note(found)
 
     def update(self, memory_id: str, text: str) -> None:
-        with self._mapped():
+        with self._sdk_errors():
             self._mem0.update(memory_id, text=text)
 
     def delete(self, memory_id: str) -> None:
-        with self._mapped():
+        with self._sdk_errors():
             self._mem0.delete(memory_id)
 
     def close(self) -> None:
@@ -175,13 +175,13 @@ class InProcess:
         )
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _sdk_errors(self) -> Iterator[None]:
         """Turn errors of Mem0, its stores and its models into the host's."""
         try:
             yield
         except RuntimeError as exc:
             if "already accessed by another instance" not in str(exc):
-                raise translated(exc, self.place, MODEL_KEY) from exc
+                raise translate_error(exc, self.place, MODEL_KEY) from exc
             raise BackendUnavailable(
                 f"{self.place!r} is open in another process",
                 "end that one, or run a Qdrant server and set vector_url",
@@ -191,13 +191,13 @@ class InProcess:
             raise unexpected_answer("the embedder or the language model", exc) from exc
         except ValueError as exc:
             if "dim" not in str(exc):
-                raise translated(exc, self.place, MODEL_KEY) from exc
+                raise translate_error(exc, self.place, MODEL_KEY) from exc
             raise BackendRefused(
                 f"the embedder makes vectors that the collection in {self.place!r} can't take: {exc}",
                 OTHER_EMBEDDER,
             ) from exc
         except _errors(self._sdk) as exc:
-            raise translated(exc, self.place, MODEL_KEY) from exc
+            raise translate_error(exc, self.place, MODEL_KEY) from exc
 
 
 def configuration(options: Settings, home: Path) -> dict[str, Any]:

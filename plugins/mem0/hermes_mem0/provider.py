@@ -38,15 +38,15 @@ from hermes_core.kit import (
     tool,
     utc_time,
 )
-from hermes_mem0.backend import ID, MOST, SAID, Backend, Note
+from hermes_mem0.backend import ID, MAX_MEMORIES, SAID, Backend, Note
 from hermes_mem0.client import connect
 from hermes_mem0.settings import NAME, SETTINGS, availability, mode_of, user_of
 
 log = logging.getLogger(__name__)
 
-LONGEST_QUERY = 2000
-LONGEST_MESSAGE = 20_000
-LONGEST_FACT = 4000
+MAX_QUERY_CHARS = 2000
+MAX_MESSAGE_CHARS = 20_000
+MAX_FACT_CHARS = 4000
 """Characters. What is longer is a pasted document, and no embedder reads it to its end."""
 
 CHECK_WAIT = 20.0
@@ -172,7 +172,7 @@ class Mem0Provider(BackendProvider[Backend]):
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Keep what a subagent found out."""
-        text = f"Task: {clip(delegation.task, LONGEST_FACT)}\nResult: {clip(delegation.result, LONGEST_FACT)}"
+        text = f"Task: {clip(delegation.task, MAX_FACT_CHARS)}\nResult: {clip(delegation.result, MAX_FACT_CHARS)}"
         self._once(_said(text), delegation.id, "delegation", session, infer=self._infers)
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
@@ -186,7 +186,7 @@ class Mem0Provider(BackendProvider[Backend]):
     @tool()
     def mem0_profile(self, session: Session) -> dict[str, Any]:
         """All that is remembered about the person. Use it when a conversation starts or the person asks what you know."""
-        found = self.client.listed(user_of(self.options, session), MOST)
+        found = self.client.listed(user_of(self.options, session), MAX_MEMORIES)
         text = "\n".join(f"- {fold_space(note.text)}" for note in found)
         return {"result": clip(text, 40_000) or "No memories stored yet.", "count": len(found)}
 
@@ -289,7 +289,9 @@ class Mem0Provider(BackendProvider[Backend]):
         if not found and not write.previous:
             prefix = _key(write.target, "")[:8]
             entries = [
-                n for n in self.client.listed(user, MOST) if n.key.startswith(prefix) and gone in n.text
+                n
+                for n in self.client.listed(user, MAX_MEMORIES)
+                if n.key.startswith(prefix) and gone in n.text
             ]
             found = entries if len(entries) == 1 else []
         if not found:
@@ -317,17 +319,17 @@ class Mem0Provider(BackendProvider[Backend]):
 
 
 def _clean(text: str) -> str:
-    return clip(storable(text), LONGEST_MESSAGE).strip()
+    return clip(storable(text), MAX_MESSAGE_CHARS).strip()
 
 
 def _asked(text: str) -> str:
-    return query_text(text, LONGEST_QUERY)
+    return query_text(text, MAX_QUERY_CHARS)
 
 
 def _fact(text: str) -> str:
     fact = fold_space(_clean(text))
-    if len(fact) > LONGEST_FACT:
-        raise ToolInputInvalid(f"the text has {len(fact)} characters, over {LONGEST_FACT}", "send one fact")
+    if len(fact) > MAX_FACT_CHARS:
+        raise ToolInputInvalid(f"the text has {len(fact)} characters, over {MAX_FACT_CHARS}", "send one fact")
     return fact
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_mem0.backend import MOST, PATIENCE, Backend, sdk, translated
+from hermes_mem0.backend import MAX_MEMORIES, WRITE_TIMEOUT_S, Backend, sdk, translate_error
 from hermes_mem0.client import Platform, Server
 from hermes_mem0.oss import place_of
 from hermes_mem0.settings import NAME, SETTINGS
@@ -156,7 +156,7 @@ def test_recall_waits_for_the_cloud_only_so_long_and_a_write_longer(
     CALLS["add"](hasty_platform)
     with pytest.raises(BackendUnavailable, match="timed out"):
         CALLS["search"](hasty_platform)
-    assert PATIENCE < 60
+    assert WRITE_TIMEOUT_S < 60
     cloud.heal()
     cloud.fail(drip=True)
     with pytest.raises(BackendUnavailable, match="timed out"):
@@ -232,7 +232,7 @@ def test_every_error_class_of_the_sdk_has_a_meaning(tmp_path: Path) -> None:
     }
     classes = [c for _, c in inspect.getmembers(exceptions, inspect.isclass)]
     errors = {c.__name__: c for c in classes if issubclass(c, exceptions.MemoryError)}
-    found = {name: type(translated(cls("no", "E1"), "Mem0")) for name, cls in errors.items()}
+    found = {name: type(translate_error(cls("no", "E1"), "Mem0")) for name, cls in errors.items()}
     assert found == meant
 
 
@@ -447,7 +447,7 @@ def test_a_list_whose_next_page_is_empty_ends(cloud: Cloud, platform: Platform) 
 
 
 def test_what_came_from_a_turn_is_found_among_any_number_of_memories(server: OwnServer, own: Server) -> None:
-    for number in range(MOST):
+    for number in range(MAX_MEMORIES):
         server.memories.add({"messages": [{"role": "user", "content": f"Fact {number}."}], "user_id": "mel"})
     own.add(SAID, "mel", {"hermes_id": "t1"}, infer=False)
     assert [one.text for one in own.stored("mel", "t1", "")] == [SAID[0]["content"]]

@@ -24,7 +24,7 @@ MATCHES = 256
 LEAST_WORDS = 0.5
 """Share of a question's words that a text must hold to be its answer, where words are all there is to go by."""
 
-QUICK = 5.0
+QUICK_TIMEOUT_S = 5.0
 """Seconds to wait for a sign of life."""
 
 _ONLY_PEERS = {"self": {"enabled": False}, "peer": {"enabled": True}}
@@ -64,7 +64,7 @@ class Hit:
     kind: str = "memory"
     ready: bool = False
 
-    def says_something(self, folders: Sequence[str]) -> bool:
+    def is_informative(self, folders: Sequence[str]) -> bool:
         """Return whether a folder's summary says more than the files that it summarises."""
         return self.kind != "memory" and self.uri.rpartition("/")[0] not in folders
 
@@ -83,9 +83,14 @@ class Client:
         if server.api_key:
             headers |= {"X-API-Key": server.api_key, "Authorization": f"Bearer {server.api_key}"}
         self._api = Api(
-            server.endpoint, name="OpenViking", key=KEY, headers=headers, timeout=timeout, meaning=_meaning
+            server.endpoint,
+            name="OpenViking",
+            key=KEY,
+            headers=headers,
+            timeout=timeout,
+            meaning=_error_of_status,
         )
-        self._quick = min(timeout, QUICK)
+        self._quick = min(timeout, QUICK_TIMEOUT_S)
         self.url, self.agent = self._api.url, server.agent
         self.version = self.mode = self.user = ""
 
@@ -154,7 +159,7 @@ class Client:
         rows = [row for kind in ("memories", "resources", "skills") for row in found.get(kind) or ()]
         hits = [_hit(row) for row in rows if any(below(row["uri"], folder) for folder in folders)]
         # A folder's listing of its memories says nothing that they do not say themselves, nor does the library's title.
-        own = [hit for hit in hits if hit.text and (hit.level == 2 or hit.says_something(folders))]
+        own = [hit for hit in hits if hit.text and (hit.level == 2 or hit.is_informative(folders))]
         return sorted(own, key=lambda hit: -hit.score)[:limit]
 
     def context(
@@ -385,7 +390,7 @@ class Client:
         return answer["result"]
 
 
-def _meaning(status: int, body: str) -> BackendRefused | BackendUnavailable | BackendAuthError | None:
+def _error_of_status(status: int, body: str) -> BackendRefused | BackendUnavailable | BackendAuthError | None:
     """Return the error for a status. 403 is about the URI or address in the request, unless the key is a root
     key, which has no memory of its own.
     """

@@ -10,10 +10,10 @@ from typing import Any
 from hermes_core import Turn
 from hermes_core.kit import clip, storable
 
-LONGEST = 20_000
+MAX_MESSAGE_CHARS = 20_000
 """Characters of a message or memory that are sent; what is longer is a pasted document."""
 
-LONGEST_OUTPUT = 2000
+MAX_OUTPUT_CHARS = 2000
 """Characters of a tool's output, and of what it was given."""
 
 
@@ -47,7 +47,7 @@ def _tool_parts(turn: Turn) -> list[dict[str, Any]]:
         if message.get("role") != "tool" or tool.startswith("viking_"):
             continue
         part = {"type": "tool", "tool_id": str(message.get("tool_call_id") or ""), "tool_name": tool}
-        output = clip(storable(message.get("content") or ""), LONGEST_OUTPUT)
+        output = clip(storable(message.get("content") or ""), MAX_OUTPUT_CHARS)
         given = _arguments(call.get("arguments"))
         parts.append({**part, "tool_input": given, "tool_output": output, "tool_status": "completed"})
     return parts
@@ -60,13 +60,13 @@ def _arguments(raw: Any) -> Mapping[str, Any]:
         data = json.loads(storable(json.dumps(json.loads(text), ensure_ascii=False, allow_nan=False)))
     except (ValueError, RecursionError):
         data = None
-    if isinstance(data, dict) and len(text) <= LONGEST_OUTPUT:
+    if isinstance(data, dict) and len(text) <= MAX_OUTPUT_CHARS:
         return data
-    return {"arguments": clip(storable(text), LONGEST_OUTPUT)}
+    return {"arguments": clip(storable(text), MAX_OUTPUT_CHARS)}
 
 
 def _part(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": clip(storable(text), LONGEST)}
+    return {"type": "text", "text": clip(storable(text), MAX_MESSAGE_CHARS)}
 
 
 def said_by_agent(text: str, turn_id: str, peer: str) -> dict[str, Any]:

@@ -38,17 +38,17 @@ from hermes_core.kit import (
 from hermes_core.kit.process import Service
 from hermes_core.recall import count_tokens
 from hermes_openviking.client import Client, Hit, ServerFault
-from hermes_openviking.messages import LONGEST, messages_of, said_by_agent
+from hermes_openviking.messages import MAX_MESSAGE_CHARS, messages_of, said_by_agent
 from hermes_openviking.settings import NAME, SETTINGS, ovcli_path, server_of
 from hermes_openviking.spaces import CATEGORIES, Space
 from hermes_openviking.tools import Tools
 
 log = logging.getLogger(__name__)
 
-LONGEST_QUERY = 2000
+MAX_QUERY_CHARS = 2000
 """Characters of a question that are searched for."""
 
-START = 25.0
+START_TIMEOUT_S = 25.0
 """Seconds that a server of our own has to come up: it takes 10 to 28, and the host tries again."""
 
 _FOLDERS = {"user": CATEGORIES["preference"], "memory": CATEGORIES["pattern"]}
@@ -136,7 +136,7 @@ class OpenVikingProvider(Tools):
             return Recall()
         until = time.monotonic() + options.recall_timeout_seconds
         space = self.space(session)
-        text = query_text(query.text, LONGEST_QUERY)
+        text = query_text(query.text, MAX_QUERY_CHARS)
         hits = self._hits(space, text, query.budget)
         items: list[RecallItem] = []
         tokens, chars = query.budget, options.recall_max_injected_chars
@@ -164,7 +164,7 @@ class OpenVikingProvider(Tools):
         new = ""
         if write.content.strip():
             new = space.file(folder, write.content.strip(), f"{write.target}-")
-            self.client.put(space, new, clip(storable(write.content.strip()), LONGEST))
+            self.client.put(space, new, clip(storable(write.content.strip()), MAX_MESSAGE_CHARS))
         if write.action != "add":
             for old in self._mirrored(space, folder, write):
                 if old != new:
@@ -216,7 +216,7 @@ class OpenVikingProvider(Tools):
         # Until it answers: a program that ends meanwhile does not wait for it.
         self._own_server.stop_at_exit()
         self._own_server.start()
-        self._own_server.wait_until(client.answers, START)
+        self._own_server.wait_until(client.answers, START_TIMEOUT_S)
 
     def _hits(self, space: Space, text: str, tokens: int) -> list[Hit]:
         options = self.options

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hermes_core import Session
 from hermes_core.kit import ToolInputInvalid, key_of, person_name, profile_name
 
-ALL = ("viking://resources", "viking://agent")
+SHARED_FOLDERS = ("viking://resources", "viking://agent")
 """What the account keeps for everybody: documents and skills. Read, and never written for a user of a gateway."""
 
 CATEGORIES: Mapping[str, str] = {
@@ -65,12 +65,12 @@ class Space:
     @property
     def roots(self) -> tuple[str, ...]:
         """Folders that the person's tools may look into."""
-        return (self.root, *self.theirs, *ALL)
+        return (self.root, *self.theirs, *SHARED_FOLDERS)
 
     def recalled(self, documents: bool) -> list[str]:
         """Return the folders that a recall searches."""
         folders = [self.memories, *self.theirs[:1]]
-        return [*folders, self.resources, *self.theirs[1:], ALL[0]] if documents else folders
+        return [*folders, self.resources, *self.theirs[1:], SHARED_FOLDERS[0]] if documents else folders
 
     def searched(self, uri: str) -> list[str]:
         """Return the folders to search for `uri`. The server can't search a whole space, so its parts are searched."""
@@ -106,9 +106,9 @@ class Space:
     def destination(self, uri: str) -> str:
         """Return the whole URI for a new document. Raises `ToolInputInvalid` for a place that is not ours."""
         text = self.resolve(uri)
-        if below(text, self.resources) or (self.owner and below(text, ALL[0])):
+        if below(text, self.resources) or (self.owner and below(text, SHARED_FOLDERS[0])):
             return text
-        places = [self.resources, *ALL[:1]] if self.owner else [self.resources]
+        places = [self.resources, *SHARED_FOLDERS[:1]] if self.owner else [self.resources]
         raise ToolInputInvalid(
             f"no document can be put at {uri!r}", f"send a place below {' or '.join(places)}"
         )

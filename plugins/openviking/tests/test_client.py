@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hermes_openviking.client import AlreadyThere, Client, ServerFault, _meaning
+from hermes_openviking.client import AlreadyThere, Client, ServerFault, _error_of_status
 from hermes_openviking.settings import Server
 from hermes_openviking.spaces import Space
 
@@ -404,7 +404,7 @@ def test_each_code_of_the_server_has_its_error(
 
 
 def test_all_errors_of_our_own_are_reached_by_a_status() -> None:
-    raised = {type(_meaning(status, "")) for status in range(300, 600)} - {type(None)}
+    raised = {type(_error_of_status(status, "")) for status in range(300, 600)} - {type(None)}
     assert raised == {BackendRefused, AlreadyThere, ServerFault}
 
 

@@ -246,7 +246,7 @@ from pathlib import Path
 from hermes_core import Session
 from hermes_core.kit import poll
 from hermes_openviking import provider
-provider.START = 0.5
+provider.START_TIMEOUT_S = 0.5
 try:
     provider.OpenVikingProvider().initialize(Session("s", home={str(home)!r}))
 except provider.BackendUnavailable as exc:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hermes_openviking.messages import LONGEST, LONGEST_OUTPUT, messages_of
+from hermes_openviking.messages import MAX_MESSAGE_CHARS, MAX_OUTPUT_CHARS, messages_of
 
 from hermes_core import Delegation, MemoryWrite, Message, Session, SessionSwitch, Turn, open_memory
 from plugins.openviking.tests.conftest import Agent
@@ -71,7 +71,7 @@ def test_what_tools_did_is_part_of_the_agents_message_and_our_own_are_left_out()
     _, said = messages_of(Turn("t1", 1, "Look.", "Done.", messages), "hermes")
     terminal, odd, text = said["parts"]
     assert (terminal["tool_name"], terminal["tool_input"]) == ("terminal", {"command": "ls"})
-    assert len(terminal["tool_output"]) <= LONGEST_OUTPUT
+    assert len(terminal["tool_output"]) <= MAX_OUTPUT_CHARS
     assert (odd["tool_input"], odd["tool_output"]) == ({"arguments": "not JSON"}, "half ?")
     assert text == {"type": "text", "text": "Done."}
     assert "created_at" not in said
@@ -100,7 +100,7 @@ def test_whatever_a_model_gave_a_tool_the_turn_is_taken(agent: Agent, server: Vi
     part = server.messages[1]["parts"][0]
     assert part["tool_name"] == "odd?"
     assert isinstance(part["tool_input"], dict)
-    assert len(json.dumps(part["tool_input"])) < 2 * LONGEST_OUTPUT
+    assert len(json.dumps(part["tool_input"])) < 2 * MAX_OUTPUT_CHARS
 
 
 def test_a_turn_of_a_hundred_tool_calls_is_still_one_request(agent: Agent, server: Viking) -> None:
@@ -114,7 +114,7 @@ def test_a_turn_of_a_hundred_tool_calls_is_still_one_request(agent: Agent, serve
 
 def test_a_pasted_document_is_cut() -> None:
     (message,) = messages_of(Turn("t1", 1, "word " * 100_000, ""), "hermes")
-    assert len(message["parts"][0]["text"]) <= LONGEST
+    assert len(message["parts"][0]["text"]) <= MAX_MESSAGE_CHARS
 
 
 def test_what_a_subagent_reports_is_something_the_agent_said(

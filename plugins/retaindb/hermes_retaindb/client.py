@@ -17,18 +17,18 @@ from hermes_core.kit import BackendNotFound, clip, key_of, query_text, storable,
 from hermes_core.kit.http import Api, Download, unexpected_answer
 from hermes_retaindb.settings import KEY
 
-LONGEST_MEMORY = 10_000
-LONGEST_MESSAGE = 32_000
-LONGEST_SUMMARY = 1_000
-LONGEST_DETAILS = 5_000
-MOST_HITS = 50
+MAX_MEMORY_CHARS = 10_000
+MAX_MESSAGE_CHARS = 32_000
+MAX_SUMMARY_CHARS = 1_000
+MAX_DETAILS_CHARS = 5_000
+MAX_HITS = 50
 
 PENDING = "pending:"
 """How the id of a memory begins that is accepted and not stored yet. It can't be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Scope:
     """Owner, session and agent of a memory. `alone` is False if other users share the project."""
 
     user: str
@@ -82,7 +82,7 @@ class Client:
     def search(
         self,
         query: str,
-        who: Who,
+        who: Scope,
         limit: int,
         types: Sequence[str] | None = None,
         timeout: float | None = None,
@@ -92,14 +92,14 @@ class Client:
             **self._scope(who),
             "query": query_text(query),
             # Memories of others are dropped below: more are asked for, and most where there surely are others.
-            "top_k": min(3 * limit, MOST_HITS) if who.alone else MOST_HITS,
+            "top_k": min(3 * limit, MAX_HITS) if who.alone else MAX_HITS,
             "include_pending": True,
             **({"memory_types": list(types)} if types else {}),
         }
         found = self._api.post("/v1/memory/search", body, timeout=timeout)
         return _owned(map(_hit, _list(found, "results")), who)[:limit]
 
-    def profile(self, who: Who) -> list[Memory]:
+    def profile(self, who: Scope) -> list[Memory]:
         """Return the memories of a user."""
         params = {"project": self.project, "include_pending": "true"}
         try:
@@ -109,7 +109,7 @@ class Client:
             found = self._api.get("/v1/memories", params=params)
         return _owned((_hit({"memory": memory}) for memory in _list(found, "memories")), who)
 
-    def context(self, query: str, who: Who, max_tokens: int, known: str = "") -> tuple[str, str]:
+    def context(self, query: str, who: Scope, max_tokens: int, known: str = "") -> tuple[str, str]:
         """Return a text that RetainDB composed, and its hash. With `known`, an earlier hash, the text has
         only the news since then.
         """
@@ -125,7 +125,7 @@ class Client:
         meta = _field(found, "meta", dict) or {}
         return _field(found, "context", str) or "", str(meta.get("context_hash") or "")
 
-    def reason(self, question: str, who: Who) -> str | None:
+    def reason(self, question: str, who: Scope) -> str | None:
         """Return RetainDB's own answer about a user, made by a language model; None if it has no such route."""
         text = query_text(question)
         effort = "low" if len(text) < 120 else "medium" if len(text) < 400 else "high"
@@ -138,14 +138,14 @@ class Client:
             found = self._optional("dialectic", lambda: self._api.post("/v1/memory/dialectic", dialectic))
         return None if found is None else _field(found, "answer", str) or ""
 
-    def agent(self, who: Who) -> Any:
+    def agent(self, who: Scope) -> Any:
         """Return RetainDB's model of the agent: persona, instructions, style; None if it has no such route."""
         path = f"/v1/memory/agent/{quote(who.agent, safe='')}/model"
         return self._optional("model", lambda: self._api.get(path, params={"project": self.project}))
 
     # -------------------------------------------------------------------- write
 
-    def add(self, text: str, who: Who, kind: str, importance: float, event: str = "") -> str:
+    def add(self, text: str, who: Scope, kind: str, importance: float, event: str = "") -> str:
         """Have a memory stored; the id of the job, or of the memory where it is stored at once.
 
         Written twice with one `event` (or, without it, with the same content, and nothing forgotten in between) within a
@@ -153,7 +153,7 @@ class Client:
         """
         body = {
             **self._scope(who),
-            "content": clip(storable(text), LONGEST_MEMORY),
+            "content": clip(storable(text), MAX_MEMORY_CHARS),
             "memory_type": kind,
             "importance": importance,
         }
@@ -162,26 +162,26 @@ class Client:
             done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
         except BackendNotFound:
             done = self._api.post("/v1/memories", body, headers=headers)
-        ids = (_field(_taken(done), name, str) for name in ("memory_id", "job_id", "id"))
+        ids = (_field(_confirmed(done), name, str) for name in ("memory_id", "job_id", "id"))
         return next(filter(None, ids), "")
 
-    def ingest(self, who: Who, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
+    def ingest(self, who: Scope, messages: Iterable[tuple[str, str]], at: float, event: str) -> None:
         """Have memories extracted from messages: (role, text) each, said at `at`. `event` is the same on every try."""
         stamp = utc_time(at)
         said = [
-            {"role": role, "content": clip(storable(text), LONGEST_MESSAGE), "timestamp": stamp}
+            {"role": role, "content": clip(storable(text), MAX_MESSAGE_CHARS), "timestamp": stamp}
             for role, text in messages
             if storable(text).strip()
         ]
         if said:
             self._ingest(event, {**self._scope(who), "messages": said, "write_mode": "async"})
 
-    def ingest_outcome(self, who: Who, summary: str, details: str, event: str) -> None:
+    def ingest_outcome(self, who: Scope, summary: str, details: str, event: str) -> None:
         """Have memories extracted from what came of a task."""
         told = {
             "kind": "outcome",
-            "summary": clip(storable(summary), LONGEST_SUMMARY) or "-",
-            "details": clip(storable(details), LONGEST_DETAILS),
+            "summary": clip(storable(summary), MAX_SUMMARY_CHARS) or "-",
+            "details": clip(storable(details), MAX_DETAILS_CHARS),
         }
         body = {**self._scope(who), "messages": [], "events": [told], "write_mode": "async"}
         self._ingest(event, body)
@@ -200,7 +200,7 @@ class Client:
             return done is None or bool(done.get("deleted", True))
         return False
 
-    def seed(self, soul: str, who: Who) -> bool:
+    def seed(self, soul: str, who: Scope) -> bool:
         """Tell RetainDB who the agent is; False where it keeps no model of agents."""
         path = f"/v1/memory/agent/{quote(who.agent, safe='')}/seed"
         body = {"project": self.project, "content": storable(soul), "source": "soul_md"}
@@ -232,7 +232,7 @@ class Client:
         """Return the contents of a file."""
         return self._api.download(f"/v1/files/{quote(file_id, safe='')}/content", timeout=30.0)
 
-    def ingest_file(self, file_id: str, who: Who) -> dict[str, Any]:
+    def ingest_file(self, file_id: str, who: Scope) -> dict[str, Any]:
         """Have memories extracted from a file."""
         body = {"user_id": who.user, "agent_id": who.agent}
         path = f"/v1/files/{quote(file_id, safe='')}/ingest"
@@ -247,9 +247,9 @@ class Client:
 
     def _ingest(self, event: str, body: dict[str, Any]) -> None:
         headers = {"Idempotency-Key": _key(event, body)}
-        _taken(self._api.post("/v1/memory/ingest/session", body, headers=headers))
+        _confirmed(self._api.post("/v1/memory/ingest/session", body, headers=headers))
 
-    def _scope(self, who: Who) -> dict[str, Any]:
+    def _scope(self, who: Scope) -> dict[str, Any]:
         return {"project": self.project, "user_id": who.user, "session_id": who.session}
 
     def _optional(self, feature: str, call: Callable[[], Any]) -> Any:
@@ -290,7 +290,7 @@ def _part(found: Mapping[str, Any], name: str) -> dict[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def _owned(found: Iterable[Memory], who: Who) -> list[Memory]:
+def _owned(found: Iterable[Memory], who: Scope) -> list[Memory]:
     """Return the memories of this user. Servers add memories that the project shares, and cached ones of other
     people.
     """
@@ -305,7 +305,7 @@ def _list(found: Any, name: str) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def _taken(done: Any) -> Any:
+def _confirmed(done: Any) -> Any:
     """Return the answer to a write if it confirms the write. Another program at the address may answer 200 to
     everything.
     """

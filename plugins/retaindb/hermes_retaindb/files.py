@@ -17,11 +17,11 @@ from hermes_core.kit import (
     storable,
     tool,
 )
-from hermes_retaindb.client import Client, Who
+from hermes_retaindb.client import Client, Scope
 
-LONGEST_TEXT = 32_000
+MAX_TEXT_CHARS = 32_000
 LARGEST_FILE = 25 * 1024 * 1024
-LONGEST_ID = 200
+MAX_ID_CHARS = 200
 
 FileId = Annotated[str, "id of a file, from a result"]
 
@@ -35,12 +35,12 @@ class FileTools(BackendProvider[Client]):
         with_files = wanted == "on" or (wanted == "auto" and self.options.api_key)
         return [one for one in super().tools() if with_files or one.__name__ not in vars(FileTools)]
 
-    def who(self, session: Session) -> Who:
+    def who(self, session: Session) -> Scope:
         """Return the scope of a session: a messenger's user, a chat without users, or the person at the command line."""
         agent = profile_name(session.identity)
         if session.owner:
-            return Who(storable(session.owner), storable(session.id), agent, alone=False)
-        return Who(self.options.user_id, storable(session.id), agent)
+            return Scope(storable(session.owner), storable(session.id), agent, alone=False)
+        return Scope(self.options.user_id, storable(session.id), agent)
 
     @tool("retaindb_upload_file")
     def upload(
@@ -72,7 +72,7 @@ class FileTools(BackendProvider[Client]):
     ) -> dict[str, Any]:
         """List files of the shared store."""
         root = self._root(session)
-        found = self.client.files(root + storable(prefix or "").lstrip("/")[:LONGEST_ID], limit)
+        found = self.client.files(root + storable(prefix or "").lstrip("/")[:MAX_ID_CHARS], limit)
         if found is None:
             raise _no_store()
         mine = [file for file in found if _path(file).startswith(root)]
@@ -90,7 +90,7 @@ class FileTools(BackendProvider[Client]):
             text = "\x00"
         if "\x00" in text:
             return {**told, "content": None, "note": f"a binary file of {len(content)} bytes"}
-        return {**told, "content": text[:LONGEST_TEXT], "truncated": len(text) > LONGEST_TEXT}
+        return {**told, "content": text[:MAX_TEXT_CHARS], "truncated": len(text) > MAX_TEXT_CHARS}
 
     @tool("retaindb_ingest_file")
     def ingest(self, file_id: FileId, session: Session) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class FileTools(BackendProvider[Client]):
 
     def _own(self, file_id: str, session: Session) -> dict[str, Any]:
         """Return the facts about a file that this session may see."""
-        if len(file_id) > LONGEST_ID:
+        if len(file_id) > MAX_ID_CHARS:
             raise ToolInputInvalid("file_id is too long", "send an id from a result")
         file = self.client.file(file_id)
         if not _path(file).startswith(self._root(session)):

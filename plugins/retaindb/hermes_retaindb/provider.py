@@ -33,21 +33,21 @@ from hermes_core.kit import (
     tool,
 )
 from hermes_core.recall import analyse, fold
-from hermes_retaindb.client import LONGEST_MEMORY, MOST_HITS, PENDING, Client, Memory, Who
+from hermes_retaindb.client import MAX_HITS, MAX_MEMORY_CHARS, PENDING, Client, Memory, Scope
 from hermes_retaindb.files import FileTools
 from hermes_retaindb.settings import CLOUD, KEY, NAME, SETTINGS, project_of
 
 log = logging.getLogger(__name__)
 
-RECALL_TIMEOUT = 4.0
+RECALL_TIMEOUT_S = 4.0
 """Seconds that recall before a turn may take; the host waits for five."""
 
 CONTEXT_TOKENS = 1200
-LONGEST_CONTEXT = 20_000
-LONGEST_SHOWN = 2_000
-MOST_OF_PROFILE = 100
-LONGEST_OF_PROFILE = 320
-LONGEST_HASH = 128
+MAX_CONTEXT_CHARS = 20_000
+MAX_SHOWN_CHARS = 2_000
+MAX_PROFILE_MEMORIES = 100
+MAX_PROFILE_MEMORY_CHARS = 320
+MAX_HASH_CHARS = 128
 SELF_TEST_WAIT = 20.0
 SELF_TEST_POLL = 0.5
 
@@ -132,7 +132,7 @@ class RetainDBProvider(FileTools):
         """Return memories that fit the message, best first, within its budget; none for small talk."""
         if not self.recalls or is_trivial(query.text):
             return Recall()
-        timeout = min(self.options.timeout, RECALL_TIMEOUT)
+        timeout = min(self.options.timeout, RECALL_TIMEOUT_S)
         limit = self.options.max_results
         found = self.client.search(query.text, self.who(session), limit, timeout=timeout)
         return recall_within(
@@ -172,7 +172,7 @@ class RetainDBProvider(FileTools):
         who = self.who(session)
         memories = self.client.profile(who)
         agent = self.client.agent(who)
-        shown = [_told(memory, LONGEST_OF_PROFILE) for memory in memories[:MOST_OF_PROFILE]]
+        shown = [_told(memory, MAX_PROFILE_MEMORY_CHARS) for memory in memories[:MAX_PROFILE_MEMORIES]]
         told = {"user_id": who.user, "memories": shown, "count": len(memories)}
         return {**told, "agent": agent} if agent else told
 
@@ -201,12 +201,12 @@ class RetainDBProvider(FileTools):
         # The text that RetainDB puts together holds what the project shares; other people's is not for this one.
         if who.alone:
             context, digest = self.client.context(
-                query, who, CONTEXT_TOKENS, clip(storable(known or ""), LONGEST_HASH)
+                query, who, CONTEXT_TOKENS, clip(storable(known or ""), MAX_HASH_CHARS)
             )
         else:
             found = self._fitting(query, self.client.search(query, who, self.options.max_results))
             context, digest = "\n".join(f"- {fold_space(memory.text)}" for memory in found), ""
-        told = {"context": clip(context, LONGEST_CONTEXT), **({"context_hash": digest} if digest else {})}
+        told = {"context": clip(context, MAX_CONTEXT_CHARS), **({"context_hash": digest} if digest else {})}
         answer = self.client.reason(query, who) if reason else None
         return told if answer is None else {**told, "answer": answer}
 
@@ -220,8 +220,10 @@ class RetainDBProvider(FileTools):
     ) -> dict[str, Any]:
         """Keep a fact for later conversations. It is found at once, and stored within seconds."""
         text = fold_space(storable(content))
-        if len(text) > LONGEST_MEMORY:
-            raise ToolInputInvalid(f"content has {len(text)} characters, over {LONGEST_MEMORY}", "shorten it")
+        if len(text) > MAX_MEMORY_CHARS:
+            raise ToolInputInvalid(
+                f"content has {len(text)} characters, over {MAX_MEMORY_CHARS}", "shorten it"
+            )
         return {"stored": text, "id": self.client.add(text, self.who(session), memory_type, importance)}
 
     @tool("retaindb_forget")
@@ -247,10 +249,10 @@ class RetainDBProvider(FileTools):
             and not (memory.pending and any(text in memory.text for text in stored))
         ]
 
-    def _holding(self, word: str, who: Who) -> list[Memory]:
+    def _holding(self, word: str, who: Scope) -> list[Memory]:
         return [memory for memory in self.client.search(word, who, 5) if word in memory.text]
 
-    def _mirrored(self, write: MemoryWrite, who: Who) -> list[Memory]:
+    def _mirrored(self, write: MemoryWrite, who: Scope) -> list[Memory]:
         """Return the memories of the entry that this write replaces or removes."""
         entry, fragment = fold_space(storable(write.previous)), fold_space(storable(write.old_text))
         if not (entry or fragment):
@@ -258,7 +260,7 @@ class RetainDBProvider(FileTools):
         new = fold_space(storable(write.content))
         texts = (
             (memory, fold_space(memory.text))
-            for memory in self.client.search(entry or fragment, who, MOST_HITS)
+            for memory in self.client.search(entry or fragment, who, MAX_HITS)
         )
         if entry:
             # Others may hold its words too, also the one that took its place when this write came before.
@@ -271,6 +273,6 @@ class RetainDBProvider(FileTools):
         return found
 
 
-def _told(memory: Memory, longest: int = LONGEST_SHOWN) -> dict[str, Any]:
+def _told(memory: Memory, longest: int = MAX_SHOWN_CHARS) -> dict[str, Any]:
     told = {"id": memory.id, "content": clip(memory.text, longest), "type": memory.type, "when": memory.when}
     return {name: value for name, value in told.items() if value}

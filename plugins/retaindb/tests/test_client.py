@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hermes_retaindb.client import Client, Memory, Who
+from hermes_retaindb.client import Client, Memory, Scope
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
 from plugins.retaindb.tests.stand_in import RetainDB
 
 Connect = Callable[..., Client]
-ME = Who("default", "s1")
-ADA = Who("telegram:ada", "s2", alone=False)
-BOB = Who("telegram:bob", "s3", alone=False)
+ME = Scope("default", "s1")
+ADA = Scope("telegram:ada", "s2", alone=False)
+BOB = Scope("telegram:bob", "s3", alone=False)
 FACT = "The tortoise Quillfeather eats clover."
 
 

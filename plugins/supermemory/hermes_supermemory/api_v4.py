@@ -9,7 +9,7 @@ from urllib.parse import quote
 from hermes_core.kit import BackendNotFound
 from hermes_core.kit.http import Api, unexpected_answer
 from hermes_supermemory.settings import KEY
-from hermes_supermemory.values import Document, Found
+from hermes_supermemory.values import Document, Hit
 
 MATCHES = 5
 
@@ -29,7 +29,7 @@ class V4:
         """Send POST /v3/documents. Content under a known `customId` is appended. The server sets the date itself."""
         body: dict[str, Any] = {"content": text, "containerTags": [ns], "customId": doc}
         body |= {"metadata": {**metadata, **({"date": date} if date else {})}}
-        _taken(self._api.post("/v3/documents", body | ({"entityContext": context} if context else {})))
+        _confirmed(self._api.post("/v3/documents", body | ({"entityContext": context} if context else {})))
 
     def search(
         self,
@@ -39,11 +39,11 @@ class V4:
         mode: str,
         floor: float,  # noqa: ARG002  the answer is cut by the caller
         timeout: float | None,
-    ) -> list[Found]:
+    ) -> list[Hit]:
         """Send POST /v4/search."""
         body = {"q": query, "containerTag": ns, "limit": limit, "searchMode": mode}
         found = self._api.post("/v4/search", body, timeout=timeout)
-        return [one for one in map(_found, _rows(found, "results")) if one.text]
+        return [one for one in map(_hit_of, _rows(found, "results")) if one.text]
 
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
         """Send POST /v4/profile."""
@@ -60,14 +60,14 @@ class V4:
             return False
         return bool(isinstance(done, dict) and done.get("forgotten"))
 
-    def matching(self, ns: str, query: str) -> list[Found]:
+    def matching(self, ns: str, query: str) -> list[Hit]:
         """Send POST /v4/search, among memories."""
         return self.search(ns, query, MATCHES, "memories", 0.0, None)
 
     def document(self, ns: str, doc: str) -> Document | None:  # noqa: ARG002  ids are the account's here
         """GET /v3/documents/{id}."""
         try:
-            known = _taken(self._api.get(f"/v3/documents/{quote(doc, safe='')}"))
+            known = _confirmed(self._api.get(f"/v3/documents/{quote(doc, safe='')}"))
         except BackendNotFound:
             return None
         # `content` is what was read, `raw` what was sent.
@@ -77,7 +77,7 @@ class V4:
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
         """Send PATCH /v3/documents/{id}."""
-        _taken(self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content}))
+        _confirmed(self._api.patch(f"/v3/documents/{quote(doc, safe='')}", {"content": content}))
 
     def delete(self, ns: str, doc: str) -> bool:  # noqa: ARG002  as above
         """DELETE /v3/documents/{id}."""
@@ -88,11 +88,11 @@ class V4:
         return True
 
 
-def _found(row: Any) -> Found:
+def _hit_of(row: Any) -> Hit:
     known: dict[str, Any] = row if isinstance(row, dict) else {}
     metadata, score = known.get("metadata"), known.get("similarity")
     labels = metadata if isinstance(metadata, dict) else {}
-    return Found(
+    return Hit(
         id=str(known.get("id") or ""),
         text=str(known.get("memory") or known.get("chunk") or ""),
         score=float(score) if isinstance(score, int | float) else 0.0,
@@ -101,7 +101,7 @@ def _found(row: Any) -> Found:
     )
 
 
-def _taken(document: Any) -> dict[str, Any]:
+def _confirmed(document: Any) -> dict[str, Any]:
     """Return the server's answer about a document. Another program at the address may answer 200 to everything."""
     if not isinstance(document, dict) or not document.get("id"):
         raise unexpected_answer("Supermemory", document)

@@ -15,7 +15,7 @@ from supermemory.core.parse_error import ParsingError
 from hermes_core.kit import BackendNotFound, BackendUnavailable, clip
 from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
 from hermes_supermemory.settings import KEY
-from hermes_supermemory.values import Document, Found
+from hermes_supermemory.values import Document, Hit
 
 MODES: dict[str, Any] = {"documents": "chunks"}
 MATCHES = 5
@@ -48,24 +48,24 @@ class V5:
         if date:
             more["date"] = date
         labels = {**metadata, **({"date": date} if date else {})}  # a search gives back these alone
-        with _edge(self._name):
-            _taken(self._sdk.add(ns, content=text, id=doc, metadata=labels, **more))
+        with _sdk_errors(self._name):
+            _confirmed(self._sdk.add(ns, content=text, id=doc, metadata=labels, **more))
 
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
-    ) -> list[Found]:
+    ) -> list[Hit]:
         """Send POST /ns/{ns}/search."""
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with _edge(self._name):
+        with _sdk_errors(self._name):
             found = self._sdk.search(
                 ns, query=query, limit=limit, search_mode=MODES.get(mode, mode), threshold=floor, **options
             )
-        return [one for one in map(_found, _rows(found, "results")) if one.text]
+        return [one for one in map(_hit_of, _rows(found, "results")) if one.text]
 
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]:
         """Send POST /ns/{ns}/profile."""
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        with _edge(self._name):
+        with _sdk_errors(self._name):
             profile = getattr(self._sdk.profile(ns, **options), "profile", None)
         static, dynamic = (
             [_field(fact, "memory") for fact in _rows(profile, n)] for n in ("static", "dynamic")
@@ -74,20 +74,20 @@ class V5:
 
     def forget(self, ns: str, memory: str) -> bool:
         """DELETE /ns/{ns}/memories."""
-        with _edge(self._name):
+        with _sdk_errors(self._name):
             return bool(self._sdk.memories.forget(ns, ids=[memory]).count)
 
-    def matching(self, ns: str, query: str) -> list[Found]:
+    def matching(self, ns: str, query: str) -> list[Hit]:
         """DELETE /ns/{ns}/memories/semantic, as a dry run: nothing is forgotten."""
-        with _edge(self._name):
+        with _sdk_errors(self._name):
             found = self._sdk.memories.forget_matching(ns, query=query, dry_run=True)
-        return [Found(_field(m, "id"), _field(m, "memory")) for m in _rows(found, "matches")][:MATCHES]
+        return [Hit(_field(m, "id"), _field(m, "memory")) for m in _rows(found, "matches")][:MATCHES]
 
     def document(self, ns: str, doc: str) -> Document | None:
         """GET /ns/{ns}/document/{id}."""
         try:
-            with _edge(self._name):
-                found = _taken(self._sdk.documents.get(ns, doc))
+            with _sdk_errors(self._name):
+                found = _confirmed(self._sdk.documents.get(ns, doc))
         except BackendNotFound:
             return None
         metadata, system = getattr(found, "metadata", None), getattr(found, "system", None)
@@ -96,12 +96,12 @@ class V5:
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:
         """Send PATCH /ns/{ns}/document/{id}: this content replaces everything sent before."""
-        with _edge(self._name):
-            _taken(self._sdk.documents.update(ns, doc, content=content))
+        with _sdk_errors(self._name):
+            _confirmed(self._sdk.documents.update(ns, doc, content=content))
 
     def delete(self, ns: str, doc: str) -> bool:
         """DELETE /ns/{ns}/document. It says of what it can't delete why, in words alone, also of what is not there."""
-        with _edge(self._name):
+        with _sdk_errors(self._name):
             done = self._sdk.documents.delete(ns, ids=[doc])
             count = done.count
         if not count and self.document(ns, doc) is not None:
@@ -111,7 +111,7 @@ class V5:
 
 
 @contextmanager
-def _edge(name: str) -> Iterator[None]:
+def _sdk_errors(name: str) -> Iterator[None]:
     """Turn every error of the SDK into the host's."""
     try:
         yield
@@ -120,13 +120,13 @@ def _edge(name: str) -> Iterator[None]:
     except supermemory.APIConnectionError as exc:
         raise backend_error(None, name, detail=str(exc.__cause__ or exc)) from exc
     except (supermemory.SupermemoryError, ApiError, ParsingError) as exc:
-        raise _meaning(name, exc) from exc
+        raise _error_of(name, exc) from exc
     except (AttributeError, TypeError, ValueError) as exc:
         # What the SDK trips over when an answer has another shape than its models.
         raise unexpected_answer(name, exc) from exc
 
 
-def _meaning(name: str, error: Exception) -> Exception:
+def _error_of(name: str, error: Exception) -> Exception:
     """Return the host's error for an answer that the SDK made an error of."""
     status = getattr(error, "status_code", None)
     if status is None:
@@ -140,11 +140,11 @@ def _meaning(name: str, error: Exception) -> Exception:
     return backend_error(status, name, detail=detail, key=KEY, retry_after=after)
 
 
-def _found(row: Any) -> Found:
+def _hit_of(row: Any) -> Hit:
     metadata = getattr(row, "metadata", None)
     labels = metadata if isinstance(metadata, dict) else {}
     score = getattr(row, "similarity", None)
-    return Found(
+    return Hit(
         id=_field(row, "id"),
         text=_field(row, "memory") or _field(row, "chunk"),
         score=float(score) if isinstance(score, int | float) else 0.0,
@@ -153,7 +153,7 @@ def _found(row: Any) -> Found:
     )
 
 
-def _taken(document: Any) -> Any:
+def _confirmed(document: Any) -> Any:
     """Return the server's answer about a document. Another program at the address may answer 200 to everything."""
     if not _field(document, "id"):
         raise unexpected_answer("Supermemory", document)

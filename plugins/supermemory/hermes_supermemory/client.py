@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeVar
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, clip, query_text, storable
 from hermes_core.kit.http import base_url
 from hermes_supermemory.settings import HOSTED
-from hermes_supermemory.values import Document, Found
+from hermes_supermemory.values import Document, Hit
 
-LONGEST_QUERY = 2_000
-LONGEST_CONTEXT = 1_500
-LONGEST_MESSAGE = 30_000
+MAX_QUERY_CHARS = 2_000
+MAX_CONTEXT_CHARS = 1_500
+MAX_MESSAGE_CHARS = 30_000
 
 STILL_READING = 5.0
 """Seconds after which a document is asked for again that is not read yet."""
@@ -31,10 +31,10 @@ class Dialect(Protocol):
     ) -> None: ...
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float, timeout: float | None
-    ) -> list[Found]: ...
+    ) -> list[Hit]: ...
     def profile(self, ns: str, timeout: float | None) -> tuple[list[str], list[str]]: ...
     def forget(self, ns: str, memory: str) -> bool: ...
-    def matching(self, ns: str, query: str) -> list[Found]: ...
+    def matching(self, ns: str, query: str) -> list[Hit]: ...
     def document(self, ns: str, doc: str) -> Document | None: ...
     def rewrite(self, ns: str, doc: str, content: str) -> None: ...
     def delete(self, ns: str, doc: str) -> bool: ...
@@ -66,9 +66,9 @@ class Client:
 
     def search(
         self, ns: str, query: str, limit: int, mode: str, floor: float = 0.0, timeout: float | None = None
-    ) -> list[Found]:
+    ) -> list[Hit]:
         """Return what fits the query, best first and each text once."""
-        text = query_text(query, LONGEST_QUERY)
+        text = query_text(query, MAX_QUERY_CHARS)
         found = self._ask(lambda api: api.search(ns, text, limit, mode, floor, timeout))
         read = (replace(one, text=_MARK.sub("", one.text).strip()) for one in reversed(found))
         once = {one.text: one for one in read if one.text and one.score >= floor}
@@ -78,9 +78,9 @@ class Client:
         """Return the lasting facts about the person, and the current ones."""
         return self._ask(lambda api: api.profile(ns, timeout))
 
-    def matching(self, ns: str, query: str) -> list[Found]:
+    def matching(self, ns: str, query: str) -> list[Hit]:
         """Return memories that a description may mean."""
-        return self._ask(lambda api: api.matching(ns, query_text(query, LONGEST_QUERY)))
+        return self._ask(lambda api: api.matching(ns, query_text(query, MAX_QUERY_CHARS)))
 
     def document(self, ns: str, doc: str) -> Document | None:
         """Return what was sent under an id, None for nothing."""
@@ -152,7 +152,7 @@ class Client:
     def _add(
         self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str, date: str
     ) -> None:
-        about = clip(storable(context), LONGEST_CONTEXT)
+        about = clip(storable(context), MAX_CONTEXT_CHARS)
         self._ask(lambda api: api.add(ns, doc, text, metadata, about, date))
 
     def _ask(self, call: Callable[[Dialect], Answer]) -> Answer:

@@ -32,12 +32,12 @@ from hermes_core.kit import (
     utc_time,
 )
 from hermes_core.recall import count_tokens
-from hermes_supermemory.client import LONGEST_MESSAGE, Client
+from hermes_supermemory.client import MAX_MESSAGE_CHARS, Client
 from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, guidance
 from hermes_supermemory.tools import ALIASES, Tools
-from hermes_supermemory.values import Found
+from hermes_supermemory.values import Hit
 
-RECALL_TIMEOUT = 4.0
+RECALL_TIMEOUT_S = 4.0
 """Seconds that recall before a turn may take, both calls together; the host waits for five."""
 
 PROFILE_SHARE = 0.4
@@ -46,7 +46,7 @@ PROFILE_SHARE = 0.4
 SHORT_ANSWER = 120
 """Characters of an answer to small talk that makes it no more than that."""
 
-MOST_SESSIONS = 1_000
+MAX_SESSIONS = 1_000
 SELF_TEST_WAIT = 30.0
 SELF_TEST_POLL = 1.0
 
@@ -125,7 +125,7 @@ class SupermemoryProvider(Tools):
     def on_turn_start(self, turn_number: int, session: Session) -> None:
         """Remember which turn it is: the profile comes with some of them."""
         self._turns.pop(session.id, None)
-        if len(self._turns) >= MOST_SESSIONS:
+        if len(self._turns) >= MAX_SESSIONS:
             self._turns.pop(next(iter(self._turns)))
         self._turns[session.id] = turn_number
 
@@ -137,10 +137,10 @@ class SupermemoryProvider(Tools):
         turn = self._turns.get(session.id, 1)
         due = turn <= 1 or turn % options.profile_frequency == 0
         asks = not is_trivial(query.text)
-        timeout = min(options.api_timeout, RECALL_TIMEOUT) / (2 if due and asks else 1)
+        timeout = min(options.api_timeout, RECALL_TIMEOUT_S) / (2 if due and asks else 1)
         ns = container_of(self.options, session)
         static, dynamic = self.client.profile(ns, timeout) if due else ([], [])
-        found: list[Found] = []
+        found: list[Hit] = []
         if asks:
             limit, mode = options.max_recall_results, options.search_mode
             found = self.client.search(ns, query.text, limit, mode, options.min_score, timeout)
@@ -155,7 +155,9 @@ class SupermemoryProvider(Tools):
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Add what a subagent did to the document of the session."""
         if self.options.auto_capture:
-            task, result = (clip(storable(t), LONGEST_MESSAGE) for t in (delegation.task, delegation.result))
+            task, result = (
+                clip(storable(t), MAX_MESSAGE_CHARS) for t in (delegation.task, delegation.result)
+            )
             self._append(
                 _part(delegation.id), f"A subagent was asked: {task}\nIt answered: {result}", 0.0, session
             )
@@ -170,7 +172,7 @@ class SupermemoryProvider(Tools):
             self._forget_entry(ns, write)
         if write.content.strip():
             metadata = {"type": "explicit_memory", "target": write.target, "sm_source": "hermes"}
-            text = clip(storable(write.content), LONGEST_MESSAGE)
+            text = clip(storable(write.content), MAX_MESSAGE_CHARS)
             self.client.store(ns, new, text, metadata, guidance(self.options))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
@@ -232,11 +234,11 @@ def _part(event: str) -> str:
 def _said(turn: Turn) -> str:
     said = (("user", turn.user), ("assistant", turn.assistant))
     return "\n".join(
-        f"{role}: {clip(storable(text), LONGEST_MESSAGE)}" for role, text in said if storable(text).strip()
+        f"{role}: {clip(storable(text), MAX_MESSAGE_CHARS)}" for role, text in said if storable(text).strip()
     )
 
 
-def _recall(static: Sequence[str], dynamic: Sequence[str], found: Sequence[Found], budget: int) -> Recall:
+def _recall(static: Sequence[str], dynamic: Sequence[str], found: Sequence[Hit], budget: int) -> Recall:
     """Return facts and memories as one text under three headings, each memory once; `items` are the same as data."""
     share = int(budget * (PROFILE_SHARE if found else 1))
     lasting, current = [*map(fold_space, static)], [*map(fold_space, dynamic)]

@@ -19,14 +19,14 @@ from hermes_core.kit import (
     storable,
     tool,
 )
-from hermes_supermemory.client import LONGEST_MESSAGE, Client
+from hermes_supermemory.client import MAX_MESSAGE_CHARS, Client
 from hermes_supermemory.settings import container_of, custom_tags, guidance, primary_tag
-from hermes_supermemory.values import Found
+from hermes_supermemory.values import Hit
 
 TOOL_FLOOR = 0.3
 """Fit of a search that the model asks for; the vendor's own default."""
 
-LONGEST_SHOWN = 2_000
+MAX_SHOWN_CHARS = 2_000
 """Characters that a result shows of one memory or passage."""
 
 LARGEST_METADATA = 2_000
@@ -90,9 +90,9 @@ class Tools(BackendProvider[Client]):
     ) -> dict[str, Any]:
         """Keep something for later conversations."""
         text = fold_space(storable(content))
-        if len(text) > LONGEST_MESSAGE:
+        if len(text) > MAX_MESSAGE_CHARS:
             raise ToolInputInvalid(
-                f"content has {len(text)} characters, over {LONGEST_MESSAGE}", "shorten it"
+                f"content has {len(text)} characters, over {MAX_MESSAGE_CHARS}", "shorten it"
             )
         ns = self._chosen(container_tag, session)
         doc = f"hermes-note-{key_of(ns, text, length=24)}"
@@ -172,8 +172,8 @@ class Tools(BackendProvider[Client]):
         return container_of(self.options, session, tag or "")
 
 
-def _shown(one: Found) -> dict[str, Any]:
-    return {"id": one.id, "content": clip(one.text, LONGEST_SHOWN)}
+def _shown(one: Hit) -> dict[str, Any]:
+    return {"id": one.id, "content": clip(one.text, MAX_SHOWN_CHARS)}
 
 
 def _facts(static: Sequence[str], dynamic: Sequence[str]) -> str:

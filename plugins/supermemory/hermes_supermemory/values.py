@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Hit:
     """A memory, or a passage of a document, that was found. `score` is the fit to the query from 0 to 1."""
 
     id: str

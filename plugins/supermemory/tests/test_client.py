@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import supermemory
-from hermes_supermemory.api_v5 import V5, _edge
+from hermes_supermemory.api_v5 import V5, _sdk_errors
 from hermes_supermemory.client import Client
 from supermemory import errors
 from supermemory.core.api_error import ApiError
@@ -507,7 +507,7 @@ MEANING |= {418: "Refused", 422: "Refused", 429: "Unavailable", 500: "Unavailabl
 def test_every_error_of_the_sdk_has_one_of_the_host(error: Exception) -> None:
     with (
         pytest.raises((BackendUnavailable, BackendAuthError, BackendRefused)) as raised,
-        _edge("Supermemory"),
+        _sdk_errors("Supermemory"),
     ):
         raise error
     status = getattr(error, "status_code", None) or 0

