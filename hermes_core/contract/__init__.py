@@ -1,1 +1,1 @@
-"""What a provider author reads: the hooks, the base class, and the frozen values that cross between them."""
+"""The contract with provider authors: the hooks, the base class, and the values that hooks take and return."""

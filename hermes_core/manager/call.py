@@ -93,7 +93,7 @@ class CallResult(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether `value` can be used."""
+        """True if `value` can be used."""
         return self.status == "ok"
 
 
@@ -273,10 +273,10 @@ def _schema(entry: Any) -> dict[str, Any]:
         entry = entry["function"]
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
         raise _wrong(entry, "a tool schema with a name")
-    given = {key: value for key, value in entry.items() if value is not None}
-    if not isinstance(given.get("parameters", {}), Mapping):
-        raise _wrong(given["parameters"], f"a JSON schema as parameters of {given['name']!r}")
-    return {"description": "", "parameters": {"type": "object", "properties": {}}, **given}
+    present = {key: value for key, value in entry.items() if value is not None}
+    if not isinstance(present.get("parameters", {}), Mapping):
+        raise _wrong(present["parameters"], f"a JSON schema as parameters of {present['name']!r}")
+    return {"description": "", "parameters": {"type": "object", "properties": {}}, **present}
 
 
 def _list_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:

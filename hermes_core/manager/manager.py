@@ -116,7 +116,8 @@ class MemoryManager:
         self._writes = Writes(self.outbox, home.path, self._registry, self._config, transcripts, selected)
         self._prefetch = Prefetch(self._config)
         self._prompts: OrderedDict[str, str] = OrderedDict()
-        self._lock = threading.Lock()  # guards the prompts, and lets one caller shut down
+        # Guards the prompts, and lets one caller shut down.
+        self._lock = threading.Lock()
         self._shut_down = False
         self._process = os.getpid()
 
@@ -399,12 +400,12 @@ class MemoryManager:
 
     @property
     def closed(self) -> bool:
-        """Whether `shutdown_all` was called."""
+        """True after `shutdown_all`."""
         return self._shut_down
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a fork of the one that made the manager, which has the threads and the providers."""
+        """True in a fork of the process that made the manager; the threads and the providers are in that process."""
         return self._process != os.getpid()
 
     def shutdown_all(self, timeout: float = 15.0) -> None:

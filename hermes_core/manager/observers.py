@@ -13,7 +13,7 @@ from hermes_core.contract.hooks import OBSERVER_HOOK_NAMES, hookimpl
 from hermes_core.contract.values import Event, MemoryWrite, Recall, Refused, Session
 from hermes_core.manager.call import CallResult, check_result, guarded_call
 from hermes_core.manager.coroutines import Coroutines
-from hermes_core.manager.plugins import implemented_hooks, register_observers, wrappers_of
+from hermes_core.manager.plugins import register_observers, wrappers_of
 from hermes_core.manager.stats import ManagerConfig
 from hermes_core.manager.worker import PendingCall, Worker, ignore_result
 
@@ -110,6 +110,9 @@ class Observers:
 
     They are asked in the order in which they were given, unless `tryfirst` or `trylast` say otherwise.
 
+    Attributes:
+        filter_recalls: Some observer filters recalled text.
+
     Raises:
         ProviderInvalid: An object is no observer.
     """
@@ -120,18 +123,17 @@ class Observers:
         self._by_hook: dict[str, list[_Observer]] = {hook: [] for hook in OBSERVER_HOOK_NAMES}
         self._all = {id(one): _Observer(type(one).__name__, config) for one in observers}
         for hook, answering in self._by_hook.items():
-            objects = [one for one in observers if hook in implemented_hooks(plugins, one)]
             # pluggy keeps implementations in the reverse of the order in which it calls them.
-            for impl in reversed(getattr(plugins.hook, hook).get_hookimpls()):
-                if any(impl.plugin is one for one in objects):
-                    observer = self._all[id(impl.plugin)]
-                    # A call reaches one observer, so that each has a deadline of its own; wrappers stay around it.
-                    others = [one for one in objects if one is not impl.plugin]
-                    observer.callers[hook] = plugins.subset_hook_caller(hook, others)
-                    observer.wrapper_names = wrappers_of(plugins, observers)
-                    answering.append(observer)
+            impls = reversed(getattr(plugins.hook, hook).get_hookimpls())
+            objects = [impl.plugin for impl in impls if not (impl.wrapper or impl.hookwrapper)]
+            for one in objects:
+                observer = self._all[id(one)]
+                # A call reaches one observer, so that each has a deadline of its own; wrappers stay around it.
+                others = [other for other in objects if other is not one]
+                observer.callers[hook] = plugins.subset_hook_caller(hook, others)
+                observer.wrapper_names = wrappers_of(plugins, observers)
+                answering.append(observer)
         self.filter_recalls = bool(self._by_hook["filter_recall"])
-        """Whether any observer filters recalled text."""
 
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
         coroutines: Coroutines = _running.coroutines

@@ -34,7 +34,7 @@ NOT_WAITED = CallResult("skipped", error="not waited for, because the last one f
 
 
 class RecallPart(NamedTuple):
-    """What one provider recalled for this turn.
+    """Recall of one provider for this turn.
 
     Attributes:
         origin: "fresh" for this message, "warmed" after an earlier turn, or "none".
@@ -77,7 +77,8 @@ class WarmedRecall:
 
     def __init__(self) -> None:
         self.preparation: PendingCall | None = None
-        self._lock = threading.Lock()  # a worker puts while a turn takes
+        # A worker puts while a turn takes.
+        self._lock = threading.Lock()
         self._recall = Recall()
         self._stored_at = 0.0
 
@@ -99,7 +100,8 @@ class Prefetch:
     def __init__(self, config: ManagerConfig) -> None:
         self._config = config
         self._deadline = config.deadline("prefetch")
-        self._lock = threading.Lock()  # guards both dicts
+        # Guards both dicts.
+        self._lock = threading.Lock()
         self._warmed: dict[tuple[str, str], WarmedRecall] = {}
         self._probes: dict[str, PendingCall] = {}
 

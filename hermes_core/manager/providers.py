@@ -99,9 +99,8 @@ class ProviderInstance:
         self._on_started = on_started
         self._wrapper_names: dict[CodeType, str] = {}
         self._coroutines = Coroutines(f"hermes-{label}")
-        self._lock = (
-            threading.Lock()
-        )  # guards the phase: starts, retries and closing come from several threads
+        # Guards the phase: starts, retries and closing come from several threads.
+        self._lock = threading.Lock()
         self._start_ended = threading.Event()
         self._gone = threading.Event()
         self._started_at = 0.0
@@ -248,7 +247,7 @@ class ProviderInstance:
 
     @property
     def given_up(self) -> bool:
-        """Whether `initialize` failed a short while ago, so that it is not tried again yet."""
+        """True if `initialize` failed a short while ago, so that it is not tried again yet."""
         return self.phase == "failed" and self._config.clock() - self._started_at < RETRY_START_S
 
     def start_again(self) -> None:
@@ -429,7 +428,8 @@ class ProviderHandle:
         self._make: Callable[[], object] = source if callable(source) and self._repeatable else lambda: source
         self._config = config
         self._by_session: OrderedDict[str, ProviderInstance] = OrderedDict()
-        self._lock = threading.Lock()  # guards `_by_session` and `_closed`
+        # Guards `_by_session` and `_closed`.
+        self._lock = threading.Lock()
         self._closed = False
         self.name = self._host_name or "provider"
         self.stats = ProviderStats(self.name, config)
@@ -437,17 +437,17 @@ class ProviderHandle:
 
     @property
     def impersonates(self) -> bool:
-        """Whether a stranger's provider uses the name of the built-in one."""
+        """True if a stranger's provider uses the name of the built-in one."""
         return not self.builtin and BUILTIN_NAME in {self.name, self._own_name()}
 
     @property
     def per_session(self) -> bool:
-        """Whether each session has an instance of its own."""
+        """True if each session has an instance of its own."""
         return self._repeatable and self.first.capabilities.scope == "session"
 
     @property
     def durable(self) -> bool:
-        """Whether the provider takes any write."""
+        """True if the provider takes any write."""
         return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
 
     def implements(self, hook: str) -> bool:
@@ -456,9 +456,9 @@ class ProviderHandle:
 
     def inspect(self) -> tuple[State, str]:
         """Construct the provider and ask whether it can run and which tools it has. ("idle", "") means that it can."""
-        made = self.first.construct()
-        if not made.ok:
-            return "failed", f"it could not be constructed: {made.error}"
+        construction = self.first.construct()
+        if not construction.ok:
+            return "failed", f"it could not be constructed: {construction.error}"
         self.name = self.stats.name = self._host_name or self._own_name() or "provider"
         if self.implements("is_available"):
             answer = self.first.call("is_available", {})
@@ -677,9 +677,8 @@ class ProviderRegistry:
         self._config = config
         self._handles: tuple[ProviderHandle, ...] = ()
         self._inactive: dict[str, ProviderHealth] = {}
-        self._lock = (
-            threading.Lock()
-        )  # two providers added at once would both find the place of the external one free
+        # Two providers added at once would both find the place of the external one free.
+        self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[ProviderHandle]:
         return iter(self._handles)
@@ -764,8 +763,8 @@ def register_commands(make: Callable[[], object], name: str, group: object) -> C
 
     config = ManagerConfig(time.monotonic, time.time, redact_value, {}, 0.0, emit)
     instance = ProviderHandle(make, config, name=name).first
-    made = instance.construct()
+    construction = instance.construct()
     try:
-        return instance.call("register_cli", {"group": group}) if made.ok else made
+        return instance.call("register_cli", {"group": group}) if construction.ok else construction
     finally:
         instance.close_idle()

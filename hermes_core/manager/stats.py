@@ -92,7 +92,7 @@ class ProviderHealth:
 
     @property
     def only_dead_letters(self) -> bool:
-        """Whether dead letters are all there is to report."""
+        """True if dead letters are all there is to report."""
         return self.dead_letters > 0 and self.reason == dead_letter_reason(self.dead_letters)
 
 
@@ -162,7 +162,8 @@ class ProviderStats:
         }
         self.last_error = ""
         self._config = config
-        self._lock = threading.Lock()  # every worker of every instance records here
+        # Every worker of every instance records here.
+        self._lock = threading.Lock()
         self._counters: defaultdict[str, _Counter] = defaultdict(_Counter)
         self._recall_failed_at: float | None = None
         self._recall_refused = False
@@ -185,7 +186,7 @@ class ProviderStats:
 
     @property
     def recall_failing(self) -> bool:
-        """Whether the last recall failed a short while ago, so that no turn should wait for the next."""
+        """True if the last recall failed a short while ago, so that no turn should wait for the next."""
         failed_at = self._recall_failed_at
         return (
             failed_at is not None

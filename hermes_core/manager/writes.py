@@ -236,7 +236,7 @@ class ProviderReceiver:
 
     @property
     def per_session(self) -> bool:
-        """Whether each session has an instance of its own."""
+        """True if each session has an instance of its own."""
         return self._handle.per_session
 
     def start_failure(self) -> str:

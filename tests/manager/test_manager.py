@@ -26,7 +26,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.providers import RESERVED_TOOL_NAMES
 from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
-from tests.manager.conftest import Named
+from tests.manager.conftest import Named, until
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -175,8 +175,7 @@ def test_a_start_does_not_wait_for_a_slow_provider(open_manager: OpenManager) ->
     assert "error" in json.loads(manager.handle_tool_call(ToolCall("fake_remember", {}), A))
     assert manager.get_all_tool_names() == {"fake_remember"}
     gate.set()
-    while manager.health()[0].state != "active":
-        time.sleep(0.002)
+    assert until(lambda: manager.health()[0].state == "active")
     manager.initialize_all(A)
     assert provider.hooks.count("initialize") == 1
     assert manager.build_system_prompt(A) == ""

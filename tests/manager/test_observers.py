@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from hermes_core.errors import BackendRefused, ProviderInvalid
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.observers import MAX_EVENTS
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
+from tests.manager.conftest import until
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -114,10 +114,7 @@ def heard(open_manager: OpenManager, provider: object, **settings: Any) -> tuple
 
 
 def kinds(events: list[Event], *wanted: str) -> bool:
-    end = time.monotonic() + 60
-    while not set(wanted) <= {event.kind for event in events} and time.monotonic() < end:
-        time.sleep(0.002)
-    return set(wanted) <= {event.kind for event in events}
+    return until(lambda: set(wanted) <= {event.kind for event in events})
 
 
 def test_events_tell_what_happens(open_manager: OpenManager) -> None:
