@@ -147,7 +147,7 @@ class MemoryManager:
     def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
         """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
         session = arguments.get("session")
-        for handle in self._registry:
+        for handle in self._registry.handles:
             if handle.name == provider and handle.implements(hook):
                 instance = handle.instance(session) if isinstance(session, Session) else handle.first
                 with self.home.asking():
@@ -165,7 +165,7 @@ class MemoryManager:
         """
         monitor = Monitor(before, after)
         self._config.monitors.append(monitor)
-        for handle in self._registry:
+        for handle in self._registry.handles:
             for instance in handle.instances():
                 monitor.attach(instance.plugins)
 
@@ -178,15 +178,18 @@ class MemoryManager:
 
     def health(self) -> tuple[ProviderHealth, ...]:
         """Return the health of each provider, in the order of their acceptance; those that were refused come last."""
-        return (*(self._health_of(handle) for handle in self._registry), *self._registry.inactive)
+        return (
+            *(self._health_of(handle) for handle in self._registry.handles),
+            *self._registry.refused.values(),
+        )
 
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable."""
         conditions = []
-        for handle in self._registry:
+        for handle in self._registry.handles:
             conditions.append(self._condition_of(handle))
         sentences = []
-        for health in (*conditions, *self._registry.inactive):
+        for health in (*conditions, *self._registry.refused.values()):
             if health.state in ("degraded", "failed", "unavailable"):
                 sentences.append(f"memory provider {health.name!r} is {health.state}: {health.reason}")
         return sentences
@@ -200,7 +203,7 @@ class MemoryManager:
             wait: Seconds from the beginning of a start (default: `start_wait`).
         """
         # All are started before the first is waited for, so that slow ones start at the same time.
-        instances = [handle.instance(session) for handle in self._registry]
+        instances = [handle.instance(session) for handle in self._registry.handles]
         for instance in instances:
             instance.start(session)
         for instance in instances:
@@ -249,7 +252,7 @@ class MemoryManager:
                 one hand-off to the provider's worker.
         """
         began = time.monotonic()
-        parts = self._prefetch.ask(self._registry, self._clean_query(query), session, turn_number)
+        parts = self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
         if self._observers.filter_recalls:
             parts = [self._filtered(part, session) if part.recall else part for part in parts]
         return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
@@ -257,7 +260,7 @@ class MemoryManager:
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the next turn, in the background."""
         clean: Query | None = None
-        for handle in self._registry:
+        for handle in self._registry.handles:
             if self._prefetch.prepares(handle):
                 # Redacted only if a provider gets it: that takes longer than all else here.
                 clean = clean or self._clean_query(query)
@@ -434,7 +437,7 @@ class MemoryManager:
     # ----------------------------------------------------------------- private
 
     def _close_all(self, until: float) -> None:
-        instances = [instance for handle in reversed([*self._registry]) for instance in handle.close()]
+        instances = [instance for handle in reversed(self._registry.handles) for instance in handle.close()]
         for position, instance in enumerate(instances):
             # Each gets an equal share of what is left, so that one that hangs takes no time from the others.
             left = max(0.0, until - time.monotonic())

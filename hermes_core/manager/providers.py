@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import CodeType, CoroutineType
 from typing import Any, Literal
@@ -532,7 +532,7 @@ class ProviderHandle:
 
     def condition(self) -> tuple[State, str]:
         """Return the worst state of its instances and the reason. "failed" becomes "degraded" while a session works."""
-        if not self.per_session:
+        if not self._by_session:
             return self.first.condition()
         instances = self.instances()
         conditions = [instance.condition() for instance in instances]
@@ -670,41 +670,38 @@ class ToolIndex:
 
 
 class ProviderRegistry:
-    """The providers that a manager holds, in the order in which they were accepted: ours and at most one external."""
+    """The providers of a manager: our own and at most one external.
+
+    Attributes:
+        handles: The providers that were accepted, in that order.
+        refused: The others by name, each with its reason.
+    """
 
     def __init__(self, config: ManagerConfig) -> None:
         self.tools = ToolIndex()
         self._config = config
-        self._handles: tuple[ProviderHandle, ...] = ()
-        self._inactive: dict[str, ProviderHealth] = {}
+        self.handles: tuple[ProviderHandle, ...] = ()
+        self.refused: dict[str, ProviderHealth] = {}
         # Two providers added at once would both find the place of the external one free.
         self._lock = threading.Lock()
-
-    def __iter__(self) -> Iterator[ProviderHandle]:
-        return iter(self._handles)
 
     @property
     def external(self) -> list[ProviderHandle]:
         """The providers that are not our own: at most one."""
-        return [handle for handle in self._handles if not handle.builtin]
-
-    @property
-    def inactive(self) -> list[ProviderHealth]:
-        """The providers that were refused, each with its reason."""
-        return list(self._inactive.values())
+        return [handle for handle in self.handles if not handle.builtin]
 
     def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the providers that have this hook."""
-        return tuple(handle for handle in self._handles if handle.implements(hook))
+        return tuple(handle for handle in self.handles if handle.implements(hook))
 
     def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the external providers that have this hook: those that a write is stored for."""
-        return tuple(handle for handle in self.implementing(hook) if not handle.builtin)
+        return tuple(handle for handle in self.handles if not handle.builtin and hook in handle.first.hooks)
 
     def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
         """Construct and validate a provider and ask whether it can run. Return whether it is held now.
 
-        One that is refused stays in `inactive` with the reason.
+        One that is refused stays in `refused` with the reason.
         """
         account, error = attempt(fingerprint) if fingerprint else ("", None)
         handle = ProviderHandle(
@@ -725,15 +722,15 @@ class ProviderRegistry:
                 reason = f"the name {BUILTIN_NAME!r} belongs to the curated memory; choose another"
             if reason:
                 return self._refuse(handle, state, reason)
-            self._inactive.pop(handle.name, None)
-            self._handles = (*self._handles, handle)
+            self.refused.pop(handle.name, None)
+            self.handles = (*self.handles, handle)
             self.tools.add(handle)
         return True
 
     def _no_room(self, handle: ProviderHandle) -> tuple[State, str] | None:
         """Return why there is no place for the provider, before it is constructed."""
         if handle.builtin:
-            taken = any(other.builtin for other in self._handles)
+            taken = any(other.builtin for other in self.handles)
             return ("failed", "there is a built-in provider already") if taken else None
         for other in self.external:
             return "idle", f"only one external provider at a time, and {other.name!r} is active"
@@ -745,7 +742,7 @@ class ProviderRegistry:
             "memory provider %r is not active: %s", handle.name, reason, extra={"event": "provider.refused"}
         )
         warnings = tuple(handle.warnings)
-        self._inactive[handle.name] = ProviderHealth(handle.name, state, reason, warnings=warnings)
+        self.refused[handle.name] = ProviderHealth(handle.name, state, reason, warnings=warnings)
         data: dict[str, Any] = {"provider": handle.name, "state": state, "reason": reason}
         self._config.emit("provider.refused", data)
         handle.first.close_idle()

@@ -175,7 +175,7 @@ def test_an_instance_that_is_closed_shuts_down_on_the_event_loop_that_it_ran_on(
     manager = open_manager(Async)
     manager.initialize_all(A)
     manager.prefetch_all(Query("tea"), A)
-    held = next(iter(manager._registry))
+    held = manager._registry.handles[0]
     held.retire(A.id)
     assert until(lambda: "shut down" in loops)
     assert loops[0] is loops[1]
@@ -364,7 +364,7 @@ def test_an_idle_instance_whose_only_thread_hangs_is_shut_down_when_it_returns(
     assert provider.wait_for("queue_prefetch")
     if overdue:
         clock.advance(1000)
-    next(iter(manager._registry)).first.close_idle()
+    manager._registry.handles[0].first.close_idle()
     gate.set()
     assert until(lambda: provider.hooks[-2:] == ["queue_prefetch", "shutdown"])
 
@@ -397,7 +397,7 @@ def test_a_session_that_begins_while_all_is_shut_down_is_not_started(
 ) -> None:
     manager = open_manager(per_session)
     manager.initialize_all(A)
-    held = next(iter(manager._registry))
+    held = manager._registry.handles[0]
     begins, shut_down, lock = threading.Event(), threading.Event(), held._lock
 
     class Late:
