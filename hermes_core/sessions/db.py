@@ -103,6 +103,7 @@ class SessionDB:
             read_only=read_only,
             repair=REPAIR,
             empty_is_damage=True,
+            queue_writers=True,
         )
         self._clock = clock
         local_zone = zone or datetime.now().astimezone().tzinfo
@@ -628,10 +629,6 @@ class SessionDB:
         """Return how many completed turns the session has, without rewound ones."""
         sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
         return int(self.database.execute(sql, (sqlite_text(session_id),)).fetchone()[0])
-
-    def last_turn_key(self) -> int:
-        """Return the key of the newest completed turn, 0 if there is none."""
-        return int(self.database.execute("SELECT coalesce(max(key), 0) FROM turns").fetchone()[0])
 
     def complete_turns(
         self,

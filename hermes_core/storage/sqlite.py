@@ -38,8 +38,14 @@ SHORT_TIMEOUT_SHARE = 1 / 30
 EXIT_TIMEOUT_S = 1.0
 """Seconds that a writer waits for other processes when the program ends."""
 
-RETRY_PAUSE_S = (0.0002, 0.001)
-"""Range of the random pause between two attempts to take the write lock."""
+RETRY_PAUSE_S = (0.00005, 0.0002)
+"""Range of the random pause between two attempts to take the write lock; a transaction takes about as long."""
+
+QUEUE_PAUSE_S = 0.0005
+"""Seconds between two attempts to leave the queue of writers."""
+
+QUEUE_TIMEOUT_S = 1.0
+"""Seconds in the queue after which a writer tries the write lock itself: the process before it may be suspended."""
 
 VACUUM_FREE_BYTES = 8 * 1024 * 1024
 """Bytes of free pages from which `give_back` makes the file smaller."""
@@ -76,6 +82,7 @@ class Database:
         empty_is_damage: Whether a file of zero bytes is refused as damaged; otherwise it counts as a new database.
         reopen_moved: Whether to open the path again if its file was moved, deleted or replaced. Otherwise
             transactions raise `DatabaseUnavailable` then, since nobody would find what they write.
+        queue_writers: Whether several processes write to this file all the time, so that they have to queue.
     """
 
     def __init__(
@@ -92,6 +99,7 @@ class Database:
         repair: str = RESTORE,
         empty_is_damage: bool = False,
         reopen_moved: bool = False,
+        queue_writers: bool = False,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -109,6 +117,7 @@ class Database:
         self._translated = TranslatedErrors(path, repair)
         self._empty_is_damage = empty_is_damage
         self._reopen_moved = reopen_moved
+        self._queue = _WriterQueue(path) if queue_writers and os.name != "nt" else None
         self._local = threading.local()
         self._open_lock = threading.Lock()
         # Threads of this process queue here, so that SQLite never lets them time out on one another.
@@ -270,24 +279,31 @@ class Database:
         """Take the write lock, retrying until the busy timeout.
 
         SQLite's own wait sleeps up to 100 ms between two attempts. With eight processes that write all the time some
-        then waited for 0.7 to 6 s (`bench/sessions.py`); with short random pauses the longest wait was 0.1 to 0.3 s.
+        then waited for 0.7 to 6 s (`bench/sessions.py`).
         """
         started = time.monotonic()
         connection.execute("PRAGMA busy_timeout = 0")
         try:
             while True:
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                except sqlite3.OperationalError as exc:
-                    # Read anew each time: `shorten_waits` may be called meanwhile.
-                    if not _is_locked(exc) or time.monotonic() - started >= self._patience:
-                        self._shorten_next_wait(exc)
-                        raise
+                waited = time.monotonic() - started
+                # Read anew each time: `shorten_waits` may be called meanwhile.
+                last_attempt = waited >= self._patience
+                if self._queue is None or waited > QUEUE_TIMEOUT_S or last_attempt or self._queue.enter():
+                    try:
+                        connection.execute("BEGIN IMMEDIATE")
+                    except sqlite3.OperationalError as exc:
+                        if not _is_locked(exc) or last_attempt:
+                            self._shorten_next_wait(exc)
+                            raise
+                    else:
+                        self._patience = self._busy_timeout
+                        return
                     time.sleep(random.uniform(*RETRY_PAUSE_S))  # not for security
                 else:
-                    self._patience = self._busy_timeout
-                    return
+                    time.sleep(QUEUE_PAUSE_S)
         finally:
+            if self._queue is not None:
+                self._queue.leave()
             connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
 
     def _shorten_next_wait(self, exc: sqlite3.DatabaseError) -> None:
@@ -454,6 +470,48 @@ class _ThreadConnection:
 
     def __del__(self) -> None:
         self.close()
+
+
+class _WriterQueue:
+    """A lock file on which writers of other processes wait, so that one at a time tries SQLite's lock.
+
+    Without it, eight processes that all tried the lock every millisecond kept two cores busy, and some waited for 0.5 to
+    0.8 s (`bench/sessions.py`). The queue is about waiting only; SQLite's own lock keeps the file whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}.queue")
+        self._file: int | None = None
+        self._entered = False
+
+    def enter(self) -> bool:
+        """Take the lock file if it is free; return whether this process may try SQLite's lock."""
+        import fcntl
+
+        if not self._entered:
+            try:
+                if self._file is None:
+                    self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError as exc:  # no such locks here: then writers only retry
+                log.debug("no queue for writers beside %s: %s", self._path, exc)
+                return True
+            self._entered = True
+        return True
+
+    def leave(self) -> None:
+        """Release the lock file."""
+        import fcntl
+
+        if self._entered and self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._entered = False
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
 
 
 class _Cursor(sqlite3.Cursor):

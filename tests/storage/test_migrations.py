@@ -168,7 +168,7 @@ import sys
 from pathlib import Path
 from hermes_core.storage.sqlite import Database
 
-db = Database(Path(sys.argv[1]))
+db = Database(Path(sys.argv[1]), queue_writers=True)
 print("ready", flush=True)
 while True:
     with db.transaction() as connection:

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.storage.sqlite import Database
-from tests.storage.notes import MIGRATIONS, notes
+from tests.storage.notes import MIGRATIONS, notes, posix
 
 
 @pytest.fixture
@@ -85,3 +85,16 @@ def test_a_close_does_not_wait_for_a_thread_that_waits_for_another_process(path:
     writer.join()
     with contextlib.closing(Database(path, MIGRATIONS)) as again:
         assert notes(again) == ["a"]
+
+
+@posix
+def test_a_process_suspended_in_the_queue_delays_the_others_by_a_second_at_most(path: Path) -> None:
+    import fcntl
+
+    with contextlib.closing(Database(path, MIGRATIONS, queue_writers=True, busy_timeout=0.1)) as database:
+        add(database, "a")
+        with path.with_name("notes.db.queue").open() as queue:
+            fcntl.flock(queue, fcntl.LOCK_EX)
+            add(database, "b")
+        add(database, "c")
+        assert notes(database) == ["a", "b", "c"]
