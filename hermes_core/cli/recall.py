@@ -45,7 +45,7 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 @json_option
 @click.pass_context
 def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_json: bool) -> None:
-    """What a turn with the message QUERY would be given, by source.
+    """Show what a turn with the message QUERY would get, by source.
 
     Sources are curated memory (always in the prompt), the active provider, and past sessions, which a turn is given
     when it asks for them or when recall.sessions is auto.

@@ -19,7 +19,7 @@ from hermes_core.memory import Memory
 from hermes_core.recalled import RecallHit
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.tool import LEAST_CONTENT, MAX_ANSWER, SESSION_SEARCH_SCHEMA
+from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class _Reading:
     ) -> dict[str, Any]:
         """Return the results by source, and the problems."""
         report = self._memory.recall(query, limit=limit, session=session)
-        share = max(MAX_ANSWER // max(len(report.results), 1), LEAST_CONTENT)
+        share = max(MAX_ANSWER_CHARS // max(len(report.results), 1), MIN_MESSAGE_CHARS)
         results = [
             {
                 "source": result.source,

@@ -1,4 +1,4 @@
-"""Moments as they come from elsewhere: seconds, milliseconds, or nothing that a calendar holds."""
+"""Times from other programs: in seconds, milliseconds or finer, or not valid at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MILLISECONDS_OF_1973 = 1e11
 
 
 def epoch_seconds(value: object) -> float | None:
-    """Seconds since the epoch, None for what is no moment.
+    """Return a time in epoch seconds, None for a value that is no time.
 
     A number that would be past the year 5000 was counted in milliseconds, microseconds or nanoseconds.
 
@@ -34,7 +34,7 @@ def epoch_seconds(value: object) -> float | None:
 
 
 def local_time(seconds: float) -> datetime | None:
-    """A moment in the zone of this machine, None for one that no calendar holds.
+    """Return a time in the zone of this machine, None for one that no calendar holds.
 
     >>> local_time(1e300) is None
     True

@@ -1,12 +1,12 @@
-"""`session_search`: the model's window on past sessions. One tool, four modes, told by its arguments.
+"""`session_search`, the model's tool for past sessions. Its arguments choose one of four modes.
 
     no arguments                      browse    recent conversations
-    query                             discover  messages that answer, one a conversation, with what stands around them
+    query                             discover  messages that answer, one a conversation, with the messages around them
     session_id + around_message_id    scroll    the messages around one
-    session_id                        read      a whole session, its middle left out when it is long
+    session_id                        read      a whole session, without its middle if it is long
 
-What it returns are stored messages, and no model is called; unless the host handed in a `summarise`, and a call asks for
-summaries. A call never raises.
+It returns stored messages and calls no model, unless the host passed a `summarise` and the call asks for summaries. A call
+never raises.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from hermes_core.sessions.summaries import Summarise, summarise_all, transcript_
 
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
-MAX_CONTENT = 4_000
-MAX_BOOKEND_CONTENT = 1_200
-LEAST_CONTENT = 300
-MAX_ANSWER = 48_000
-"""Characters of content in one answer, some 12,000 tokens: with more, each message is cut to its share of them, but
-the one that matched is not, and none below `LEAST_CONTENT`.
+MAX_MESSAGE_CHARS = 4_000
+MAX_BOOKEND_CHARS = 1_200
+MIN_MESSAGE_CHARS = 300
+MAX_ANSWER_CHARS = 48_000
+"""Characters of content in one answer, some 12,000 tokens. With more, each message is cut to its share, but not the one that
+matched, and none below `MIN_MESSAGE_CHARS`.
 """
 
 INDEX_SNIPPET = 140
 READ_FIRST, READ_LAST = 20, 10
-HITS_A_SESSION = 12
-"""Hits asked for each session wanted, since several may lie in one conversation."""
+HITS_PER_SESSION = 12
+"""Hits requested for each conversation in the answer, since several may lie in one conversation."""
 
 HIDDEN_SOURCES = ("subagent", "tool")
-"""Sessions that a program held with the agent; not what a person means by "last week"."""
+"""Sources of sessions between a program and the agent. A person who asks about "last week" doesn't mean them."""
 
-SUMMARISED = 5_000
-"""Messages of a session, around the one that answers, from which the text for a summary is chosen."""
+SUMMARISED_MESSAGES = 5_000
+"""Messages around a match from which the text for a summary is chosen."""
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -55,7 +55,7 @@ DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
 DEFAULT_WINDOW, MAX_WINDOW = 5, 20
 
 Detail = Literal["index", "snippet", "full"]
-"""How much of a search result is shown: a line, the matching part, or the messages around it as well."""
+"""Size of a search result: a line, the matching part, or the messages around it as well."""
 
 _NO_MODEL, _A_MODEL = "no model is called", "no model is called unless you ask for a summary"
 
@@ -135,7 +135,7 @@ def tool_schema(*, summaries: bool) -> dict[str, Any]:
 
 
 class SessionSearchTool:
-    """Answers calls of `session_search` from a store. `db` may be a callable, which is asked when the tool is used.
+    """The tool `session_search` over a store. `db` may be a callable, which is called when the tool is used.
 
     `summarise`, which may be set at any time, makes summaries of what was found for calls that want them.
     """
@@ -153,7 +153,7 @@ class SessionSearchTool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool as it is offered to the model."""
+        """The tool as the model gets it."""
         return tool_schema(summaries=self.summarise is not None)
 
     def call(self, arguments: object, session: Session) -> str:
@@ -173,8 +173,8 @@ class SessionSearchTool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """One result of a search: a message that answers, for the conversation under `root`."""
+class _SearchResult:
+    """A search result: the message that answers best in the conversation under `root`."""
 
     root: str
     session: StoredSession
@@ -184,7 +184,7 @@ class _Found:
 
 
 class _Call:
-    """One call, for one session."""
+    """One call of the tool, for one session."""
 
     def __init__(
         self, db: SessionDB, session: Session, zone: tzinfo | None, summarise: Summarise | None
@@ -257,7 +257,7 @@ class _Call:
             until=_timestamp(given.get("until"), self._zone, end=True),
             exclude_sources=() if sources else HIDDEN_SOURCES,
             exclude_sessions=sorted(self._current),
-            limit=limit * HITS_A_SESSION,
+            limit=limit * HITS_PER_SESSION,
             sort=sort if sort in get_args(Order) else None,
             snippets=False,
         )
@@ -267,15 +267,17 @@ class _Call:
         titled = self._titled(query, sources)
         results = [titled] if titled is not None else []
         others = [(root, hit) for root, hit in best.items() if titled is None or titled.root != root]
-        results += [self._found(root, hit, query) for root, hit in others[: limit - len(results)]]
+        results += [self._result(root, hit, query) for root, hit in others[: limit - len(results)]]
         summed = self._summaries(results, query) if given.get("summary") is True else {}
-        shown = [self._shown(one, detail, MAX_ANSWER // limit, summed.get(one.root, "")) for one in results]
+        shown = [
+            self._shown(one, detail, MAX_ANSWER_CHARS // limit, summed.get(one.root, "")) for one in results
+        ]
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
         answer |= {"count": len(shown), "sessions_searched": len(best)}
         return answer if shown else answer | {"message": "No matching sessions found."}
 
-    def _titled(self, query: str, sources: Sequence[str]) -> _Found | None:
-        """The session whose title is the query: it comes first."""
+    def _titled(self, query: str, sources: Sequence[str]) -> _SearchResult | None:
+        """Return the session whose title is the query, which comes first in the answer."""
         session = self._db.find_session(query.strip("\"'` "), user=self._user, title_only=True)
         if session is None or session.id in self._current:
             return None
@@ -283,22 +285,22 @@ class _Call:
         first = self._db.get_messages(session.id, limit=1)
         if hidden or not first:
             return None
-        snippet = first[0].content[:MAX_BOOKEND_CONTENT]
-        return _Found(
+        snippet = first[0].content[:MAX_BOOKEND_CHARS]
+        return _SearchResult(
             lineage.root(self._db.database, session.id), session, first[0], snippet, "session_title"
         )
 
-    def _found(self, root: str, hit: SearchHit, query: str) -> _Found:
+    def _result(self, root: str, hit: SearchHit, query: str) -> _SearchResult:
         session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
-        return _Found(root, session, message, self._db.snippet(message.id, query), message.role)
+        return _SearchResult(root, session, message, self._db.snippet(message.id, query), message.role)
 
-    def _summaries(self, results: Sequence[_Found], query: str) -> dict[str, str]:
-        """By root, as far as there are any in time."""
+    def _summaries(self, results: Sequence[_SearchResult], query: str) -> dict[str, str]:
+        """Return summaries by the root of their conversation; those that fail or come too late are missing."""
         if self._summarise is None:
             return {}
-        views = [self._db.around(one.anchor.id, SUMMARISED // 2) for one in results]
+        views = [self._db.around(one.anchor.id, SUMMARISED_MESSAGES // 2) for one in results]
         texts = [
             transcript_text(view.messages if view else (one.anchor,))
             for one, view in zip(results, views, strict=True)
@@ -306,16 +308,16 @@ class _Call:
         made = summarise_all(texts, query, self._summarise)
         return {one.root: summary for one, summary in zip(results, made, strict=True)}
 
-    def _shown(self, found: _Found, detail: Detail, budget: int, summary: str) -> dict[str, Any]:
-        session, anchor = found.session, found.anchor
-        snippet = _clean(found.snippet)
+    def _shown(self, match: _SearchResult, detail: Detail, budget: int, summary: str) -> dict[str, Any]:
+        session, anchor = match.session, match.anchor
+        snippet = _clean(match.snippet)
         result: dict[str, Any] = {
             "session_id": session.id,
             "when": self._when(session.started_at),
             "source": session.source,
             "model": session.model or None,
             "title": session.title or None,
-            "matched_role": found.role,
+            "matched_role": match.role,
             "match_message_id": anchor.id,
             "snippet": snippet,
         }
@@ -332,7 +334,7 @@ class _Call:
         return result if detail == "snippet" else result | self._surroundings(session, anchor, budget)
 
     def _surroundings(self, session: StoredSession, anchor: StoredMessage, budget: int) -> dict[str, Any]:
-        """What stands around a message, and how its session began and ended."""
+        """Return the messages around a message, and the beginning and end of its session."""
         view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
         messages = view.messages if view else (anchor,)
         shown = {message.id for message in messages}
@@ -342,11 +344,13 @@ class _Call:
         shown |= {m.id for m in began}
         last = self._db.get_messages(session.id, offset=max(session.message_count - BOOKEND, 0))
         ended = [m for m in last if m.id not in shown and m.content]
-        cap = _cap([*began, *(m for m in messages if m.id != anchor.id), *ended], budget - MAX_CONTENT)
-        ends = min(cap, MAX_BOOKEND_CONTENT)
+        cap = _cap([*began, *(m for m in messages if m.id != anchor.id), *ended], budget - MAX_MESSAGE_CHARS)
+        ends = min(cap, MAX_BOOKEND_CHARS)
         return {
             "bookend_start": [_shape(message, cap=ends) for message in began],
-            "messages": [_shape(m, anchor.id, MAX_CONTENT if m.id == anchor.id else cap) for m in messages],
+            "messages": [
+                _shape(m, anchor.id, MAX_MESSAGE_CHARS if m.id == anchor.id else cap) for m in messages
+            ],
             "bookend_end": [_shape(message, cap=ends) for message in ended],
             "messages_before": view.before if view else 0,
             "messages_after": view.after if view else 0,
@@ -375,7 +379,7 @@ class _Call:
                 "scroll in another session",
             )
         holder = self._session(anchor.session_id)
-        cap = _cap(view.messages, MAX_ANSWER)
+        cap = _cap(view.messages, MAX_ANSWER_CHARS)
         result = {
             "mode": "scroll",
             "session_id": holder.id,
@@ -383,7 +387,7 @@ class _Call:
             "session_meta": self._meta(holder),
             "window": window,
             "messages": [
-                _shape(m, anchor_id, MAX_CONTENT if m.id == anchor_id else cap) for m in view.messages
+                _shape(m, anchor_id, MAX_MESSAGE_CHARS if m.id == anchor_id else cap) for m in view.messages
             ],
             "messages_before": view.before,
             "messages_after": view.after,
@@ -410,7 +414,7 @@ class _Call:
             "session_meta": self._meta(session),
             "message_count": count,
             "truncated": truncated,
-            "messages": [_shape(message, cap=_cap(messages, MAX_ANSWER)) for message in messages],
+            "messages": [_shape(message, cap=_cap(messages, MAX_ANSWER_CHARS)) for message in messages],
         }
         if truncated:
             left_out = count - READ_FIRST - READ_LAST
@@ -440,8 +444,10 @@ class _Call:
 # ---------------------------------------------------------------------- shapes and arguments
 
 
-def _shape(message: StoredMessage, anchor_id: int | None = None, cap: int = MAX_CONTENT) -> dict[str, Any]:
-    """A message as the model is shown it, long content cut with a note of its length."""
+def _shape(
+    message: StoredMessage, anchor_id: int | None = None, cap: int = MAX_MESSAGE_CHARS
+) -> dict[str, Any]:
+    """Return a message as the model gets it; long content is cut, with a note of its length."""
     content = _clean(message.content)
     shape: dict[str, Any] = {
         "id": message.id,
@@ -465,7 +471,7 @@ def _shape(message: StoredMessage, anchor_id: int | None = None, cap: int = MAX_
 
 
 def _calls(calls: Sequence[Any], cap: int) -> Any:
-    """Tool calls as stored, as cut text when they are long."""
+    """Return tool calls as stored, or as cut text if they are long."""
     text = json.dumps(calls, ensure_ascii=False)
     return list(calls) if len(text) <= cap else _clean(text[:cap])
 
@@ -475,10 +481,10 @@ def _clean(text: str) -> str:
 
 
 def _cap(messages: Sequence[StoredMessage], budget: int) -> int:
-    """How much of each message is shown, so that all together keep to the budget."""
-    if not messages or sum(min(len(message.content), MAX_CONTENT) for message in messages) <= budget:
-        return MAX_CONTENT
-    return max(min(budget // len(messages), MAX_CONTENT), LEAST_CONTENT)
+    """Return the characters of each message with which all together keep to the budget."""
+    if not messages or sum(min(len(message.content), MAX_MESSAGE_CHARS) for message in messages) <= budget:
+        return MAX_MESSAGE_CHARS
+    return max(min(budget // len(messages), MAX_MESSAGE_CHARS), MIN_MESSAGE_CHARS)
 
 
 def _failed(error: str, remedy: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Files that are whole at every moment: locks, atomic replacement, private modes, and what the file system can carry."""
+"""Private files: locks between processes, atomic replacement, modes, and the kind of file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_core.errors import HermesError, LockTimeout, StorageError
 from hermes_core.stopping import stopped, wait_unless_stopped
 
 LOCK_TIMEOUT = 10.0
-"""Seconds to wait for another process that writes the same file; ours hold a lock for milliseconds."""
+"""Seconds to wait for another process that writes the same file. Processes of this package hold a lock for milliseconds."""
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -45,30 +45,31 @@ _NO_SHARED_MEMORY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """The kind of file system under a path, as the system names it ("" when it can't be told)."""
+    """A kind of file system by the system's name for it, "" if unknown."""
 
     kind: str
 
     @property
     def carries_wal(self) -> bool:
-        """Whether SQLite's write-ahead log is safe here."""
+        """Whether SQLite's write-ahead log is safe on it."""
         return self.kind not in _NO_SHARED_MEMORY and not self.kind.startswith("fuse")
 
 
 @contextlib.contextmanager
 def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
-    """Hold the lock file beside `path` (`NAME.lock`); the system drops it when the process dies.
+    """Hold the lock file beside `path` (`NAME.lock`). The system releases it when the process dies.
 
-    Raises `LockTimeout` when another holder stays longer than `timeout` seconds, or the person stopped what it is for.
-    Not re-entrant between calls.
+    Raises `LockTimeout` if another process holds it for more than `timeout` seconds, or if the turn is stopped. A thread that
+    holds it can't take it a second time.
     """
     ensure_folder(path.parent)
+    # Not thread-local: the generator may be closed on another thread than the one that opened it.
     lock = FileLock(f"{path}.lock", mode=PRIVATE_FILE, thread_local=False)
     try:
-        taken = wait_unless_stopped(partial(_taken, lock), timeout)
+        acquired = wait_unless_stopped(partial(_acquire, lock), timeout)
     except OSError as exc:
         raise _storage_error("lock", path, exc) from exc
-    if not taken:
+    if not acquired:
         long = "" if stopped() else f" for more than {timeout:g} s"
         raise LockTimeout(f"another process has held {lock.lock_file!r}{long}", "stop it, then try again")
     try:
@@ -77,7 +78,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
         lock.release()
 
 
-def _taken(lock: BaseFileLock, seconds: float) -> bool:
+def _acquire(lock: BaseFileLock, seconds: float) -> bool:
     try:
         lock.acquire(timeout=seconds)
     except Timeout:
@@ -95,7 +96,7 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object]) -> None:
-    """As `write_atomic`, with a `check` at the last moment, when only the replacing is left; it may raise."""
+    """Replace `path` as `write_atomic` does, after a last `check` just before the replacement, which may raise."""
     target = Path(os.path.realpath(path))  # `resolve` raises no OSError for links in a circle
     try:
         ensure_folder(target.parent)
@@ -118,7 +119,7 @@ def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object
 
 
 def _keep_owner(target: Path, temporary: str) -> None:
-    """What root replaces stays its owner's, who could not read it any more."""
+    """Keep the owner of a file that root replaces: the owner could not read it otherwise."""
     if target.exists() and hasattr(os, "geteuid") and os.geteuid() == 0:
         found = target.stat()
         with contextlib.suppress(OSError):  # root of a container that may not
@@ -126,12 +127,12 @@ def _keep_owner(target: Path, temporary: str) -> None:
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """An `opener` that does not block, so that a pipe in the file's place is found out instead of waited for."""
+    """Open a file without blocking (for `open(opener=)`): a pipe in the file's place would block for ever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename or a new file in `folder` survive a power cut, where the system can."""
+    """Sync a folder, so that a rename or a new file in it survives a power cut, if the system supports that."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -145,7 +146,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_text(path: Path, error: type[HermesError]) -> str:
-    """The text of a UTF-8 file, "" when there is none; raises `error` for one that can't be read or is no text."""
+    """Return the text of a UTF-8 file, "" if it doesn't exist. Raises `error` if it can't be read or is no text."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -157,7 +158,7 @@ def read_text(path: Path, error: type[HermesError]) -> str:
 
 
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
-    """Make `folder` and its parents, private; one that exists keeps its mode."""
+    """Create `folder` and its parents with private modes. An existing folder keeps its mode."""
     try:
         # `parents=True` would give the parents the mode of the umask.
         for one in (*reversed(folder.parents), folder):
@@ -169,7 +170,7 @@ def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
 
 
 def file_system(path: Path) -> FileSystem:
-    """What kind of file system `path`, or the nearest parent that exists, lies on."""
+    """Return the kind of file system of `path`, or of its nearest parent that exists."""
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -177,7 +178,7 @@ def file_system(path: Path) -> FileSystem:
 
 
 def _mounted_kind(path: Path) -> str:
-    """The type of the innermost mount that holds `path`, where /proc/self/mounts tells (Linux)."""
+    """Return the type of the innermost mount that holds `path`, "" without /proc/self/mounts (Linux)."""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -12,7 +12,12 @@ from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.tool import MAX_ANSWER, MAX_CONTENT, SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.tool import (
+    MAX_ANSWER_CHARS,
+    MAX_MESSAGE_CHARS,
+    SESSION_SEARCH_SCHEMA,
+    SessionSearchTool,
+)
 
 ME = Session("now")
 
@@ -339,10 +344,10 @@ def test_a_full_answer_keeps_to_its_size_and_shows_the_match_whole(db: SessionDB
 
     text = SessionSearchTool(db).call({"query": "kumquat", "limit": 5}, ME)
 
-    assert len(text) < 1.3 * MAX_ANSWER
+    assert len(text) < 1.3 * MAX_ANSWER_CHARS
     for result in json.loads(text)["results"]:
         (anchor,) = (m for m in result["messages"] if m.get("anchor"))
-        assert len(anchor["content"]) == MAX_CONTENT
+        assert len(anchor["content"]) == MAX_MESSAGE_CHARS
 
 
 def test_time_and_source_narrow_a_search(past: SessionDB) -> None:
