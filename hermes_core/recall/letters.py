@@ -57,6 +57,8 @@ _TYPESET = (
 _ACCENT = re.compile("[\u0300-\u036f]")
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])")  # हिन्दी and हिंदी
 
+# The stemmer for words of a script. It also cuts Bulgarian words as Russian ones and Persian as Arabic; that
+# does no harm, because stored texts and questions are cut alike.
 _STEMMERS = {
     "[\u0400-\u04ff]{3,}": "Russian",
     "[\u0370-\u03ff]{3,}": "Greek",
@@ -65,15 +67,12 @@ _STEMMERS = {
     "[\u0561-\u0587]{3,}": "Armenian",
     "[\u0b80-\u0bff]{3,}": "Tamil",
 }
-"""The stemmer for words of a script. It also cuts Bulgarian words as Russian ones and Persian as Arabic; that does no harm,
-because stored texts and questions are cut alike.
-"""
+# An ending of which the stemmer knows another spelling than `one_spelling` writes; and "and the", of which it
+# knows the second half only.
 _FINAL_HEH, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
-"""An ending of which the stemmer knows another spelling than `one_spelling` writes; and "and the", of which it knows the
-second half only.
-"""
+# Letters of the longest word that is stemmed. Some stemmers take the square of its length, and longer text is
+# no word.
 _MAX_STEMMED_CHARS = 40
-"""Letters of the longest word that is stemmed. Some stemmers take the square of its length, and longer text is no word."""
 
 _PARTS = re.compile("[\u0621-\u06ff]+(?:\u200c[\u0621-\u06ff]+)+")
 _PAIR = re.compile("(?<![\u0621-\u06ff])([\u0621-\u06ff]+)(?= ([\u0621-\u06ff]+))")

@@ -17,11 +17,11 @@ from hermes_core.recall.forms import irregular_forms, similar_words
 from hermes_core.recall.letters import hebrew_forms, persian_forms, stem_words, unaccented
 from hermes_core.recall.tokens import MARKS, dense_runs, fold, grams, is_stop_word, strip_possessive, words
 
+# Characters of a question that are read. A longer text is a pasted document.
 MAX_QUERY = 2_000
-"""Characters of a question that are read. A longer text is a pasted document."""
 
+# Terms that are looked up. Further words of a long question changed no ranking that we measured.
 MAX_TERMS = 32
-"""Terms that are looked up. Further words of a long question changed no ranking that we measured."""
 
 Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]

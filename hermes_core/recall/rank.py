@@ -3,7 +3,7 @@
 `score_places` knows only where words stand and works on thousands of places. `rank_candidates` reads the few best
 candidates themselves.
 
-The figures in brackets behind constants are recall@10 in per cent without that constant, by words, on the five
+The figures in brackets above constants are recall@10 in per cent without that constant, by words, on the five
 development conversations of LoCoMo (759 questions of categories 1 to 4; `bench/recall.py`). With all of them it is 80.4
 +- 1.4 by words and 84.5 with vectors; 80.5 and 84.7 if each conversation is scored with weights fitted on the other four.
 """
@@ -21,89 +21,86 @@ from datetime import UTC, datetime, tzinfo
 from hermes_core.recall.query import Analysis, named_in
 from hermes_core.recall.tokens import count_tokens, fold
 
+# Conversation of a message, and its position there. Neighbours are one apart.
 Place = tuple[int, int]
-"""Conversation of a message, and its position there. Neighbours are one apart."""
 
+# Weight of a word in one of the four messages before a message (72.6), and in one of the three after it
+# (78.3). It is applied when a question is asked; nothing of it is stored.
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
-"""Weight of a word in one of the four messages before a message (72.6), and in one of the three after it (78.3). It is
-applied when a question is asked; nothing of it is stored.
-"""
 
 _STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)))
 
+# Weight of a word that may stand for the one in the question, film for movie. Irregular forms, ran for run,
+# count in full.
 SIMILAR_WORD_WEIGHT = 0.5
-"""Weight of a word that may stand for the one in the question, film for movie. Irregular forms, ran for run, count in full."""
 
+# k1 of BM25: how soon repetitions of a word add nothing. From 0.6 to 3 recall changes by one point.
 TERM_SATURATION = 1.2
-"""k1 of BM25: how soon repetitions of a word add nothing. From 0.6 to 3 recall changes by one point."""
 
+# b of BM25 (80.0), and the mean length of a message of LoCoMo in characters. Lengths are compared by their
+# square root, because an agent's answer is long for other reasons than repeating itself.
 LENGTH_WEIGHT = 0.3
 TYPICAL_SIZE = 130
-"""b of BM25 (80.0), and the mean length of a message of LoCoMo in characters. Lengths are compared by their square root,
-because an agent's answer is long for other reasons than repeating itself.
-"""
 
 # With the following weights a score is the logarithm of the odds that a message answers. They were fitted together, by the
 # likelihood of the evidence among all candidates, once with vectors and once without; questions that name the wrong person
 # had a third of the weight of the others. A second figure in brackets is recall@10 with vectors.
 
+# Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same.
 LEXICAL_WEIGHT = 1.25
 LEXICAL_BESIDE_MEANING = 0.5
-"""Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same."""
 
+# For a message of the only person whom the question names (79.8, 84.3).
 SPEAKER_WEIGHT = 0.6
-"""For a message of the only person whom the question names (79.8, 84.3)."""
 
+# For a message in which that person writes "I" or "my" (79.3, 83.6).
 SELF_WEIGHT = 1.0
-"""For a message in which that person writes "I" or "my" (79.3, 83.6)."""
 
+# For a message from a time that the question names (78.9, 82.7).
 DATE_WEIGHT = 4.3
-"""For a message from a time that the question names (78.9, 82.7)."""
 
+# For a word of time if the question asks when (80.3, 84.3; recall@1 falls from 49 to 48).
 TIME_WORD_WEIGHT = 2.0
-"""For a word of time if the question asks when (80.3, 84.3; recall@1 falls from 49 to 48)."""
 
+# For a number if the question asks how many (80.2, 84.7).
 NUMBER_WEIGHT = 0.7
-"""For a number if the question asks how many (80.2, 84.7)."""
 
+# Against a message that ends with a question mark (79.8, 84.4).
 QUESTION_WEIGHT = 0.75
-"""Against a message that ends with a question mark (79.8, 84.4)."""
 
+# For a message that follows one with a question mark: it may answer the same question (79.9, 84.9).
 REPLY_WEIGHT = 0.57
-"""For a message that follows one with a question mark: it may answer the same question (79.9, 84.9)."""
 
+# For a piece of the question with its punctuation, such as C# or --verbose; LoCoMo has none.
 EXACT_WEIGHT = 2.5
-"""For a piece of the question with its punctuation, such as C# or --verbose; LoCoMo has none."""
 
 # Proactive recall. Compared with always ten messages, questions that name the wrong person then bring 45 % of the tokens
 # (48 % with vectors) and small talk 40 % (33 %), while recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`).
 # Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT the former can't be told from other questions: at that loss they bring 67 %.
 
+# Least score of proactive recall without vectors, as a share of what a word is worth that occurs once. In a
+# small store a word that most messages hold would otherwise bring them all.
 MIN_TERM_SHARE = 0.5
-"""Least score of proactive recall without vectors, as a share of what a word is worth that occurs once. In a small store a
-word that most messages hold would otherwise bring them all.
-"""
 
+# Least probability that a message answers, in thousandths for each of its tokens, for proactive recall.
 MIN_ODDS_PER_TOKEN = 0.87
-"""Least probability that a message answers, in thousandths for each of its tokens, for proactive recall."""
 
+# Against a message of anyone but the only person whom the question names, in proactive recall.
 OTHER_SPEAKER_WEIGHT = 1.5
-"""Against a message of anyone but the only person whom the question names, in proactive recall."""
 
+# For all messages, by the lead of that person's best message over the best of others. If it is behind, the
+# question may name the wrong person, and nothing answers.
 LEAD_WEIGHT = 0.7
-"""For all messages, by the lead of that person's best message over the best of others. If it is behind, the question may
-name the wrong person, and nothing answers.
-"""
 
+# Messages of proactive recall. With ten, recall is a point lower, since the many short ones come late.
 MAX_PROACTIVE_HITS = 15
-"""Messages of proactive recall. With ten, recall is a point lower, since the many short ones come late."""
 
+# Number of the best candidates by words whose mean and deviation normalise all scores.
 NORMALISED_CANDIDATES = 150
-"""Number of the best candidates by words whose mean and deviation normalise all scores."""
 
+# Least deviation as a share of the best score, so that two nearly equal candidates stay nearly equal.
 MIN_DEVIATION_SHARE = 0.1
-"""Least deviation as a share of the best score, so that two nearly equal candidates stay nearly equal."""
 
 
 @dataclass(frozen=True, slots=True)

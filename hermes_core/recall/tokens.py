@@ -15,9 +15,10 @@ from functools import cache
 
 from hermes_core.recall.letters import one_spelling, stem_words
 
+# Version of the rules in this module. A store whose index was cut by another version rebuilds it.
 CUT_VERSION = "4"
-"""Version of the rules in this module. A store whose index was cut by another version rebuilds it."""
 
+# Characters of dense runs, as a class of a pattern.
 DENSE = (
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f"  # Burmese
@@ -29,17 +30,15 @@ DENSE = (
     "\uff66-\uffdc"  # half-width Japanese and Korean
     "\U00020000-\U0003134f"
 )
-"""Characters of dense runs, as a class of a pattern."""
 
+# Characters that belong to a word and are no letters, as a class of a pattern. `unicode61` drops some of them
+# and cuts at others, so that a word with them is sought as the phrase of its pieces.
 MARKS = (
     "\u00ad\u200c"  # the soft hyphen and the sign within Persian words, which are dropped
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
     "\u0591-\u05bd\u05c1\u05c2\u05c7\u0610-\u061a\u064b-\u065f\u0670"  # vowels of Hebrew and Arabic
     "\u0900-\u0963\u0966-\u0dff"  # vowels of Hindi, Bengali, Tamil and other scripts of India
 )
-"""Characters that belong to a word and are no letters, as a class of a pattern. `unicode61` drops some of them and cuts at
-others, so that a word with them is sought as the phrase of its pieces.
-"""
 _LETTER = rf"(?:(?![{DENSE}_])[\w{MARKS}])"
 
 _STOP_WORDS = """
@@ -54,8 +53,8 @@ _STOP_WORDS = """
     who's whom whose why why's will with won't would wouldn't you you'd you'll you're you've your yours yourself
     yourselves
 """
+# English words without meaning for a search. Leaving them out raises recall@10 by five points on LoCoMo.
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""English words without meaning for a search. Leaving them out raises recall@10 by five points on LoCoMo."""
 
 
 def fold(text: str) -> str:

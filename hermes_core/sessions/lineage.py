@@ -16,11 +16,11 @@ from hermes_core.errors import SessionError
 from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, meta_key, session_of, sqlite_text
 from hermes_core.storage.sqlite import Database
 
+# The connection of a transaction, or the database outside one.
 Reads = sqlite3.Connection | Database
-"""The connection of a transaction, or the database outside one."""
 
+# Sessions of a chain, or under one root; a longer chain is cut here.
 MAX_SESSIONS = 10_000
-"""Sessions of a chain, or under one root; a longer chain is cut here."""
 
 MAX_TITLE_CHARS = 100
 PREVIEW_CHARS = 60

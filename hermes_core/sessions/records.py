@@ -21,12 +21,12 @@ Value = TypeVar("Value")
 
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 
+# The relation of a session to its parent; "" derives it from the times of both.
 Relation = Literal["", "compression", "branch", "delegation"]
-"""The relation of a session to its parent; "" derives it from the times of both."""
 
 
+# Order of search results by time.
 Order = Literal["newest", "oldest"]
-"""Order of search results by time."""
 
 
 class State(IntEnum):
@@ -263,8 +263,9 @@ def as_json(value: object) -> str:
     return sqlite_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
+# The content of a message in a chat API: text, or parts, some of which may be pictures; None beside tool
+# calls.
 Content = str | Sequence[Mapping[str, Any]] | None
-"""The content of a message in a chat API: text, or parts, some of which may be pictures; None beside tool calls."""
 
 
 def text_of(content: object) -> str:
@@ -335,8 +336,8 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- values beside the sessions
 
+# Kinds of values that agents store for a session; they are deleted with it.
 SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed")
-"""Kinds of values that agents store for a session; they are deleted with it."""
 
 
 def meta_key(kind: str, session_id: str) -> str:

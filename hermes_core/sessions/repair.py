@@ -24,17 +24,19 @@ from hermes_core.storage.sqlite import Database, database_files, file_errors, re
 
 TABLES = ("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused")
 
+# SQLite's default, which all our files have.
 PAGE_SIZE = 4096
-"""SQLite's default, which all our files have."""
 
+# Ids in a row that are tried in vain before the rest is given up: damage may have put absurd ids into the
+# file.
 MAX_LOST_IDS = 5_000_000
-"""Ids in a row that are tried in vain before the rest is given up: damage may have put absurd ids into the file."""
 
+# Ids that are tried behind the last row that was read, if nothing tells the last id.
 UNKNOWN_END_IDS = 100_000
-"""Ids that are tried behind the last row that was read, if nothing tells the last id."""
 
+# The bytes on which every SQLite connection to a file with a write-ahead log holds a shared lock (SQLite's
+# `os.h`).
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510
-"""The bytes on which every SQLite connection to a file with a write-ahead log holds a shared lock (SQLite's `os.h`)."""
 
 _ORPHANS = """
     INSERT INTO sessions (key, id, source, started_at, last_active)

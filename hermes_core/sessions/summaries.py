@@ -22,22 +22,23 @@ from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
 
+# A function of a session's text and the question that returns a summary. It is called on several threads at
+# once.
 Summarise = Callable[[str, str], str]
-"""A function of a session's text and the question that returns a summary. It is called on several threads at once."""
 
+# Characters of a session that are summarised.
 WINDOW_CHARS = 100_000
-"""Characters of a session that are summarised."""
 
+# Share of the window before the place for which it was chosen.
 SHARE_BEFORE = 0.25
-"""Share of the window before the place for which it was chosen."""
 
+# Characters within which all the words of a question count as one place.
 NEAR_CHARS = 200
-"""Characters within which all the words of a question count as one place."""
 
 DEFAULT_THREADS, MAX_THREADS = 3, 5
 
+# Seconds for all the sessions of one question together.
 TIMEOUT_S = 90.0
-"""Seconds for all the sessions of one question together."""
 
 MAX_SUMMARY_CHARS = 4_000
 

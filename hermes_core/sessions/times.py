@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+# The years 1 to 9999, less a day at each end, so that a moment has a date in every zone.
 _FIRST, _LAST = -62_135_510_400.0, 253_402_214_400.0
-"""The years 1 to 9999, less a day at each end, so that a moment has a date in every zone."""
 
 _FINER = (1e3, 1e6, 1e9)
 _MILLISECONDS_OF_1973 = 1e11

@@ -27,26 +27,25 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Order, SearchHit, StoredMessage, StoredSession, sqlite_text
 from hermes_core.sessions.summaries import Summarise, summarise_all, transcript_text
 
+# Characters of content in one answer, some 12,000 tokens. With more, each message is cut to its share, but
+# not the one that matched, and none below `MIN_MESSAGE_CHARS`.
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
 MAX_MESSAGE_CHARS = 4_000
 MAX_BOOKEND_CHARS = 1_200
 MIN_MESSAGE_CHARS = 300
 MAX_ANSWER_CHARS = 48_000
-"""Characters of content in one answer, some 12,000 tokens. With more, each message is cut to its share, but not the one that
-matched, and none below `MIN_MESSAGE_CHARS`.
-"""
 
+# Hits requested for each conversation in the answer, since several may lie in one conversation.
 INDEX_SNIPPET = 140
 READ_FIRST, READ_LAST = 20, 10
 HITS_PER_SESSION = 12
-"""Hits requested for each conversation in the answer, since several may lie in one conversation."""
 
+# Sources of sessions between a program and the agent. A person who asks about "last week" doesn't mean them.
 HIDDEN_SOURCES = ("subagent", "tool")
-"""Sources of sessions between a program and the agent. A person who asks about "last week" doesn't mean them."""
 
+# Messages around a match from which the text for a summary is chosen.
 SUMMARISED_MESSAGES = 5_000
-"""Messages around a match from which the text for a summary is chosen."""
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -54,8 +53,8 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
 DEFAULT_WINDOW, MAX_WINDOW = 5, 20
 
+# Size of a search result: a line, the matching part, or the messages around it as well.
 Detail = Literal["index", "snippet", "full"]
-"""Size of a search result: a line, the matching part, or the messages around it as well."""
 
 _NO_MODEL, _A_MODEL = "no model is called", "no model is called unless you ask for a summary"
 
@@ -111,13 +110,13 @@ SESSION_SEARCH_SCHEMA: dict[str, Any] = {
     },
 }
 
+# Parameter of the tool if a `summarise` was passed in.
 SUMMARY_PARAMETER: dict[str, Any] = {
     "type": "boolean",
     "default": False,
     "description": "With a query: another model reads the sessions that were found and sums up what in them answers. "
     "Slow; for a question about a whole conversation.",
 }
-"""Parameter of the tool if a `summarise` was passed in."""
 
 
 def tool_schema(*, summaries: bool) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from filelock import BaseFileLock, FileLock, Timeout
 from hermes_core.errors import HermesError, LockTimeout, StorageError
 from hermes_core.stopping import stopped, wait_unless_stopped
 
+# Seconds to wait for another process that writes the same file. Processes of this package hold a lock for
+# milliseconds.
 LOCK_TIMEOUT = 10.0
-"""Seconds to wait for another process that writes the same file. Processes of this package hold a lock for milliseconds."""
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700

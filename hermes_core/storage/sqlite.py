@@ -26,43 +26,43 @@ from hermes_core.storage.migrations import Migration, migrate, roll_back
 
 log = logging.getLogger(__name__)
 
+# The first version with STRICT tables. Python 3.11 ships a newer one on every platform that we know.
 MINIMUM_SQLITE = (3, 37, 0)
-"""The first version with STRICT tables. Python 3.11 ships a newer one on every platform that we know."""
 
+# Seconds that a writer waits for other processes. Transactions of this package last milliseconds.
 BUSY_TIMEOUT_S = 30.0
-"""Seconds that a writer waits for other processes. Transactions of this package last milliseconds."""
 
+# Share of the busy timeout that the next wait may last after one that was in vain.
 SHORT_TIMEOUT_SHARE = 1 / 30
-"""Share of the busy timeout that the next wait may last after one that was in vain."""
 
+# Seconds that a writer waits for other processes when the program ends.
 EXIT_TIMEOUT_S = 1.0
-"""Seconds that a writer waits for other processes when the program ends."""
 
+# Range of the random pause between two attempts to take the write lock; a transaction takes about as long.
 RETRY_PAUSE_S = (0.00005, 0.0002)
-"""Range of the random pause between two attempts to take the write lock; a transaction takes about as long."""
 
+# Seconds between two attempts to leave the queue of writers.
 QUEUE_PAUSE_S = 0.0005
-"""Seconds between two attempts to leave the queue of writers."""
 
+# Seconds in the queue after which a writer tries the write lock itself: the process before it may be
+# suspended.
 QUEUE_TIMEOUT_S = 1.0
-"""Seconds in the queue after which a writer tries the write lock itself: the process before it may be suspended."""
 
+# Bytes of free pages from which `give_back` makes the file smaller.
 VACUUM_FREE_BYTES = 8 * 1024 * 1024
-"""Bytes of free pages from which `give_back` makes the file smaller."""
 
+# Advice about a damaged file if the caller has no better one.
 RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
-"""Advice about a damaged file if the caller has no better one."""
 
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
 
 _warned_paths: set[Path] = set()
+# Each open connection with its file. The reference also keeps a forked process from freeing connections of
+# its parent's other threads: closing a connection there waits for ever if its thread was inside a statement.
 _open_files: dict[sqlite3.Connection, Path] = {}
-"""Each open connection with its file. The reference also keeps a forked process from freeing connections of its parent's
-other threads: closing a connection there waits for ever if its thread was inside a statement.
-"""
+# Real paths of the files that were open in the process that this one was forked from.
 _parent_files: set[str] = set()
-"""Real paths of the files that were open in the process that this one was forked from."""
 
 
 class Database:

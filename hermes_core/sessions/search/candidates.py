@@ -26,24 +26,24 @@ from hermes_core.sessions.search.snippets import snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
 
+# Candidates that are read and ranked. On LoCoMo fifty cost a third of a point of recall@10; 250 gain nothing.
 MAX_CANDIDATES = 150
-"""Candidates that are read and ranked. On LoCoMo fifty cost a third of a point of recall@10; 250 gain nothing."""
 
+# Messages closest in meaning that are ranked as well if they are in scope; with 150, recall@10 is half a
+# point lower.
 MAX_CLOSE_IN_MEANING = 250
-"""Messages closest in meaning that are ranked as well if they are in scope; with 150, recall@10 is half a point lower."""
 
+# Share of the best score that a hit needs in an answer sorted by time, so that chance hits don't lead it.
 MIN_SCORE_SHARE = 0.5
-"""Share of the best score that a hit needs in an answer sorted by time, so that chance hits don't lead it."""
 
+# All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite
+# begin at `name` and not at '': otherwise it walks over all messages before it, for each name again.
 _SPEAKERS = """
     WITH RECURSIVE found (name) AS (
         SELECT min(speaker) FROM messages WHERE speaker > ''
         UNION ALL
         SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
     ) SELECT name FROM found WHERE name <> '' LIMIT 2000
-"""
-"""All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite begin at `name`
-and not at '': otherwise it walks over all messages before it, for each name again.
 """
 
 # Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.

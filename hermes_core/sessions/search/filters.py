@@ -11,8 +11,8 @@ from hermes_core.recall.letters import hebrew_forms
 from hermes_core.recall.query import Expression, Leaf, Node, Term
 from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_possessive, words
 
+# Words and phrases of a boolean query that are applied; further ones are ignored.
 MAX_LEAVES = 64
-"""Words and phrases of a boolean query that are applied; further ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,18 @@ from hermes_core.recall.tokens import grams, index_text
 from hermes_core.sessions.records import sqlite_text
 from hermes_core.storage.sqlite import Database
 
+# Rows read at once by a rebuild in one transaction.
 BATCH = 1_000
-"""Rows read at once by a rebuild in one transaction."""
 
+# Rows in one transaction of a rebuild while others write; some ten milliseconds.
 STEP = 200
-"""Rows in one transaction of a rebuild while others write; some ten milliseconds."""
 
+# Seconds between the steps of a rebuild, so that other processes get the write lock.
 PAUSE_S = 0.002
-"""Seconds between the steps of a rebuild, so that other processes get the write lock."""
 
+# Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and the last id to
+# index.
 PROGRESS_KEY = "search_index_rebuilt_to"
-"""Key in `state_meta` during a rebuild in steps: the last message id that is indexed again, and the last id to index."""
 
 _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
@@ -31,8 +32,8 @@ _GRAMS_OUT = "INSERT INTO messages_grams (messages_grams, rowid, ones, pairs) VA
 
 _ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
 
+# Id, content and calls of a message, as the view `indexed_messages` shows them.
 IndexedRow = tuple[int, str, str]
-"""Id, content and calls of a message, as the view `indexed_messages` shows them."""
 
 
 def add(connection: sqlite3.Connection, message_id: int) -> None:

@@ -28,35 +28,35 @@ from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Filters, match_of, quoted, table_of
 from hermes_core.storage.sqlite import Database
 
+# A term in no more messages than this is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
-"""A term in no more messages than this is rare, and all its places are looked up."""
 
+# With fewer hits of rare terms, the rarest common term brings its newest `MAX_COMMON_HITS` places as well.
 MIN_RARE_HITS = 200
-"""With fewer hits of rare terms, the rarest common term brings its newest `MAX_COMMON_HITS` places as well."""
 
 MAX_COMMON_HITS = 400
 
+# Best places by rare terms for which common terms are looked up; somewhat more than are ranked in the end.
 MAX_WEIGHED_PLACES = 160
-"""Best places by rare terms for which common terms are looked up; somewhat more than are ranked in the end."""
 
+# The rarest common terms of which any two together bring the newest `MIN_RARE_HITS` messages with both. In
+# 100,000 messages these are few, and recall@10 rises from 48.5 to 60.2 (`bench/recall.py --turns 100000`) for
+# 3 ms.
 PAIRED_TERMS = 3
-"""The rarest common terms of which any two together bring the newest `MIN_RARE_HITS` messages with both. In 100,000 messages
-these are few, and recall@10 rises from 48.5 to 60.2 (`bench/recall.py --turns 100000`) for 3 ms.
-"""
 
+# A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a
+# hit takes 70 ns, seeking a span in a long list 22 us (SQLite 3.40).
 SEEK_FREQUENCY = 300
-"""A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a hit takes
-70 ns, seeking a span in a long list 22 us (SQLite 3.40).
-"""
 
+# With no more sessions than this in scope, each one's span is sought, 30 us each; with more, whole lists are
+# read.
 MAX_SPAN_SESSIONS = 100
-"""With no more sessions than this in scope, each one's span is sought, 30 us each; with more, whole lists are read."""
 
+# Lengths of a question that is also tried as a phrase, as if someone pasted a piece of a message.
 PHRASE_WORDS = range(2, 13)
-"""Lengths of a question that is also tried as a phrase, as if someone pasted a piece of a message."""
 
+# The first and the last id of messages that stand side by side.
 Span = tuple[int, int]
-"""The first and the last id of messages that stand side by side."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,26 +13,25 @@ from hermes_core.recall.letters import unaccented
 from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, index_text
 from hermes_core.storage.sqlite import Database
 
+# Length of a snippet in words; a short message is shown whole.
 SNIPPET_TOKENS = 40
-"""Length of a snippet in words; a short message is shown whole."""
 
+# Characters of a snippet before its first match, and in all.
 _CHARS_BEFORE, _SNIPPET_CHARS = 40, 240
-"""Characters of a snippet before its first match, and in all."""
 
+# Places of one word in one message that are compared.
 _MAX_PLACES = 500
-"""Places of one word in one message that are compared."""
 
+# Characters of a message whose words are compared by their stems.
 _MAX_STEMMED_CHARS = 20_000
-"""Characters of a message whose words are compared by their stems."""
 
 _LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
 """
+# Endings of two forms of a word behind their common beginning. They are rougher than the stems of the index,
+# which is asked if no word of a text looks like a match.
 _ENDINGS = {"", *_FORMS.split()}
-"""Endings of two forms of a word behind their common beginning. They are rougher than the stems of the index, which is
-asked if no word of a text looks like a match.
-"""
 
 
 def snippet(database: Database, message_id: int, content: str, expressions: Sequence[str]) -> str:

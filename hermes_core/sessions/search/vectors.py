@@ -31,41 +31,40 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Weights of a standard deviation of closeness: of the whole message, of its words and those around it, and of
+# the best such message of its session. They were fitted with the constants of `recall.rank`; without each,
+# recall@10 falls from 84.7 to 83.4, 82.9 and 84.1.
 WHOLE_WEIGHT = 0.3
 WORDS_WEIGHT = 0.6
 SESSION_WEIGHT = 0.5
-"""Weights of a standard deviation of closeness: of the whole message, of its words and those around it, and of the best such
-message of its session. They were fitted with the constants of `recall.rank`; without each, recall@10 falls from 84.7 to 83.4,
-82.9 and 84.1.
-"""
 
+# Weights of the words of messages around a message, by their distance from it.
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
-"""Weights of the words of messages around a message, by their distance from it."""
 
+# Least cosine of the closest message. A question without one is about nothing in the store, and is searched
+# by words alone. For each of 759 questions about five conversations of LoCoMo the closest is at 0.33 or more;
+# for random letters and other subjects at 0.20 to 0.33. In a store of ten messages a loose paraphrase is at
+# 0.3.
 MIN_COSINE = 0.25
-"""Least cosine of the closest message. A question without one is about nothing in the store, and is searched by words alone.
-For each of 759 questions about five conversations of LoCoMo the closest is at 0.33 or more; for random letters and other
-subjects at 0.20 to 0.33. In a store of ten messages a loose paraphrase is at 0.3.
-"""
 
+# Share of the messages that must have a vector before vectors count, since a message without one can't win
+# against those with one: recall@10 is 83.2 if the newest twentieth has none and 74.6 if half have none, 80.4
+# by words alone.
 MIN_COVERAGE = 0.9
-"""Share of the messages that must have a vector before vectors count, since a message without one can't win against those with
-one: recall@10 is 83.2 if the newest twentieth has none and 74.6 if half have none, 80.4 by words alone.
-"""
 
+# Prefix of the key in `state_meta` of the last message that was encoded; the name of the model follows.
 LAST_ID_KEY = "meaning:"
-"""Prefix of the key in `state_meta` of the last message that was encoded; the name of the model follows."""
 
+# Messages encoded in one step: 0.1 s of one core if they are short, 1 s if they are long. Closing waits for
+# it.
 MESSAGES_PER_STEP = 16
-"""Messages encoded in one step: 0.1 s of one core if they are short, 1 s if they are long. Closing waits for it."""
 
+# Seconds that closing waits for the running step and for the loading of the model: a thread that is in native
+# code when the interpreter ends aborts the process.
 CLOSE_TIMEOUT_S = 60.0
-"""Seconds that closing waits for the running step and for the loading of the model: a thread that is in native code when the
-interpreter ends aborts the process.
-"""
 
+# Vectors multiplied at once, so that not all become floats at the same time.
 VECTORS_PER_PRODUCT = 16_384
-"""Vectors multiplied at once, so that not all become floats at the same time."""
 
 _MISSING = """
     SELECT id, speaker, role, content FROM messages
