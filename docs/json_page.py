@@ -62,8 +62,8 @@ def documents() -> dict[str, Any]:
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.recalled import RecallReport
+    from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
-    from hermes_core.sessions.repair import Repair
     from hermes_core.skills.journal import SkillChange
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}

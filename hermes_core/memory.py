@@ -59,9 +59,8 @@ from hermes_core.recalled import (
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.lineage import delegated
-from hermes_core.sessions.records import Content, in_text, text_of
+from hermes_core.sessions.records import Content, epoch_seconds, in_text, text_of
 from hermes_core.sessions.summaries import Summarise
-from hermes_core.sessions.times import epoch_seconds
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.upgrade import delete_backup, outbox_of_home
 

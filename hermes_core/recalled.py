@@ -13,8 +13,7 @@ from hermes_core.manager.manager import RecallResult
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, cut_to_budget
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import SearchHit
-from hermes_core.sessions.times import local_time
+from hermes_core.sessions.records import SearchHit, local_time
 
 Source = Literal["memory", "provider", "sessions"]
 Given = TypeVar("Given")

@@ -16,7 +16,7 @@ import click
 from hermes_core.cli import DEGRADED
 from hermes_core.kit import cli as kit
 from hermes_core.safety.terminal import hanging, printable
-from hermes_core.sessions.times import local_time
+from hermes_core.sessions.records import local_time
 
 if TYPE_CHECKING:
     from rich.console import Console

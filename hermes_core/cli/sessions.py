@@ -19,10 +19,10 @@ from hermes_core.config import load_config
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, printable
-from hermes_core.sessions import upkeep
+from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.maintenance import repair as repair_store
 from hermes_core.sessions.records import StoredSession
-from hermes_core.sessions.repair import repair as repair_store
 from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import wal_of
 
@@ -188,7 +188,7 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
         done = index.rebuild_in_steps(
             db.database, lambda count: _print_progress("search index", count, total)
         )
-        vectors = upkeep.rebuild_vectors(db, partial(_print_progress, "vectors"))
+        vectors = maintenance.rebuild_vectors(db, partial(_print_progress, "vectors"))
     if as_json:
         print_document({"messages": done, "vectors": vectors})
     else:
@@ -207,7 +207,7 @@ def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
     with a store of gigabytes stop them, since after half a minute they give up.
     """
     with _store(ctx) as db:
-        result = upkeep.vacuum(db, dry_run=dry_run)
+        result = maintenance.vacuum(db, dry_run=dry_run)
     if as_json:
         print_document({"before": result.before, "after": result.after, "dry_run": dry_run})
     else:
@@ -242,11 +242,11 @@ def prune(
         raise click.UsageError("give --older-than or --before")
     limit = seconds_of(before) if before else time.time() - DAY_S * (older_than or 0)
     with open_memory(home_of(ctx), provider="") as memory:
-        doomed = upkeep.idle_sessions(memory.sessions, limit, sources)
+        doomed = maintenance.idle_sessions(memory.sessions, limit, sources)
         if doomed and not (dry_run or yes):
             _confirm(memory.sessions, doomed)
             # While the question was open, one of them may have been continued.
-            idle = set(upkeep.idle_sessions(memory.sessions, limit, sources))
+            idle = set(maintenance.idle_sessions(memory.sessions, limit, sources))
             doomed = [session_id for session_id in doomed if session_id in idle]
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 

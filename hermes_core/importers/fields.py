@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.sessions.times import epoch_seconds
+from hermes_core.sessions.records import epoch_seconds
 
 _ROLES = {
     "user": "user",

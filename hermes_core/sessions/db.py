@@ -27,11 +27,11 @@ from hermes_core.sessions.records import (
     StoredSession,
     StoredTranscript,
     Window,
+    epoch_seconds,
     sqlite_text,
 )
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
-from hermes_core.sessions.times import epoch_seconds
 from hermes_core.storage.sqlite import Database, JournalMode
 
 if TYPE_CHECKING:
@@ -691,7 +691,7 @@ class SessionDB:
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.filters import Filters
+        from hermes_core.sessions.search.lookup import Filters
 
         filters = Filters(
             roles=_as_tuple(role),
@@ -725,7 +725,7 @@ class SessionDB:
     ) -> list[SearchHit] | None:
         """Return all messages with text, oldest first; None if together they have more than `max_chars` characters."""
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.filters import Filters
+        from hermes_core.sessions.search.lookup import Filters
 
         filters = Filters(user=user and sqlite_text(user), exclude_sessions=tuple(exclude_sessions))
         return candidates.everything(self.database, filters, max_chars)

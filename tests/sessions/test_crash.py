@@ -15,7 +15,7 @@ import pytest
 
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.repair import repair
+from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.search import index
 
 WRITER = """
@@ -107,14 +107,14 @@ def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
 UPKEEP = """
 import sys
 from pathlib import Path
-from hermes_core.sessions import upkeep
+from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search.index import rebuild_in_steps
 
 db = SessionDB(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
-    upkeep.vacuum(db) if sys.argv[2] == "vacuum" else rebuild_in_steps(db.database)
+    maintenance.vacuum(db) if sys.argv[2] == "vacuum" else rebuild_in_steps(db.database)
 """
 
 
@@ -155,7 +155,7 @@ def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: s
 REPAIR = """
 import sys
 from pathlib import Path
-from hermes_core.sessions.repair import repair
+from hermes_core.sessions.maintenance import repair
 
 print("ready", flush=True)
 while True:
@@ -190,7 +190,7 @@ def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
 KILLED_BEFORE_THE_SWAP = """
 import os, sys
 from pathlib import Path
-from hermes_core.sessions.repair import repair
+from hermes_core.sessions.maintenance import repair
 
 def kill(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith("state.db"):

@@ -4,8 +4,7 @@ import pytest
 
 from hermes_core.recall.query import analyse
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search.filters import Filters
-from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES, Lookup
+from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES, Filters, Lookup
 from hermes_core.storage.sqlite import Database
 
 MANY = MAX_RARE_MESSAGES + 100

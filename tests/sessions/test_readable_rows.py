@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.sessions.repair import readable_rows
+from hermes_core.sessions.maintenance import readable_rows
 from hermes_core.storage.migrations import Migration
 from hermes_core.storage.sqlite import Database
 

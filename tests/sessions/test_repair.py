@@ -16,9 +16,9 @@ import pytest
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError, SessionError
-from hermes_core.sessions import upkeep
+from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.repair import repair
+from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix, run
@@ -241,7 +241,7 @@ def test_a_repair_that_finds_no_room_says_so_and_leaves_nothing_behind(path: Pat
 import resource, signal, sys
 from pathlib import Path
 from hermes_core.errors import DatabaseUnavailable
-from hermes_core.sessions.repair import repair
+from hermes_core.sessions.maintenance import repair
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 try:
@@ -314,7 +314,7 @@ def test_a_search_index_that_can_not_be_opened_is_damage(path: Path) -> None:
         for use in (
             lambda: db.search("kumquat"),
             lambda: db.append_message("s1", "user", "x"),
-            lambda: upkeep.vacuum(db),
+            lambda: maintenance.vacuum(db),
         ):
             with pytest.raises(DatabaseCorrupt, match="hermes-memory sessions repair"):
                 use()

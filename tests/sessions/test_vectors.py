@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hermes_core.recall import dense
-from hermes_core.sessions import upkeep
+from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.repair import repair
+from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.search.vectors import VectorIndex
 
 pytestmark = [
@@ -330,7 +330,7 @@ def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> No
     db = filled(opened())
     db.append_message(db.list_sessions()[0].session.id, "tool", "has no vector")
     told: list[tuple[int, int]] = []
-    assert upkeep.rebuild_vectors(db, lambda done, total: told.append((done, total))) == 2 * len(TALK)
+    assert maintenance.rebuild_vectors(db, lambda done, total: told.append((done, total))) == 2 * len(TALK)
     assert told[-1] == (2 * len(TALK), 2 * len(TALK))
     assert rows(db) == 2 * len(TALK)
     assert db.search("new dog in the family?")[0].text == TALK[0]

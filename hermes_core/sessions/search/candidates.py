@@ -14,14 +14,16 @@ from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
 from hermes_core.recall.rank import Candidate, Place, rank_candidates, select_proactive
 from hermes_core.sessions.records import Order, SearchHit
-from hermes_core.sessions.search.filters import (
+from hermes_core.sessions.search.lookup import (
+    MAX_COMMON_HITS,
     Filters,
+    Lookup,
+    Span,
     condition_sql,
     match_of,
     native_match,
     required_words,
 )
-from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup, Span
 from hermes_core.sessions.search.snippets import snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
