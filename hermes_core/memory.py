@@ -31,7 +31,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.curated.store import MemoryStore
-from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, MemoryTool
+from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
@@ -296,7 +296,7 @@ class Memory:
         if name == SESSION_SEARCH_SCHEMA["name"]:
             return self._search.call(arguments, session)
         if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
-            return MemoryTool(None).call(arguments, session)
+            return call_memory_tool(None, arguments, session)
         self.manager.initialize_all(session)
         return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
 

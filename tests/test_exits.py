@@ -20,7 +20,7 @@ from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryWrite, Session, ToolCall
 from hermes_core.curated.store import MemoryStore
-from hermes_core.curated.tool import MemoryTool
+from hermes_core.curated.tool import call_memory_tool
 from hermes_core.errors import BackendRefused, DatabaseUnavailable, HermesError, MemoryConflict, SkillError
 from hermes_core.kit import ToolBox, tool
 from hermes_core.logs import LogFile, RedactingFilter, logging_to
@@ -180,7 +180,7 @@ def test_no_answer_of_a_tool_holds_a_secret(hermes_home: HermesHome, monkeypatch
     store = MemoryStore(hermes_home)
     monkeypatch.setattr(store, "write", failing)
     add = {"action": "add", "target": "user", "content": "Mel"}
-    assert_redacted(MemoryTool(store).call(add, SESSION))
+    assert_redacted(call_memory_tool(store, add, SESSION))
     assert_redacted(SessionSearchTool(failing).call({"query": "x"}, SESSION))
     skills = SkillStore(hermes_home.skills)
     monkeypatch.setattr(skills, "skills", failing)

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hermes_core.contract.values import MemoryAction
+from hermes_core.contract.values import MemoryAction, MemoryWrite
 from hermes_core.curated.document import entry_handle, measure
 
 _PREVIEW_CHARS = 80
@@ -25,6 +25,9 @@ class Operation:
     action: MemoryAction
     content: str = ""
     old_text: str = ""
+
+
+EditRequest = Operation | MemoryWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ def preview(text: str) -> str:
     return text if len(text) <= _PREVIEW_CHARS else f"{text[:_PREVIEW_CHARS]}..."
 
 
-def apply(entries: Sequence[str], operations: Sequence[Operation], *, batch: bool = False) -> Edit | Refusal:
+def apply(
+    entries: Sequence[str], operations: Sequence[EditRequest], *, batch: bool = False
+) -> Edit | Refusal:
     """Do all operations in order, or none: the first operation that can't be done refuses all."""
     current, changes = list(entries), []
     for index, operation in enumerate(operations):
@@ -91,7 +96,7 @@ def apply(entries: Sequence[str], operations: Sequence[Operation], *, batch: boo
 
 
 def over_budget(
-    before: Sequence[str], edit: Edit, operations: Sequence[Operation], limit: int, *, batch: bool
+    before: Sequence[str], edit: Edit, operations: Sequence[EditRequest], limit: int, *, batch: bool
 ) -> Refusal | None:
     """Refuse an edit that grows the file beyond `limit`; return None for any other edit.
 
@@ -190,7 +195,7 @@ def _missing(entries: Sequence[str], others: Sequence[str]) -> list[tuple[int, s
     return missing
 
 
-def in_batch(refusal: Refusal, index: int, operation: Operation) -> Refusal:
+def in_batch(refusal: Refusal, index: int, operation: EditRequest) -> Refusal:
     """Turn the refusal of one operation into the refusal of its whole batch."""
     reason = (
         f"Operation {index + 1} ({operation.action}): {refusal.reason} "

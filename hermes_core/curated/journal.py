@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
@@ -280,17 +281,7 @@ class NoteJournal:
         """
         rows = writes if self._on_write else ()
         text = join_entries(after)
-        change = self._insert(
-            opened,
-            action,
-            opened.entries,
-            text,
-            fingerprint(text.encode()),
-            rows,
-            undoes,
-            self._provider(),
-            "intent",
-        )
+        change = self._insert(opened, "intent", action, opened.entries, after, rows, undoes)
         opened.file.replace(text, opened.fingerprint)
         warning = self._enqueue_all(change, rows, opened.session)
         try:
@@ -374,8 +365,7 @@ class NoteJournal:
         copy = None
         if emptied or not canonical:
             copy = file.back_up(join_entries(before).encode("utf-8") if emptied else data)
-        after = join_entries(opened.entries)
-        change = self._insert(opened, "edit", before, after, opened.fingerprint, (), None, "", "done")
+        change = self._insert(opened, "done", "edit", before, opened.entries)
         log.info("adopted an edit of %s from outside as change %d", file.path, change)
         what = "emptied" if emptied else "edited"
         undoable = "" if before == opened.entries else ", which can be undone"
@@ -385,20 +375,19 @@ class NoteJournal:
     def _insert(
         self,
         opened: OpenNotes,
+        state: str,
         action: str,
         before: tuple[str, ...],
-        after: str,
-        mark: str,
-        writes: Sequence[MemoryWrite],
-        undoes: int | None,
-        provider: str,
-        state: str,
+        after: tuple[str, ...],
+        writes: Sequence[MemoryWrite] = (),
+        undoes: int | None = None,
     ) -> int:
         """Insert a row, on disk when this returns, and return its id, which no other process gets."""
-        plain = [
-            dataclasses.asdict(replace(write, metadata={})) | {"metadata": dict(write.metadata)}
-            for write in writes
-        ]
+        text = join_entries(after)
+        plain: list[dict[str, Any]] = []
+        for write in writes:
+            fields = dataclasses.asdict(replace(write, metadata={}))
+            plain.append(fields | {"metadata": dict(write.metadata)})
         cursor = self._database.execute(
             "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
             " enqueued, undoes, provider) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -409,13 +398,14 @@ class NoteJournal:
                 state,
                 self._clock(),
                 join_entries(before),
-                after,
-                mark,
+                text,
+                # A hand edit is recognized by the bytes of the person's layout, our own change by what we write.
+                opened.fingerprint if state == "done" else fingerprint(text.encode()),
                 json.dumps(opened.session.to_dict()),
                 json.dumps(plain),
                 not writes,
                 undoes,
-                provider,
+                self._provider() if state == "intent" else "",
             ),
         )
         return int(cursor.lastrowid or 0)
@@ -427,34 +417,27 @@ class NoteJournal:
             enqueued: The rows of the change are in the outbox.
             provider: Name of the provider that they are for; None keeps the name that `write` stored.
         """
-        # Without a sync: if a power cut loses this mark, `_settle` sets it again.
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        try:
-            with self._database.transaction() as connection:
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE changes SET state = 'done', enqueued = enqueued OR ?, provider = coalesce(?, provider)"
+                " WHERE id = ?",
+                (enqueued, provider, change),
+            )
+            row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
+            if row is None:  # another process marked it first, and then a prune deleted it
+                return
+            if row["undoes"] is not None:
+                connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (row["undoes"],))
+                # If that change was itself an undo, the change that it took back stands again.
                 connection.execute(
-                    "UPDATE changes SET state = 'done', enqueued = enqueued OR ?, provider = coalesce(?, provider)"
-                    " WHERE id = ?",
-                    (enqueued, provider, change),
+                    "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)",
+                    (row["undoes"],),
                 )
-                row = connection.execute(
-                    "SELECT file, undoes FROM changes WHERE id = ?", (change,)
-                ).fetchone()
-                if row is None:  # another process marked it first, and then a prune deleted it
-                    return
-                if row["undoes"] is not None:
-                    connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (row["undoes"],))
-                    # If that change was itself an undo, the change that it took back stands again.
-                    connection.execute(
-                        "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)",
-                        (row["undoes"],),
-                    )
-                connection.execute(
-                    "DELETE FROM changes WHERE file = ? AND enqueued AND id <= "
-                    "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
-                    (row["file"], row["file"], MAX_CHANGES),
-                )
-        finally:
-            self._database.execute("PRAGMA synchronous = FULL")
+            connection.execute(
+                "DELETE FROM changes WHERE file = ? AND enqueued AND id <= "
+                "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (row["file"], row["file"], MAX_CHANGES),
+            )
 
     # ------------------------------------------------------------------ rows of the outbox
 

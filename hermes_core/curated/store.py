@@ -348,21 +348,25 @@ class MemoryStore:
         # Asked for each write, since the provider may have been loaded or lost meanwhile.
         suppressed = self._suppresses is not None and self._suppresses(target)
         limit = None if suppressed else self._limits[target]
-        writes = self._vet(target, asked, who, batch=batch, limit=limit)
-        if isinstance(writes, Refusal):
-            return self.refuse(writes, target, who)
+        writes: list[MemoryWrite] = []
+        for index, operation in enumerate(asked):
+            write = self._vet(target, operation, who, limit)
+            if isinstance(write, Refusal):
+                return self.refuse(in_batch(write, index, operation) if batch else write, target, who)
+            writes.append(write)
+        if not writes:
+            return self.refuse(Refusal("operations list is empty."), target, who)
         if limit is None:  # only the provider keeps this target
             return self._enqueue_suppressed(target, writes, who)
-        operations = [Operation(write.action, write.content, write.old_text) for write in writes]
 
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
-            edit = apply(entries, operations, batch=batch)
+            edit = apply(entries, writes, batch=batch)
             if isinstance(edit, Refusal) or not edit.changes:
                 return edit
             for entry in entries:
                 if len(entry) > limit and entry in edit.entries:
                     return self._too_large(target, entry)
-            return over_budget(entries, edit, operations, limit, batch=batch) or edit
+            return over_budget(entries, edit, writes, limit, batch=batch) or edit
 
         return self._commit(target, "batch" if batch else asked[0].action, plan, who, writes=writes)
 
@@ -381,28 +385,9 @@ class MemoryStore:
         return self._commit(target, action, plan, who, undoes=undoes)
 
     def _vet(
-        self,
-        target: MemoryTarget,
-        asked: Sequence[Operation],
-        session: Session,
-        *,
-        batch: bool,
-        limit: int | None,
-    ) -> list[MemoryWrite] | Refusal:
-        """Turn operations into writes with ids. Refuses all if one is no entry, longer than `limit`, vetoed or a threat."""
-        if not asked:
-            return Refusal("operations list is empty.")
-        writes = []
-        for index, operation in enumerate(asked):
-            write = self._vet_operation(target, operation, session, limit)
-            if isinstance(write, Refusal):
-                return in_batch(write, index, operation) if batch else write
-            writes.append(write)
-        return writes
-
-    def _vet_operation(
         self, target: MemoryTarget, asked: Operation, session: Session, limit: int | None
     ) -> MemoryWrite | Refusal:
+        """Turn an operation into a write with an id. Refuses text that is no entry, too long, vetoed or a threat."""
         content, old_text = normalize_entry(asked.content), normalize_entry(asked.old_text)
         write = MemoryWrite(str(uuid.uuid4()), asked.action, target, content, old_text)
         if fault := _write_fault(write, limit):
@@ -426,30 +411,6 @@ class MemoryStore:
                 "system prompt: write the plain fact, without instructions, secrets or hidden characters."
             )
         return write
-
-    def _vet_restored(
-        self, target: MemoryTarget, changes: Sequence[NoteChange], session: Session, origin: dict[str, str]
-    ) -> list[MemoryWrite] | Refusal:
-        """Return writes for the entries that an undo or a reset moves. An observer may veto them, not change them."""
-        writes = []
-        for change in changes:
-            write = MemoryWrite(
-                str(uuid.uuid4()),
-                change.action,
-                target,
-                change.content,
-                old_text=change.previous,
-                previous=change.previous,
-                metadata=origin,
-            )
-            filtered = self._filter_write(write, session) if self._filter_write else write
-            if filtered != write:
-                reason = (
-                    filtered.reason if isinstance(filtered, Refused) else "it would be changed on the way"
-                )
-                return Refusal(f"An observer refused this write: {reason}")
-            writes.append(write)
-        return writes
 
     def _commit(
         self,
@@ -485,26 +446,40 @@ class MemoryStore:
                     "message": table.get(action, _NOTHING).format(count=count),
                     "note": _SAVED,
                 }
-                # Vetoes of observers are asked here for undo and reset, since only the entries on disk tell what changes.
-                if edit.changes:
-                    performed: list[MemoryWrite] | Refusal
+                performed: list[MemoryWrite] = []
+                for change in edit.changes:
                     if writes:
-                        performed = [
+                        vetted = writes[change.operation]
+                        performed.append(
                             replace(
-                                writes[change.operation],
-                                action=change.action,
-                                content=change.content,
-                                previous=change.previous,
+                                vetted, action=change.action, content=change.content, previous=change.previous
                             )
-                            for change in edit.changes
-                        ]
-                    else:
-                        origin = {"origin": action} | ({"undoes": str(undoes)} if undoes else {})
-                        performed = self._vet_restored(target, edit.changes, session, origin)
-                    if isinstance(performed, Refusal):
-                        return self.refuse(performed, target, session) | notice
-                    if warning := self._journal.write(opened, action, edit.entries, performed, undoes):
-                        result["warning"] = redact(warning)
+                        )
+                        continue
+                    # Undo and reset: only the entries on disk tell what changes, so observers are asked here. They may
+                    # veto the change of an entry, not alter it.
+                    restored = MemoryWrite(
+                        str(uuid.uuid4()),
+                        change.action,
+                        target,
+                        change.content,
+                        old_text=change.previous,
+                        previous=change.previous,
+                        metadata={"origin": action} | ({"undoes": str(undoes)} if undoes else {}),
+                    )
+                    filtered = self._filter_write(restored, session) if self._filter_write else restored
+                    if filtered != restored:
+                        reason = "it would be changed on the way"
+                        if isinstance(filtered, Refused):
+                            reason = filtered.reason
+                        veto = Refusal(f"An observer refused this write: {reason}")
+                        return self.refuse(veto, target, session) | notice
+                    performed.append(restored)
+                warning = ""
+                if performed:
+                    warning = self._journal.write(opened, action, edit.entries, performed, undoes)
+                if warning:
+                    result["warning"] = redact(warning)
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)

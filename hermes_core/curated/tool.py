@@ -80,27 +80,20 @@ def memory_schema(targets: Sequence[MemoryTarget] = TARGETS) -> dict[str, Any]:
     return schema
 
 
-class MemoryTool:
-    """The `memory` tool on one store, or on none if both files are switched off."""
+def call_memory_tool(store: MemoryStore | None, arguments: object, session: Session) -> str:
+    """Do the change that a model asks for. Returns a JSON object as text for any `arguments`.
 
-    def __init__(self, store: MemoryStore | None) -> None:
-        self._store = store
-
-    def call(self, arguments: object, session: Session) -> str:
-        """Do the change that the model asks for. Returns a JSON object as text for any `arguments`."""
-        store = self._store
-        result: Result
-        if store is None or not store.enabled_targets:
-            result = {
-                "error": "Memory is not available. It is switched off in this session.",
-                "success": False,
-            }
-        else:
-            try:
-                result = _run(store, arguments, session)
-            except HermesError as exc:
-                result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
-        return json.dumps(result, ensure_ascii=False)
+    Without a store, or if both files are switched off, the answer says that memory is not available.
+    """
+    result: Result
+    if store is None or not store.enabled_targets:
+        result = {"error": "Memory is not available. It is switched off in this session.", "success": False}
+    else:
+        try:
+            result = _run(store, arguments, session)
+        except HermesError as exc:
+            result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
+    return json.dumps(result, ensure_ascii=False)
 
 
 def _run(store: MemoryStore, arguments: object, session: Session) -> Result:
@@ -189,4 +182,4 @@ class CuratedProvider(MemoryProvider):
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run the `memory` tool."""
-        return MemoryTool(self._store.of(session)).call(call.arguments, session)
+        return call_memory_tool(self._store.of(session), call.arguments, session)

@@ -17,7 +17,7 @@ from typing import Any
 from hermes_core.config import load_config
 from hermes_core.contract.values import Session
 from hermes_core.curated.store import MemoryStore
-from hermes_core.curated.tool import MemoryTool
+from hermes_core.curated.tool import call_memory_tool
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files
 from hermes_core.health.finding import Finding, backend_remedy, failed, run_check
@@ -152,7 +152,7 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
     store = MemoryStore(HermesHome(scratch, home.profile))
     try:
         session = Session(f"{SOURCE}-curated", home=str(scratch))
-        answer = json.loads(MemoryTool(store).call({"action": "add", "content": word}, session))
+        answer = json.loads(call_memory_tool(store, {"action": "add", "content": word}, session))
         written = bool(answer.get("success")) and store.entries("memory") == (word,)
         shown = word in store.take_snapshot().render()
         undone = bool(store.undo().get("success")) and not store.entries("memory")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_core import HermesHome, Session
 from hermes_core.curated.store import MemoryStore
-from hermes_core.curated.tool import MEMORY_SCHEMA, MemoryTool, memory_schema
+from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool, memory_schema
 from hermes_core.storage.files import locked
 
 MakeStore = Callable[..., MemoryStore]
@@ -20,7 +20,7 @@ Call = Callable[..., dict[str, Any]]
 @pytest.fixture
 def call(store: MemoryStore, session: Session) -> Call:
     def do(arguments: object = None, **named: Any) -> dict[str, Any]:
-        return json.loads(MemoryTool(store).call(named if arguments is None else arguments, session))
+        return json.loads(call_memory_tool(store, named if arguments is None else arguments, session))
 
     return do
 
@@ -113,7 +113,7 @@ calls = st.dictionaries(keys, likely | st.lists(st.dictionaries(keys, likely), m
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls | anything)
 def test_any_json_gets_an_answer(store: MemoryStore, arguments: object) -> None:
-    answer = MemoryTool(store).call(arguments, Session("s1"))
+    answer = call_memory_tool(store, arguments, Session("s1"))
     assert isinstance(json.loads(answer.encode())["success"], bool)
 
 
@@ -122,7 +122,7 @@ def test_without_a_store_the_answer_is_that_memory_is_not_available(
 ) -> None:
     off = make_store(memory_enabled=False, user_profile_enabled=False)
     for store in (None, off):
-        answer = json.loads(MemoryTool(store).call({"action": "add", "content": "x"}, session))
+        answer = json.loads(call_memory_tool(store, {"action": "add", "content": "x"}, session))
         assert answer["success"] is False
         assert answer["error"].startswith("Memory is not available.")
 
@@ -130,9 +130,10 @@ def test_without_a_store_the_answer_is_that_memory_is_not_available(
 def test_a_failing_disk_is_an_answer_too(
     make_store: MakeStore, session: Session, hermes_home: HermesHome
 ) -> None:
-    tool = MemoryTool(make_store(lock_timeout=0.05))
+    store = make_store(lock_timeout=0.05)
+    add = {"action": "add", "target": "memory", "content": "x"}
     with locked(hermes_home.memory_md):
-        answer = json.loads(tool.call({"action": "add", "target": "memory", "content": "x"}, session))
+        answer = json.loads(call_memory_tool(store, add, session))
     assert "another process has held" in answer["error"]
     assert answer["remediation"]
 
