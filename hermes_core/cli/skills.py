@@ -21,7 +21,7 @@ def skills() -> None:
 @skills.command(name="list")
 @json_option
 @click.pass_context
-def list_command(ctx: click.Context, as_json: bool) -> None:
+def list_skills(ctx: click.Context, as_json: bool) -> None:
     """List the skills that can be used here."""
     with closing(_store(ctx)) as store:
         found, problems = store.skills(), store.problems()
@@ -44,19 +44,19 @@ def list_command(ctx: click.Context, as_json: bool) -> None:
     print_table("", ("skill", "for"), rows, "No skills yet.")
 
 
-@skills.command()
+@skills.command(name="show")
 @click.argument("name")
 @click.pass_context
-def show(ctx: click.Context, name: str) -> None:
+def show_skill(ctx: click.Context, name: str) -> None:
     """Print the text of the skill NAME."""
     with closing(_store(ctx)) as store:
         click.echo(printable(store.view(name)))
 
 
-@skills.command()
+@skills.command(name="history")
 @json_option
 @click.pass_context
-def history(ctx: click.Context, as_json: bool) -> None:
+def list_changes(ctx: click.Context, as_json: bool) -> None:
     """List the changes, newest first."""
     with closing(_store(ctx)) as store:
         changes = store.history()
@@ -67,10 +67,10 @@ def history(ctx: click.Context, as_json: bool) -> None:
     print_table("", ("change", "when", "action", "file"), rows, "No skill was changed yet.")
 
 
-@skills.command()
+@skills.command(name="undo")
 @click.argument("change", type=int, required=False)
 @click.pass_context
-def undo(ctx: click.Context, change: int | None) -> None:
+def undo_change(ctx: click.Context, change: int | None) -> None:
     """Take back the change with the id CHANGE, or the last one."""
     with closing(_store(ctx)) as store:
         taken = store.undo(change)
