@@ -255,53 +255,47 @@ RULES = (
         "hide_other_languages",
         "deception",
         "",
-        (
-            r"(?:no|nunca|jam[áa]s) (?:se lo |le )?(?:digas|cuentes|menciones|reveles|informes)[^.!?\n]{0,30}usuario"
-            r"|ne (?:le |la )?(?:dis|dites|mentionne[zr]?|r[ée]v[èe]le[zr]?"
-            r"|parle[zr]?)[^.!?\n]{0,30}utilisat|n'en parle[zr]?[^.!?\n]{0,12}utilisat|(?:sage?|erz[äa]hle?"
-            r"|verrate?|teile?|informiere?)[^.!?\n]{0,40}(?:benutzer|nutzer|anwender)(?!n|inn)[^.!?\n]{0,30}"
-            r"(?:nicht|nichts|niemals)|(?:n[ãa]o|nunca) (?:diga|conte|mencione|revele|informe)[^.!?\n]{0,30}(?:usu[áa]rio"
-            r"|utilizador)|non (?:dire|dirlo|rivelare|menzionare)[^.!?\n]{0,30}utente|не (?:говори|сообщай"
-            r"|рассказывай|упоминай|кажи|розповідай)[^.!?\n]{0,30}(?:пользовател|користувач|юзер|человек)"
-            r"|(?:不要|别|不得|切勿|不可|禁止)[^。\n]{0,6}?(?:告诉|告知|透露|通知|让|提及|提到|泄露)[^。\n]{0,8}(?:用户|使用者"
-            r"|人类)|(?:向|对)?用户(?:隐瞒|隐藏|保密)|ユーザー?(?:に|には)[^。\n]{0,20}(?:言わ|知らせ|伝え|教え|話さ|明かさ|秘密|隠)"
-            r"|사용자(?:에게|한테)[^.\n]{0,30}(?:말하지|알리지|숨기|비밀)|لا تخبر[^.\n]{0,20}المستخدم"
-            r"|उपयोगकर्ता[^।\n]{0,20}(?:मत बता|न बता|छिपा)|kullan[ıi]c[ıi]ya[^.\n]{0,30}"
-            r"(?:s[öo]yleme|bahsetme)|nie m[óo]w[^.\n]{0,30}u[żz]ytkownik|vertel[^.\n]{0,30}gebruiker[^.\n]{0,20}"
-            r"niet|אל ת(?:ספר|גלה|אמר)[^.\n]{0,20}משתמש|đừng (?:nói|cho)[^.\n]{0,20}người dùng"
-            r"|jangan (?:beri ?tahu|katakan|ceritakan)[^.\n]{0,20}pengguna"
-        ),
+        r"(?:no|nunca|jam[áa]s) (?:se lo |le )?(?:digas|cuentes|menciones|reveles|informes)[^.!?\n]{0,30}usuario"
+        r"|ne (?:le |la )?(?:dis|dites|mentionne[zr]?|r[ée]v[èe]le[zr]?"
+        r"|parle[zr]?)[^.!?\n]{0,30}utilisat|n'en parle[zr]?[^.!?\n]{0,12}utilisat|(?:sage?|erz[äa]hle?"
+        r"|verrate?|teile?|informiere?)[^.!?\n]{0,40}(?:benutzer|nutzer|anwender)(?!n|inn)[^.!?\n]{0,30}"
+        r"(?:nicht|nichts|niemals)|(?:n[ãa]o|nunca) (?:diga|conte|mencione|revele|informe)[^.!?\n]{0,30}(?:usu[áa]rio"
+        r"|utilizador)|non (?:dire|dirlo|rivelare|menzionare)[^.!?\n]{0,30}utente|не (?:говори|сообщай"
+        r"|рассказывай|упоминай|кажи|розповідай)[^.!?\n]{0,30}(?:пользовател|користувач|юзер|человек)"
+        r"|(?:不要|别|不得|切勿|不可|禁止)[^。\n]{0,6}?(?:告诉|告知|透露|通知|让|提及|提到|泄露)[^。\n]{0,8}(?:用户|使用者"
+        r"|人类)|(?:向|对)?用户(?:隐瞒|隐藏|保密)|ユーザー?(?:に|には)[^。\n]{0,20}(?:言わ|知らせ|伝え|教え|話さ|明かさ|秘密|隠)"
+        r"|사용자(?:에게|한테)[^.\n]{0,30}(?:말하지|알리지|숨기|비밀)|لا تخبر[^.\n]{0,20}المستخدم"
+        r"|उपयोगकर्ता[^।\n]{0,20}(?:मत बता|न बता|छिपा)|kullan[ıi]c[ıi]ya[^.\n]{0,30}"
+        r"(?:s[öo]yleme|bahsetme)|nie m[óo]w[^.\n]{0,30}u[żz]ytkownik|vertel[^.\n]{0,30}gebruiker[^.\n]{0,20}"
+        r"niet|אל ת(?:ספר|גלה|אמר)[^.\n]{0,20}משתמש|đừng (?:nói|cho)[^.\n]{0,20}người dùng"
+        r"|jangan (?:beri ?tahu|katakan|ceritakan)[^.\n]{0,20}pengguna",
         "visible",
     ),
     Rule(
         "unlimited_other_languages",
         "role_hijack",
         "",
-        (
-            r"\b(?:asistente|assistente?|assistant|model[oe]?|modello|mod[èe]le|agente?)\b[^.\n]{0,20}?\b(?:sin|sem|senza"
-            r"|sans) (?:\w{1,10} )?(?:restri|l[ií]mit|reglas|regras|regole|r[èe]gles|filtr|censur)|\b(?:assistent|ki"
-            r"|modell?|agent)\b[^.\n]{0,20}?\b(?:ohne|zonder) (?:\w{1,10} )?(?:einschr[äa]nk|grenzen|regeln|filter"
-            r"|zensur|beperking|regels)|(?:ассистент|помощник|помічник|асистент|модель|asystent)[^.\n]{0,20}?"
-            r"(?:без|bez) (?:\w{1,10} )?(?:ограничен|обмежен|правил|фильтр|цензур|ogranicze|zasad|filtr)"
-            r"|(?:没有|不受)(?:任何)?(?:限制|约束|规则)的?(?:助手|ai|模型|智能体|机器人)|(?:制限|制約|ルール)の?(?:ない|なし|無い)の?(?:ai"
-            r"|アシスタント|モデル)|(?:제한|규칙|제약)\s?(?:이|이나)?\s?없는\s?(?:ai|인공지능|비서|어시스턴트|모델)"
-            r"|(?:k[ıi]s[ıi]tlamas[ıi]z|s[ıi]n[ıi]rs[ıi]z) (?:bir )?(?:asistan|yapay zeka|model)"
-            r"|مساعد[^.\n]{0,20}?(?:بلا|بدون) (?:أي )?(?:قيود|قواعد)|बिना किसी (?:रोक|प्रतिबंध|नियम)[^।\n]{0,12}?(?:सहायक"
-            r"|असिस्टेंट|एआई)"
-        ),
+        r"\b(?:asistente|assistente?|assistant|model[oe]?|modello|mod[èe]le|agente?)\b[^.\n]{0,20}?\b(?:sin|sem|senza"
+        r"|sans) (?:\w{1,10} )?(?:restri|l[ií]mit|reglas|regras|regole|r[èe]gles|filtr|censur)|\b(?:assistent|ki"
+        r"|modell?|agent)\b[^.\n]{0,20}?\b(?:ohne|zonder) (?:\w{1,10} )?(?:einschr[äa]nk|grenzen|regeln|filter"
+        r"|zensur|beperking|regels)|(?:ассистент|помощник|помічник|асистент|модель|asystent)[^.\n]{0,20}?"
+        r"(?:без|bez) (?:\w{1,10} )?(?:ограничен|обмежен|правил|фильтр|цензур|ogranicze|zasad|filtr)"
+        r"|(?:没有|不受)(?:任何)?(?:限制|约束|规则)的?(?:助手|ai|模型|智能体|机器人)|(?:制限|制約|ルール)の?(?:ない|なし|無い)の?(?:ai"
+        r"|アシスタント|モデル)|(?:제한|규칙|제약)\s?(?:이|이나)?\s?없는\s?(?:ai|인공지능|비서|어시스턴트|모델)"
+        r"|(?:k[ıi]s[ıi]tlamas[ıi]z|s[ıi]n[ıi]rs[ıi]z) (?:bir )?(?:asistan|yapay zeka|model)"
+        r"|مساعد[^.\n]{0,20}?(?:بلا|بدون) (?:أي )?(?:قيود|قواعد)|बिना किसी (?:रोक|प्रतिबंध|नियम)[^।\n]{0,12}?(?:सहायक"
+        r"|असिस्टेंट|एआई)",
         "visible",
     ),
     Rule(
         "send_other_languages",
         "exfiltration",
         "",
-        (
-            rf"(?:env[íi]a|enviar|env[íi]e|manda|sube|envoie|envoyez|transmets|sende|schicke|schick|[üu]bertrage"
-            rf"|lade(?=[^\n]{{0,120}}\bhoch\b)|invia|inviare|mandare|envie|verstuur|stuur|wy[śs]lij|отправ|пришли|перешли"
-            rf"|надішли|gönder|发送|上传|傳送|转发|发到|送信|送って|アップロード|보내|전송|업로드|أرسل|भेज|kirim|gửi)[^\n]{{0,60}}?"
-            rf"{_SECRET}[^\n]{{0,80}}?{_PLACE}|{_SECRET}[^\n]{{0,60}}?(?:{_PLACE}[^\n]{{0,20}}?{_SENT}"
-            rf"|{_SENT}[^\n]{{0,40}}?{_PLACE})"
-        ),
+        rf"(?:env[íi]a|enviar|env[íi]e|manda|sube|envoie|envoyez|transmets|sende|schicke|schick|[üu]bertrage"
+        rf"|lade(?=[^\n]{{0,120}}\bhoch\b)|invia|inviare|mandare|envie|verstuur|stuur|wy[śs]lij|отправ|пришли|перешли"
+        rf"|надішли|gönder|发送|上传|傳送|转发|发到|送信|送って|アップロード|보내|전송|업로드|أرسل|भेज|kirim|gửi)[^\n]{{0,60}}?"
+        rf"{_SECRET}[^\n]{{0,80}}?{_PLACE}|{_SECRET}[^\n]{{0,60}}?(?:{_PLACE}[^\n]{{0,20}}?{_SENT}"
+        rf"|{_SENT}[^\n]{{0,40}}?{_PLACE})",
         "visible",
     ),
 )
