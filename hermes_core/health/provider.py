@@ -26,7 +26,6 @@ from hermes_core.loader.load import LoadedProvider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.stats import START_HOOKS, HookHealth, ProviderHealth
-from hermes_core.manager.writes import refused_reason
 from hermes_core.memory import Memory
 from hermes_core.outbox.store import Backlog
 from hermes_core.safety.redact import redact, redact_value
@@ -236,8 +235,8 @@ def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
             "hermes-memory outbox list says why; then hermes-memory outbox retry, or drop",
         )
     if backlog.refused:
-        remedy = "see why the provider takes nothing: hermes-memory doctor"
-        return Finding(what, "warning", f"{refused_reason(backlog.refused)}, {waiting}", remedy)
+        refused = f"{backlog.refused} write(s) were not accepted, because the outbox was full"
+        return Finding(what, "warning", f"{refused}: the provider does not have them; {waiting}", "")
     if not active:
         return Finding(
             what,

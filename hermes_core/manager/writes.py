@@ -158,7 +158,6 @@ class Writes:
             health.reason,
             stuck,
             tried,
-            refused_reason(backlog.refused),
             dead_letter_reason(backlog.dead_letters),
         )
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
@@ -299,12 +298,3 @@ class ProviderReceiver:
             return Delivery("not sent", result.error)
         answered = result.status == "failed" and not result.counts
         return Delivery("failed", result.error, answered, result.retry_after or 0.0)
-
-
-def refused_reason(count: int) -> str:
-    """Return what a person is told of rows that a full outbox refused; "" for none."""
-    return (
-        f"{count} write(s) were not accepted because the outbox was full: the provider does not have them"
-        if count
-        else ""
-    )

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.errors import BackendRefused, BackendUnavailable
-from hermes_core.outbox.delivery import PARK_AFTER
+from hermes_core.outbox.delivery import MAX_ATTEMPTS
 from hermes_core.testing.fakes import Clock, RecordingProvider
 from hermes_core.testing.model_server import Reply
 from tests.manager.conftest import until
@@ -141,7 +141,7 @@ def test_what_a_provider_refuses_is_repeated_under_its_id_until_it_is_parked(sta
     assert refused(memory, clock)
     tried = [(name, given) for name, given in provider.calls if name == hook]
     dead = memory.manager.outbox.dead_letters()
-    assert set(Counter(ids(tried)).values()) == {PARK_AFTER}
+    assert set(Counter(ids(tried)).values()) == {MAX_ATTEMPTS}
     assert {row.hook for row in dead} == {hook}
     assert len(dead) == LIFE.count(hook) - (hook == "sync_turn"), "the turn taken back goes with its row"
     told = [(name, given) for name, given in provider.calls if name != hook]

@@ -27,9 +27,11 @@ HOOK_OF = {
     "initialize": "initialize",
     "pre_compress": "on_pre_compress",
     "session_end": "on_session_end",
-    "switch": "on_session_switch",
+    # The row of a switch is written with the rows of the sessions.
+    "rotate": "on_session_switch",
+    "reopen": "on_session_switch",
+    "rewind": "on_session_switch",
     "prompt": "system_prompt_block",
-    "recover": "",
     "shutdown": "shutdown",
 }
 
@@ -56,7 +58,9 @@ class Engine:
 
 def expected(event: Any, *, durable: bool, first: bool = False) -> list[str]:
     """The hooks that the table promises for an event, of one lane; `initialize` only once an instance."""
-    hooks = [HOOK_OF[step] for step in EVENTS[event] if HOOK_OF.get(step)]
+    hooks = [
+        HOOK_OF[step] for step in EVENTS[event] if step in HOOK_OF and (event, step) != ("open", "reopen")
+    ]
     return [hook for hook in hooks if POLICIES[hook].durable is durable and (first or hook != "initialize")]
 
 
