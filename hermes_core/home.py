@@ -1,7 +1,6 @@
 """HERMES_HOME and every path under it.
 
-A home is a value, made anew wherever one is needed and handed on; nothing here is read at import. Profiles are homes
-of their own under `profiles/NAME`.
+A home is a value that callers pass on. Nothing is read at import. Profiles are homes of their own under `profiles/NAME`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from urllib.parse import quote
 from hermes_core.errors import ConfigError
 
 SKILLS_JOURNAL = ".journal.db"
-"""In a folder of skills: every change that the agent made to one."""
+"""The file in a folder of skills with every change that the agent made to one."""
 
 _VARIABLE = re.compile(r"\$\{?\w|%\w+%")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -29,11 +28,11 @@ _asking: ContextVar[HermesHome | None] = ContextVar("hermes_home_that_asks", def
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with its "~" resolved. Raises `ConfigError` where there is no such home folder, or the path is no text."""
+    """Return the path with its "~" resolved. Raises `ConfigError` if the home folder is unknown or the path is no UTF-8."""
     try:
-        found = Path(path).expanduser()
-        str(found).encode()
-        return found
+        resolved = Path(path).expanduser()
+        str(resolved).encode()
+        return resolved
     except UnicodeEncodeError as exc:
         raise ConfigError(f"{os.fspath(path)!r} is no UTF-8", "name a folder whose path is") from exc
     except RuntimeError as exc:
@@ -45,7 +44,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class HermesHome:
-    """One HERMES_HOME: `path` is absolute, `profile` its name ("default" for the home itself)."""
+    """A HERMES_HOME. `path` is absolute; `profile` is "default" for the home itself."""
 
     path: Path
     profile: str = "default"
@@ -83,7 +82,7 @@ class HermesHome:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """While it lasts, `resolve()` is this home: for `is_available` and `backup_paths`, which get no session."""
+        """Let `resolve()` return this home meanwhile, for `is_available` and `backup_paths`, which get no session."""
         token = _asking.set(self)
         try:
             yield
@@ -102,7 +101,7 @@ class HermesHome:
 
     @property
     def memories(self) -> Path:
-        """Folder of curated memory."""
+        """Folder of the notes."""
         return self.path / "memories"
 
     @property
@@ -116,12 +115,12 @@ class HermesHome:
         return self.memories / "USER.md"
 
     def user_md_of(self, owner: str) -> Path:
-        """The profile of one user of a gateway, where `memory.per_user` gives each their own."""
+        """Return the USER.md of one user of a gateway, for `memory.per_user`."""
         return self.memories / "users" / file_name_of(owner) / "USER.md"
 
     @property
     def journal_db(self) -> Path:
-        """Every change of curated memory, for history and undo."""
+        """Every change of the notes, for history and undo."""
         return self.memories / "journal.db"
 
     @property
@@ -161,16 +160,16 @@ class HermesHome:
 
     @property
     def log_file(self) -> Path:
-        """What happened, one JSON object a line."""
+        """The log, one JSON object a line."""
         return self.logs / "hermes.log"
 
     def provider_json(self, name: str) -> Path:
-        """Where the provider of this name keeps its settings that are no secrets."""
+        """Return the file of a provider's settings that are no secrets."""
         return self.path / f"{name}.json"
 
 
 def file_name_of(key: str) -> str:
-    """A name for a file of whoever `key` names: readable, safe, and another for each key, whatever the file system folds.
+    """Return a file name for `key`: readable, safe, and different for each key, also if the file system ignores case.
 
     >>> file_name_of("telegram:42")
     'telegram%3A42-65d845543dfff5c3'

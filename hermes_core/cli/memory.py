@@ -205,10 +205,11 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
     """Make the provider NAME the active one, once it is known to load and to be available."""
-    from hermes_core.setup.candidate import load, require_available
+    from hermes_core.loader.load import load_provider
+    from hermes_core.setup.candidate import require_available
 
     home = home_of(ctx)
-    chosen = load(home, name).entry.name
+    chosen = load_provider(name, home).entry.name
     require_available(home, chosen)
     set_value(home, "memory.provider", chosen)
     click.echo(f"memory provider: {chosen}, from the next start on")

@@ -16,11 +16,10 @@ from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.registration import run_host_command
-from hermes_core.loader.load import LoadedProvider
+from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.providers import register_commands
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
-from hermes_core.setup.candidate import load
 
 _HIDDEN = ("shadowed", "blocked")
 
@@ -50,19 +49,19 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
 
 
 def provider_commands(home: HermesHome, name: str) -> click.Command:
-    """The commands of the active provider under its name. Raises `ProviderError` if it does not load."""
-    loaded = load(home, name)
+    """Return the commands of the active provider under its name. Raises `ProviderError` if it does not load."""
+    loaded = load_provider(name, home)
     if loaded.entry.kind == "hermes_agent":
-        return _handed_on(loaded, home, name)
+        return _forwarding_command(loaded, home, name)
     group = Group(name, help=f"Commands of the memory provider {name!r}.")
-    told = register_commands(loaded.factory, name, group)
-    if told.status in ("failed", "late"):
-        raise Failure(f"provider {name!r} has no commands: {told.error}")
+    result = register_commands(loaded.factory, name, group)
+    if result.status in ("failed", "late"):
+        raise Failure(f"provider {name!r} has no commands: {result.error}")
     return group
 
 
-def _handed_on(loaded: LoadedProvider, home: HermesHome, name: str) -> click.Command:
-    """A command that hands all words behind it to the argparse parsers of a provider written for Hermes Agent."""
+def _forwarding_command(loaded: LoadedProvider, home: HermesHome, name: str) -> click.Command:
+    """Return a command that forwards its arguments to the argparse parsers of a provider for Hermes Agent."""
 
     def run(words: tuple[str, ...]) -> None:
         click.get_current_context().exit(run_host_command(loaded.factory(), home, name, words))

@@ -18,13 +18,12 @@ from hermes_core.errors import ConfigError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value
 from hermes_core.loader.discover import ProviderEntry
-from hermes_core.loader.load import LoadedProvider
+from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
 from hermes_core.setup.answers import Answers, parse_pairs, require_complete, unstorable_secrets
 from hermes_core.setup.candidate import (
     choices,
-    load,
     missing_extras,
     missing_requirements,
     questions,
@@ -76,13 +75,13 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
 def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, check: bool) -> None:
     """All steps in their order; whatever raises leaves `memory.provider` as it was."""
     _install_what_is_missing(home, name, ask=ask)
-    loaded = load(home, name)
+    loaded = load_provider(name, home)
     if ask and not pairs and (finished := run_wizard(home, loaded)) is not None:
         if not finished:
             raise Failure(
                 f"the setup of {name} ended without choosing it; the memory provider stays as it was"
             )
-        _end(home, load(home, name), ask=ask, check=check)
+        _end(home, load_provider(name, home), ask=ask, check=check)
         return
     answers = questions(home, loaded)
     parse_pairs(answers, pairs)

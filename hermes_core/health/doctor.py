@@ -132,11 +132,11 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
 
 # ---------------------------------------------------------------------------------------------------------------- trial
 
+# Test sessions have a source of their own, so that a later run can delete one that a kill left behind.
 SOURCE = "doctor"
-"""The source of test sessions. If a kill leaves one behind, a later run deletes it."""
 
+# Another doctor may be running: only a test session that was idle for so long is certainly abandoned.
 ABANDONED_AFTER_S = 600.0
-"""Seconds without a message after which a test session belongs to no running doctor."""
 
 
 def try_everything(memory: Memory) -> Iterator[Finding]:

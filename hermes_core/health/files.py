@@ -19,14 +19,14 @@ from hermes_core.home import HermesHome
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
 
 LOW_SPACE_BYTES = 200 * 1024 * 1024
+# Below this a write-ahead log may not fit, and writes fail.
 NO_SPACE_BYTES = 10 * 1024 * 1024
-"""Free bytes below which a write-ahead log may not fit."""
 
+# This project holds its locks for milliseconds, so a longer wait means that a process hangs.
 LOCK_TIMEOUT_S = 1.0
-"""Seconds to wait for a lock. This project holds its locks for milliseconds."""
 
+# A younger temporary file or lock may belong to a write that is in progress.
 ABANDONED_AFTER_S = 3600.0
-"""Seconds after which a temporary file, or the lock of a deleted file, belongs to no running process."""
 
 _OUTBOX_LOCK = "outbox."
 

@@ -66,8 +66,8 @@ class Finding:
         }
 
 
+# Errors of files and databases are findings. Any other exception is a bug and must show its traceback.
 EXPECTED_ERRORS = (HermesError, OSError, sqlite3.Error)
-"""Errors of files and databases that are no bugs of this project."""
 
 
 def failed(what: str, detail: str, remedy: str = "") -> Finding:

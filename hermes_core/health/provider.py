@@ -32,14 +32,14 @@ from hermes_core.safety.redact import redact, redact_value
 
 Origin = Literal["environment", ".env", "file", "default", ""]
 
+# An outage of an hour is normal; a write that waits longer deserves a warning.
 LATE_AFTER_S = 3600.0
-"""Seconds after which a pending write is a warning."""
 
+# Pending writes are tried before the provider is judged: an outage that has ended is no fault.
 FLUSH_TIMEOUT_S = 3.0
-"""Seconds for pending writes before the provider is judged: an outage that has ended is no fault."""
 
+# Reading the whole log would make status slow. These lines cover several days of one person.
 LOG_LINES = 2000
-"""Lines of the log that are searched for the last error and the record of hooks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,14 @@ _KNOWN_SHAPES = (
     "Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
 
+# Exports are downloaded as archives. Naming the archive helps more than a message about wrong JSON.
 _ARCHIVES = {b"PK\x03\x04": "a ZIP archive", b"\x1f\x8b": "packed with gzip"}
-"""First bytes of the archives in which exports are downloaded and kept."""
 
 _WHOLE_CONVERSATIONS = {"claude-ai": stream_claude_ai, "openai": stream_openai}
 """Formats in which a value is a whole conversation; the file is one document, or has one value a line."""
 
+# The first line is not enough to detect a format: tools begin their files with records of their own.
 _INSPECTED_LINES = 20
-"""Lines of which one must show the format: tools begin their files with records of their own."""
 
 
 def read_file(path: Path | str, format: Format = "auto") -> list[ImportedSession]:  # noqa: A002 (the option's name)

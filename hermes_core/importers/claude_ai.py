@@ -7,19 +7,26 @@ and the export lacks, else with the last message.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeGuard
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import expected, read_content, read_list, read_object, read_text, read_time
+from hermes_core.importers.fields import (
+    expected,
+    read_content,
+    read_list,
+    read_object,
+    read_text,
+    read_time,
+    tool_call,
+)
 from hermes_core.importers.values import (
     ImportedMessage,
     ImportedSession,
     SkipLog,
     StreamedSession,
     split_turns,
+    stream_conversations,
 )
 
 SOURCE = "claude-ai"
@@ -33,17 +40,9 @@ _ROLES = {"human": "user", "assistant": "assistant"}
 
 def stream_claude_ai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield every conversation among these values, in their order. A turn has the id of its first message."""
-    for index, item in enumerate(values, 1):
-        where = f"conversation {index}"
-        try:
-            session = _session(read_object(item, where), where, skips)
-        except ImportFailed as exc:
-            skips.fault(exc)
-            continue
-        if session.turns:
-            yield replace(session, turns=()), session.turns
-        else:
-            skips.note("conversations without a word", where)
+    return stream_conversations(
+        values, lambda item, where: _session(read_object(item, where), where, skips), skips
+    )
 
 
 def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSession:
@@ -121,9 +120,7 @@ def _messages_of(message: Mapping[str, Any], where: str, skips: SkipLog) -> list
         elif kind == "tool_use":
             name, call_id = (read_text(block.get(key), f"{where}, {key}") for key in ("name", "id"))
             tool_names[call_id] = name
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-            function: dict[str, object] = {"name": name, "arguments": arguments}
-            calls.append({"id": call_id, "type": "function", "function": function})
+            calls.append(tool_call(call_id, name, block.get("input") or {}))
         elif kind == "tool_result":
             add(_ROLES[sender], "\n".join(filter(str.strip, texts)))
             result = read_content(block.get("content"), f"{where}, tool_result")

@@ -6,7 +6,6 @@ messages of the old branch stay in the file. The branch that ends with the last 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import expected, read_content, read_list, read_object, read_text, read_time
+from hermes_core.importers.fields import (
+    expected,
+    read_content,
+    read_list,
+    read_object,
+    read_text,
+    read_time,
+    tool_call,
+)
 from hermes_core.importers.stream import JsonLine, lines_at, read_lines
 from hermes_core.importers.values import (
     ImportedMessage,
@@ -31,8 +38,8 @@ SOURCE = "claude-code"
 _INJECTED = re.compile(
     r"\s*<(command-|local-command-|system-reminder|ide_|bash-|task-notification|user-prompt-submit-hook)"
 )
+# A later kind wins: a title that the person gave replaces a generated one.
 _TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
-"""Records that name the session, each with its field. A later kind in this list wins."""
 
 _HIDDEN_FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
 
@@ -199,9 +206,7 @@ def _line_messages(line: JsonLine, tool_names: dict[str, str], skips: SkipLog) -
             name = read_text(block.get("name"), f"{where}, name")
             call_id = read_text(block.get("id"), f"{where}, id")
             tool_names[call_id] = name
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-            function: dict[str, object] = {"name": name, "arguments": arguments}
-            calls.append({"id": call_id, "type": "function", "function": function})
+            calls.append(tool_call(call_id, name, block.get("input") or {}))
         elif kind == "tool_result":
             result = read_content(block.get("content"), f"{where}, tool_result")
             name = tool_names.pop(str(block.get("tool_use_id")), "")

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import json_digest, read_content, read_object, read_text, read_time
+from hermes_core.importers.fields import (
+    json_digest,
+    read_content,
+    read_object,
+    read_text,
+    read_time,
+    tool_call,
+)
 from hermes_core.importers.stream import JsonLine, lines_at, read_lines
 from hermes_core.importers.values import (
     ImportedMessage,
@@ -178,8 +185,7 @@ def _message(line: JsonLine, tool_names: dict[str, str]) -> ImportedMessage | No
         )
     name, arguments = _call(item, where)
     tool_names[call_id] = name
-    function: dict[str, object] = {"name": name, "arguments": arguments}
-    call: dict[str, object] = {"id": call_id, "type": "function", "function": function}
+    call = tool_call(call_id, name, arguments)
     return ImportedMessage("assistant", "", ref=ref, timestamp=at, tool_calls=(call,))
 
 

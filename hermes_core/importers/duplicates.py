@@ -17,11 +17,12 @@ from hermes_core.importers.values import ImportedMessage, ImportedSession, Impor
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text, turn_of_ref
 
+# One message is not enough to find candidates: many conversations begin with the same greeting.
 _COMPARED_MESSAGES = 3
-"""Messages by which candidates are found. Many conversations begin with the same greeting."""
 
+# If no message has a time, so many characters of the person must agree: nobody writes so many twice by
+# chance.
 _DISTINCTIVE_CHARS = 40
-"""Characters of the person that must agree if no message has a time. Nobody writes so many twice by chance."""
 
 
 def match_stored(sessions: SessionDB, imported: Iterable[StreamedSession]) -> Iterator[StreamedSession]:

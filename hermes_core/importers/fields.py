@@ -102,3 +102,9 @@ def json_digest(value: object) -> str:
     """Return sixteen hex digits that identify this JSON value, the same on every machine."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def tool_call(call_id: str, name: str, arguments: object) -> dict[str, object]:
+    """Return a tool call in the form of chat APIs. Arguments that are no text become JSON."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}

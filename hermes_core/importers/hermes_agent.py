@@ -29,18 +29,19 @@ from hermes_core.sessions.records import Relation
 
 SOURCE = "hermes-agent"
 SQLITE_MAGIC = b"SQLite format 3\0"
+# Earlier schemas can't tell an undone message from a compacted one.
 OLDEST_SCHEMA = 22
-"""The first schema that stores the full state of a message."""
 
 _PARTS = "\0json:"
 """The prefix of content that is a list of parts, as JSON."""
 
 _SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
+# These sources have no person, so their turns must not be delivered to a provider.
 _CONTEXTS = {"subagent": "subagent", "tool": "subagent", "cron": "cron"}
-"""Sources without a person, with their `agent_context` in the contract."""
 
+# Nobody writes so many characters twice by chance. A shorter text is a copy only if its time is the same
+# too.
 _DISTINCTIVE_CHARS = 40
-"""Characters of a text that nobody writes twice by chance. A shorter text is a copy only if its time is the same too."""
 
 _COLUMNS = (
     "id",

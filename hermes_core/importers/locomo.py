@@ -17,8 +17,8 @@ from hermes_core.importers.fields import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 
 SOURCE = "locomo"
+# The file dates a session, not a line. A distance of one second keeps the lines in order.
 SECONDS_BETWEEN_LINES = 1.0
-"""The file dates a session, not a line. A distance of one second keeps the lines in order."""
 
 _SESSION_KEY = re.compile(r"session_(\d{1,9})")
 _TIMES = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")

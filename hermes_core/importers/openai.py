@@ -7,7 +7,6 @@ of messages; the branch that was last on screen is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from hermes_core.errors import ImportFailed
@@ -27,6 +26,7 @@ from hermes_core.importers.values import (
     SkipLog,
     StreamedSession,
     split_turns,
+    stream_conversations,
 )
 
 # ChatGPT stores its reasoning and its notes about the person beside the conversation.
@@ -39,16 +39,9 @@ def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSes
     A conversation that can't be read is logged as a fault. In a ChatGPT export, which nobody corrects by hand, a single
     message that can't be read is a fault and the rest of the conversation is imported.
     """
-    for index, item in enumerate(_conversations(values), 1):
-        try:
-            session = _session(read_object(item, f"conversation {index}"), f"conversation {index}", skips)
-        except ImportFailed as exc:
-            skips.fault(exc)
-            continue
-        if session.turns:
-            yield replace(session, turns=()), session.turns
-        else:
-            skips.note("conversations without a word", f"conversation {index}")
+    return stream_conversations(
+        _conversations(values), lambda item, where: _session(read_object(item, where), where, skips), skips
+    )
 
 
 def _conversations(values: Iterable[Any]) -> Iterator[Any]:

@@ -13,11 +13,12 @@ from typing import Any, BinaryIO
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.values import SkipLog
 
+# A limit for one line or one element of a list, since each is held in memory. Only pictures within the text
+# make more.
 MAX_BYTES = 256 * 2**20
-"""Bytes of one line, or of one element of a list. Only pictures within the text make more."""
 
+# Python's own JSON functions, which later steps use, fail at a depth of about 1,000.
 MAX_DEPTH = 500
-"""Levels of nested lists and objects. Python's own JSON functions fail at about 1,000."""
 
 CHUNK_BYTES = 2**16
 

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 ProviderKind = Literal["native", "hermes_agent"]
 ProviderState = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
 
+# The project's own providers, each with its distribution. The names are reserved: a stranger's package must
+# not receive the memory that a person meant for one of these.
 BUNDLED: dict[str, str] = {
     "holographic": "hermes-memory-holographic",
     "honcho": "hermes-memory-honcho",
@@ -38,14 +40,15 @@ BUNDLED: dict[str, str] = {
     "retaindb": "hermes-memory-retaindb",
     "supermemory": "hermes-memory-supermemory",
 }
-"""The project's own providers, each with its distribution. No other package may use these names."""
 
+# This group has Hermes Agent plugins of any sort, so a memory provider in it is recognised by its source
+# text.
 PLUGIN_GROUP = "hermes_agent.plugins"
-"""The entry-point group for Hermes Agent plugins of any sort. A memory provider in it is recognised by its source."""
 
 OBSERVER_GROUP = "hermes_core.observers"
 """The entry-point group of observers."""
 
+# In order of precedence. Installers of published providers used all of these spellings.
 GROUPS: dict[str, ProviderKind] = {
     "hermes_core.providers": "native",
     "hermes_agent.memory_providers": "hermes_agent",
@@ -54,16 +57,17 @@ GROUPS: dict[str, ProviderKind] = {
     "hermes.memory": "hermes_agent",
     PLUGIN_GROUP: "hermes_agent",
 }
-"""The entry-point groups of providers, in order of precedence."""
 
+# Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
-"""The folders below the home in which installers put providers."""
 
+# A package of their own for modules of plugin folders, so that a folder named like an installed package
+# hides nothing.
 FOLDER_PACKAGE = "_hermes_user_memory"
-"""The package below which modules of plugin folders are imported."""
 
+# This key in plugin.yaml marks an export to another host. If both hosts share a home, the folder must not
+# be loaded here, where its package has an entry point already.
 EXPORTED = "exported_for"
-"""The key in plugin.yaml that marks a folder as an export to another host. Such a folder is not a provider here."""
 
 _PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS))}
 _REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")

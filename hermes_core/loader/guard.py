@@ -48,8 +48,9 @@ def call_foreign(function: Callable[[], Result]) -> Result | ForeignError:
         return ForeignError(exc)
 
 
+# The threads that still run, by label, with their start times: a provider whose import hangs must not be
+# imported a second time beside it.
 _threads: dict[str, tuple[threading.Thread, float]] = {}
-"""The running threads by label, each with the time at which it began."""
 # Two threads that load the same provider at once must not both start it.
 _threads_lock = threading.Lock()
 

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# For the import and the constructor together: a cold start of a large SDK takes ten seconds.
 LOAD_TIMEOUT_S = 30.0
-"""Seconds for the import and the constructor of a provider. A cold start of a large SDK takes ten."""
 
 _REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
 

@@ -18,9 +18,9 @@ from hermes_core.mcp_server.toolset import ToolSet
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging
 
+# Clients kill a server two seconds after they closed its input. Writes that are not sent by then stay in
+# the outbox.
 CLOSE_TIMEOUT_S = 1.5
-"""Seconds for providers to shut down. Clients kill a server two seconds after they closed its input. Writes that are
-not sent by then stay in the outbox."""
 
 
 @click.command("mcp")

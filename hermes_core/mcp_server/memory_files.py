@@ -38,8 +38,9 @@ def anthropic_tools(tool_set: ToolSet) -> list[dict[str, Any]]:
     return [dict(MEMORY_TOOL), *ours]
 
 
+# Pairs of an entry as the model sees it and as it is stored: a flagged entry is shown as its handle only,
+# but an edit must match the stored text.
 SeenEntries = Sequence[tuple[str, str]]
-"""Entries as one read found them: as the model sees each, flagged ones by their handle, and as it is stored."""
 
 
 class MemoryFiles:

@@ -46,8 +46,9 @@ from hermes_core.kit.text import storable
 from hermes_core.mcp_server.toolset import MAX_INPUT, ToolSet
 
 NAME = "hermes-memory"
+# Each call blocks a thread, at most until its deadline. Further calls wait, so that a client can't start
+# threads without bound.
 CONCURRENT_CALLS = 8
-"""Tool calls that run at once. Each blocks a thread, at most until its deadline; further calls wait."""
 
 INSTRUCTIONS = """\
 Long-term memory. At the start of a conversation read `memory_read`, and ask `recall` with the person's message. When \
@@ -185,11 +186,11 @@ def start_thread(function: Callable[[], object], *, daemon: bool = True) -> None
 HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_NAME = "MCP_TOKEN"
+# Running calls get this long to end after the server is told to stop; the person who pressed Ctrl-C waits.
 SHUTDOWN_TIMEOUT_S = 1
-"""Seconds for running calls to end after the server is told to stop."""
 
+# The largest arguments, in any script and escaped, must fit into a request.
 MAX_BODY = 8 * MAX_INPUT
-"""Bytes of a request: the largest arguments, in any script and escaped."""
 
 
 def token_of(credentials: Credentials) -> str:

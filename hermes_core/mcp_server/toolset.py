@@ -23,11 +23,13 @@ from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSI
 
 log = logging.getLogger(__name__)
 
+# Characters of a call's arguments as JSON. The largest useful argument, a store of notes, has some
+# thousands; a client must not fill the memory.
 MAX_INPUT = 100_000
-"""Characters of the arguments of a call as JSON. The largest useful argument, a store of notes, has some thousands."""
 
+# MCP has no turns, but the memory tool refuses after repeated failures in one turn. A pause of so many
+# seconds without a call of `memory` begins a new turn.
 TURN_PAUSE_S = 60.0
-"""Seconds without a call of `memory` after which a new turn is assumed, with a new count of failed attempts."""
 
 RESOURCES: Mapping[str, MemoryTarget] = {
     "hermes://memories/MEMORY.md": "memory",

@@ -52,7 +52,11 @@ def choices(home: HermesHome) -> list[ProviderEntry]:
     config = load_config(home)
     control = LoadControl.of(config.providers)
     entries = discover_providers(home, control=control, active=config.memory.provider)
-    return [entry for entry in entries if entry.state not in ("shadowed", "blocked") and _choosable(entry)]
+    return [
+        entry
+        for entry in entries
+        if entry.state not in ("shadowed", "blocked") and (entry.installed or entry.name in BUNDLED)
+    ]
 
 
 def require_available(home: HermesHome, name: str) -> None:
@@ -60,7 +64,7 @@ def require_available(home: HermesHome, name: str) -> None:
 
     Opening the memory would deliver writes to it that wait for another provider.
     """
-    loaded = load(home, name)
+    loaded = load_provider(name, home)
     with _manager(home, shutdown_timeout=1.0) as manager:
         if not manager.add_provider(
             loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
@@ -97,11 +101,6 @@ def missing_extras(loaded: LoadedProvider, answers: Answers) -> tuple[str, ...]:
     """Return the missing packages that these answers require."""
     extras = {one.extras.get(str(answers.value(one.name)), "") for one in answers.asked()} - {""}
     return tuple(missing_packages(extra_requirements(loaded.entry.distribution, extras)))
-
-
-def load(home: HermesHome, name: str) -> LoadedProvider:
-    """Return the provider if config.yaml allows it. Raises `ProviderError`."""
-    return load_provider(name, home)
 
 
 def questions(home: HermesHome, loaded: LoadedProvider) -> Answers:
@@ -174,7 +173,3 @@ def _sound_value(home: HermesHome, name: str, field: Field) -> Any:
 def _known(found: Settings, field: Field) -> Any:
     waits = field.default_from is not None and found.source(field.name) == "default"
     return None if waits else found[field.name]
-
-
-def _choosable(entry: ProviderEntry) -> bool:
-    return entry.installed or entry.name in BUNDLED

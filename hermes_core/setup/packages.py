@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
 
+# Some providers bring a model's runtime of several hundred megabytes.
 INSTALL_TIMEOUT_S = 900.0
-"""Seconds for an installation. Some providers bring a model's runtime."""
 
 CHECK_TIMEOUT_S = 5.0
 

@@ -18,22 +18,23 @@ from hermes_core.home import expanded
 from hermes_core.importers.openclaw.migration import RemainingFile, SourceFile, SourceTree, Workspace
 from hermes_core.kit.text import storable
 
+# OpenClaw was renamed twice; the folder of a person who upgraded may have an earlier name.
 FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
-"""The folder of OpenClaw's state, under its present name and its earlier ones. The first that exists is read."""
 
 CONFIGS = ("openclaw.json", "clawdbot.json", "moltbot.json")
 WORKSPACES = ("workspace", "workspace.default", "workspace-main", "workspace-assistant")
 MARKS = frozenset({"memory.md", "user.md", "soul.md", "agents.md", "identity.md"})
 """Files that make a folder a workspace."""
 
+# Notes and skills have a few kilobytes. A larger file is something else, and a hostile one must not fill
+# the memory.
 MAX_FILE = 1024 * 1024
-"""Bytes of one file. Notes and skills have a few kilobytes; a larger file is something else."""
 
+# A bound on all files together, since everything is read before the plan is shown.
 MAX_TOTAL = 64 * 1024 * 1024
-"""Bytes of all files together."""
 
+# A folder with more names than this is no workspace, and listing it would take long.
 MAX_NAMES = 5000
-"""Names that are read from one folder."""
 
 MAX_SKILL_DEPTH = 6
 MAX_JSON_DEPTH = 200
@@ -315,6 +316,7 @@ def parse_relaxed_json(text: str) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------ secrets
 
+# A migration writes no other secrets: a key that is copied without need is one more place to leak from.
 ALLOWED_SECRETS = frozenset(
     {
         "TELEGRAM_BOT_TOKEN",
@@ -325,7 +327,6 @@ ALLOWED_SECRETS = frozenset(
         "VOICE_TOOLS_OPENAI_KEY",
     }
 )
-"""The secrets that a migration may write. The person enters all others again."""
 
 _KEY_OF_SERVICE = {
     "openrouter": "OPENROUTER_API_KEY",

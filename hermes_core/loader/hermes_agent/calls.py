@@ -9,8 +9,9 @@ from typing import Any
 
 from hermes_core.errors import ProviderInvalid
 
+# A method that is defined in this module is the empty default of Hermes Agent's base class, not the
+# provider's own.
 HOST_BASE_MODULE = "agent.memory_provider"
-"""The module of Hermes Agent's base class of providers."""
 
 
 def call_accepted(

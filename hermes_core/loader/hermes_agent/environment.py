@@ -17,8 +17,9 @@ from hermes_core.home import HermesHome
 logger = logging.getLogger(__name__)
 
 _override: contextvars.ContextVar[str | None] = contextvars.ContextVar("hermes_home_override", default=None)
+# Threads that a provider starts itself have no context of ours. They get the home of the provider that was
+# loaded last.
 _last_home: list[str] = []
-"""The home of the provider that was loaded last. Threads without a context of ours get this one."""
 
 
 def get_hermes_home() -> Path:

@@ -42,8 +42,8 @@ from hermes_core.safety.redact import redact
 
 log = logging.getLogger(__name__)
 
+# Hermes Agent waits for shutdown. Writes that are not sent by then stay in the outbox until the next start.
 SHUTDOWN_TIMEOUT_S = 8.0
-"""Seconds for `shutdown`. Writes that are not sent by then stay in the outbox until the next start."""
 
 _SWITCH_REASONS: Mapping[str, SwitchReason] = {
     "new_session": "new",

@@ -572,11 +572,12 @@ _PACKAGES = frozenset(
     {".".join(parts[:n]) for parts in (name.split(".") for name in VIEWS) for n in range(1, len(parts))}
 )
 HOST_NAMES = frozenset(VIEWS) | _PACKAGES
+# All packages that Hermes Agent installs, with or without a view: a missing one can't be installed with
+# pip, so the error message must not say so.
 _HOST_PACKAGES = frozenset(
     {name.partition(".")[0] for name in HOST_NAMES}
     | {"cli", "cron", "gateway", "hermes_state", "model_tools", "providers", "run_agent", "toolsets"}
 )
-"""The top-level packages that Hermes Agent installs and that its plugins import."""
 
 
 class _OpenPath:
