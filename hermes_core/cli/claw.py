@@ -161,7 +161,7 @@ def _found() -> Path:
 
 
 def _show(report: MigrationReport) -> None:
-    """The preview: an item a line, then the counts."""
+    """Print the preview: an item a line, then the counts."""
     print_styled((printable(f"From {report.plan.source} to {report.plan.home}"), "bold"))
     for item in report.plan.items:
         counts = f" ({counts_of(item)})" if counts_of(item) else ""
@@ -188,7 +188,7 @@ def _finish(report: MigrationReport, as_json: bool, text: str) -> None:
 
 
 def _errors(report: MigrationReport) -> list[str]:
-    """What could not be brought over, a sentence each."""
+    """Return a sentence for each item that failed."""
     return [
         f"{item.source} is left behind: {item.reason}" for item in report.plan.items if item.status == "error"
     ]

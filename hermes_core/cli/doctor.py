@@ -58,7 +58,7 @@ def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
 
 
 def _models(home: HermesHome) -> Iterator[Finding]:
-    """Whether `hermes-memory chat` finds its models; who uses memory alone has none, or another program's."""
+    """Check that `hermes-memory chat` finds its models. A home without an agent has none."""
     try:
         config = load_config(home)
     except ConfigError:  # told already

@@ -84,8 +84,9 @@ def export(ctx: click.Context, name: str, home: str | None, called: str) -> None
     click.echo(f"in {root / 'config.yaml'}: memory.provider: {title}")
 
 
+# Folders that were exported by any version import this function by its name from this module: it must not be renamed.
 def hand_on_commands(parser: argparse.ArgumentParser, name: str, called: str) -> None:
-    """Let the parser of Hermes Agent hand the words behind the provider's name to the provider's own commands."""
+    """Let the parser of Hermes Agent forward the arguments after the provider's name to the provider's own commands."""
 
     def run(options: argparse.Namespace) -> None:
         from hermes_core.cli.providers import provider_commands
@@ -100,7 +101,7 @@ def hand_on_commands(parser: argparse.ArgumentParser, name: str, called: str) ->
 
 
 def _place(home: HermesHome, name: str) -> Candidate:
-    """The installed package of one of our providers. Raises `Failure` for what can't be exported."""
+    """Return the installed package of one of our providers. Raises `Failure` if it can't be exported."""
     found = select(discover(home), name)
     if not found:
         raise Failure(f"no installed provider is called {name!r}; 'hermes-memory providers' lists them")

@@ -31,14 +31,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Installer:
-    """The program that installs: `name` for messages, `command` before a verb, `options` behind it."""
+    """The program that installs. `command` comes before the verb, `options` after it."""
 
     name: str
     command: tuple[str, ...]
     options: tuple[str, ...] = ()
 
     def run(self, verb: str, *words: str) -> bool:
-        """Run it with its output on standard error, as it comes; whether it worked."""
+        """Run it with its output on standard error. Return True if it succeeded."""
         done = subprocess.run([*self.command, verb, *self.options, *words], stdout=sys.stderr, check=False)
         return done.returncode == 0
 
@@ -131,8 +131,8 @@ def list_packages(ctx: click.Context, as_json: bool) -> None:
 
 
 def find_installer() -> Installer:
-    """pip of the environment that runs this program, else uv for it. pip comes first because it has the person's own
-    settings. Raises `Failure` when there is neither."""
+    """Return pip of the environment that runs this program, else uv for it. Raises `Failure` if there is neither."""
+    # pip comes first because it has the person's own settings (index, proxy).
     if importlib.util.find_spec("pip") is not None:
         command = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check")
         return Installer("pip", command)
@@ -146,7 +146,8 @@ def find_installer() -> Installer:
 
 
 def entries(home: HermesHome) -> list[ProviderEntry]:
-    """The catalog as it is on disk now. Nothing is imported."""
+    """Return the catalog as it is on disk now. Nothing is imported."""
+    # The installer ran in another process, so the caches of this one are stale.
     importlib.invalidate_caches()
     config = load_config(home)
     control = LoadControl.of(config.providers)
@@ -159,7 +160,7 @@ def _has_hermes_agent() -> bool:
 
 
 def _requirement(package: str) -> str:
-    """What the installer is told: a path made absolute, our own provider's distribution, else the text as it is."""
+    """Return the requirement for the installer: an absolute path, our own provider's distribution, or the text."""
     path = expanded(package)
     is_path = path.exists() and (path.suffix == ".whl" or path.is_dir() or path.name.endswith(".tar.gz"))
     if is_path:
@@ -172,7 +173,7 @@ def _requirement(package: str) -> str:
 def _brought(
     before: Sequence[ProviderEntry], after: Iterable[ProviderEntry], wanted: Sequence[str]
 ) -> list[ProviderEntry]:
-    """The providers that are new or of another version, and those of the packages that were asked for."""
+    """Return the providers that are new or of another version, and those of the requested packages."""
     known = {(entry.name, entry.distribution, entry.version) for entry in before if entry.installed}
     named = {normalise(match[0]) for one in wanted if (match := _NAME.match(one))}
     places = {Path(one).as_uri() for one in wanted if Path(one).is_absolute()}
@@ -189,7 +190,7 @@ def _brought(
 
 
 def _installed_from(distribution: str) -> str:
-    """The address of the folder or file that a distribution was installed from; "" when it came from an index."""
+    """Return the URL of the folder or file that a distribution was installed from, "" if it came from an index."""
     if not distribution:
         return ""
     try:
@@ -200,7 +201,7 @@ def _installed_from(distribution: str) -> str:
 
 
 def _package_of(home: HermesHome, name: str) -> str:
-    """The distribution of a provider, or that distribution's own name. Raises `Failure` for what is none."""
+    """Return the distribution of a provider, also if its own name is given. Raises `Failure` if there is none."""
     installed = [entry for entry in entries(home) if entry.installed]
     by_name = [entry for entry in installed if entry.name.casefold() == name.casefold()]
     found = by_name or [entry for entry in installed if normalise(entry.distribution) == normalise(name)]

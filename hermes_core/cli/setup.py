@@ -73,7 +73,7 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
 
 
 def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, check: bool) -> None:
-    """All steps in their order; whatever raises leaves `memory.provider` as it was."""
+    """Run all steps in order. An error leaves `memory.provider` unchanged."""
     _install_what_is_missing(home, name, ask=ask)
     loaded = load_provider(name, home)
     if ask and not pairs and (finished := run_wizard(home, loaded)) is not None:
@@ -95,7 +95,7 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
 
 
 def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) -> None:
-    """Try it and choose it."""
+    """Try the provider and select it."""
     if check:
         _try(home, loaded, ask=ask)
     else:
@@ -105,7 +105,7 @@ def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) ->
 
 
 def _pick(home: HermesHome) -> str:
-    """Ask which provider. Enter keeps the present one."""
+    """Ask for a provider. Enter keeps the present one."""
     entries = choices(home)
     active = load_config(home).memory.provider
     print_table("", ("", "provider", "state", "about"), list(_offers(entries, active)), "")
@@ -133,7 +133,7 @@ def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[obj
 
 
 def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:
-    """Packages are installed after a question, programs are only explained: how to install them is the system's way."""
+    """Install missing packages after a question. Programs are only named: each system installs them its own way."""
     needs = missing_requirements(home, name)
     for tool in needs.tools:
         how = tool.install or "see the provider's documentation"
@@ -163,7 +163,7 @@ def _spinner(text: str) -> AbstractContextManager[object]:
 
 
 def _ask(home: HermesHome, answers: Answers) -> None:
-    """Ask for what was not given by --set, in the order of the fields; each answer may bring others into question."""
+    """Ask for the settings that --set did not give, in order. An answer may make further settings necessary."""
     for one in unstorable_secrets(answers.fields):
         warn([f"{one.name} is a secret that names no variable: keep it as the provider's documentation says"])
     done = {*answers.new, *(one.name for one in unstorable_secrets(answers.fields))}
@@ -178,7 +178,7 @@ def _ask(home: HermesHome, answers: Answers) -> None:
 
 
 def _ask_setting(answers: Answers, field: Field) -> Any:
-    """The answer, None for the value that holds already."""
+    """Ask for a setting. Return None if the present value stays."""
     present = answers.known.get(field.name)
     shown = answers.default(field) if present is None else present
     _explain(field)
@@ -210,7 +210,7 @@ def _prompt(field: Field, shown: Any) -> Any:
 
 
 def _ask_secret(home: HermesHome, field: Field) -> str | None:
-    """The new secret, None to keep the one there is."""
+    """Ask for a secret. Return None if the present one stays."""
     present = Credentials(home).masked(field.env)
     _explain(field)
     keeps = f"Enter keeps {present}" if present else "" if field.required else "Enter leaves it out"
@@ -243,7 +243,7 @@ def _show_saved(saved: Sequence[SavedAnswer]) -> None:
 
 
 def _try(home: HermesHome, loaded: LoadedProvider, *, ask: bool) -> None:
-    """Start it and let it test itself. When that fails it is not chosen, unless the person wants it all the same."""
+    """Start the provider and run its self-test. If that fails, it is selected only if the person confirms."""
     with _spinner("trying it"):
         findings = try_out(home, loaded)
     for finding in findings:

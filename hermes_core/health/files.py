@@ -84,6 +84,7 @@ def _secrets(home: HermesHome) -> Iterator[Finding]:
 
 
 def _room(path: Path) -> Iterator[Finding]:
+    # A home that does not exist yet is on the disk of its nearest existing parent.
     existing = path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

@@ -133,6 +133,7 @@ def selected_health(memory: Memory) -> ProviderHealth | None:
 
 def last_error(home: HermesHome, provider: str) -> LastError | None:
     """Return the last error of this provider that any process has logged."""
+    # The newest line first: one process may have logged hundreds.
     for line in reversed(LogFile(home).read(limit=LOG_LINES, level="warning")):
         if line.get("provider") == provider and (line.get("error") or line.get("reason")):
             hook = str(line.get("hook") or line["kind"])
@@ -362,6 +363,7 @@ def start_providers(manager: MemoryManager, session: Session) -> None:
     A provider that loads a model of its own takes a while. Closing the memory does not wait for the writes again.
     """
     manager.initialize_all(session, wait=POLICIES["initialize"].deadline)
+    # An outage may have ended; a write that is accepted now is no finding.
     manager.flush(FLUSH_TIMEOUT_S)
 
 

@@ -106,6 +106,7 @@ class Status:
 
 def status_of(home: HermesHome) -> Status:
     """Return the status of a home. Raises `ConfigError` for a config.yaml that can't be read."""
+    # Checked before the memory opens, since opening creates files and repairs modes.
     broken = [
         *(
             one

@@ -107,6 +107,7 @@ def _read(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSessio
     for magic, archive in _ARCHIVES.items():
         if first.startswith(magic):
             raise ImportFailed(f"it is {archive}", "unpack it, and import a file that it holds")
+    # A database is no text: no other reader may see it.
     if wanted == "hermes-agent" or first == SQLITE_MAGIC:
         return read_hermes_agent(file, skips)
     lines = list(islice(read_lines(file, SkipLog()), _INSPECTED_LINES)) if first.startswith(b"{") else []

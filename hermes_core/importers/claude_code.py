@@ -115,6 +115,7 @@ def _trees(path: Path, skips: SkipLog) -> dict[str, _Tree]:
             skips.note("messages of a subagent", f"line {line.number}")
         else:
             tree = trees.setdefault(value["sessionId"], _Tree())
+            # A resumed session repeats records of an earlier one; the first copy counts.
             if uuid not in tree.records:
                 tree.records[uuid] = record = _record(line, value, tree.last)
                 tree.last = uuid

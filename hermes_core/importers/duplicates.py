@@ -37,6 +37,7 @@ def match_stored(sessions: SessionDB, imported: Iterable[StreamedSession]) -> It
         else:
             known.matched.add(head.id)
             yield head, turns
+    # A stored conversation that this one has grown out of is a surer match than one that contains it.
     for grown in (True, False):
         rest, waiting = waiting, []
         for head, turns in rest:

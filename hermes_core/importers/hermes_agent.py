@@ -71,9 +71,11 @@ def read_hermes_agent(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
 
 def _open(path: Path) -> sqlite3.Connection:
     with contextlib.ExitStack() as undo:
+        # mode=ro: Hermes Agent may be running on this file.
         connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=10)
         undo.callback(connection.close)
         connection.row_factory = sqlite3.Row
+        # A transcript may hold half a character; one must not stop the import.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         _refuse_other(connection)
         undo.pop_all()

@@ -56,6 +56,7 @@ def import_sessions(
         if imported.relation:  # start_session does not change a session that is stored
             memory.sessions.create_session(imported.id, relation=imported.relation)
         new = known = messages = 0
+        # Some programs write the same id into several messages; only the first may keep it.
         seen: dict[str, int] = {}
         for index, imported_turn in enumerate(turns):
             turn = _without_repeated_refs(imported_turn, seen)

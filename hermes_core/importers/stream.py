@@ -76,10 +76,12 @@ def read_values(path: Path) -> Iterator[Any]:
     number, position, fault = 1, 0, None
     with open_file(path) as file:
         while fault is None:
+            # Fed line by line, since the parser does not say where a fault is. A long line comes in chunks.
             raw = file.readline(CHUNK_BYTES)
             if position == 0:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
             try:
+                # The parser names no place for bytes that are no UTF-8, so they are decoded here too.
                 decoder.decode(raw, final=not raw)
                 if raw:
                     parser.send(raw)
@@ -102,6 +104,7 @@ def read_values(path: Path) -> Iterator[Any]:
                     continue
                 builder.event(event, float(value) if isinstance(value, Decimal) else value)
                 depth += 1 if opens else -1 if event in ("end_array", "end_map") else 0
+                # ijson itself has no limit, and a hostile file of brackets would fill the memory.
                 if depth > MAX_DEPTH:
                     raise ImportFailed(f"line {number}: nested too deeply", "no conversation looks like that")
                 if depth == 0:

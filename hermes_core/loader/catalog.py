@@ -51,6 +51,7 @@ def discover_providers(
         probe: Load the active provider and call its `is_available`.
         entry_points: Used in place of those of the environment.
     """
+    # Read twice below, and an iterator gives its items once.
     points = list(entry_points) if entry_points is not None else None
     candidates = discover(home, points)
     control = control or LoadControl.of_home(home)

@@ -266,6 +266,7 @@ def select(candidates: Sequence[Candidate], name: str) -> list[Candidate]:
     """
     usable = [place for place in candidates if not place.shadowed_by]
     wanted = name.strip()
+    # A reserved name is never searched for elsewhere: no stranger may answer to it.
     exact = [place for place in usable if place.name.casefold() == wanted.casefold()]
     if exact or not wanted or name_owner(name):
         return exact
@@ -329,6 +330,7 @@ def _same_code(point: Candidate, folder: Candidate) -> bool:
     """Return True if an entry point names the code of a plugin folder, or the package that the folder imports."""
     if point.path is None or folder.path is None:
         return False
+    # Resolved, since installers put links to a package into plugins/.
     code, root = point.path.resolve(), folder.path.resolve()
     inside = code.is_relative_to(root) or root.is_relative_to(code)
     return inside or point.path in map(_module_path, _imported_packages(folder))
@@ -461,7 +463,7 @@ def folder_fault(home: HermesHome, name: str) -> str:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the content of plugin.yaml, {} if it can't be read: a provider loads without it."""
-    import yaml
+    import yaml  # loading yaml takes longer than listing, and most homes have no plugin folder
 
     path = folder / "plugin.yaml"
     if not path.is_file():

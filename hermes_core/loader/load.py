@@ -114,6 +114,7 @@ def load_provider(
     if not places:
         raise not_found(name, candidates, folder_fault(home, name.strip()))
     errors: list[ProviderError] = []
+    # A distribution may offer a provider in several groups, of which one may work although another fails.
     for place in places:
         try:
             return _load_candidate(place, home, name, control, timeout)
@@ -121,6 +122,7 @@ def load_provider(
             continue
         except ProviderError as exc:
             errors.append(exc)
+    # The first place has precedence, so its error explains most.
     error = errors[0] if errors else not_found(name, candidates)
     logger.warning("provider %r was not loaded: %s", name, error)
     raise error
@@ -258,6 +260,7 @@ def import_folder(folder: Path) -> ModuleType:
     # A package name of its own for each folder: relative imports work, and two homes don't share modules.
     digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
     name = f"{FOLDER_PACKAGE}.{folder.name.replace('.', '_')}__source_{digest}"
+    # A second load must give the same classes, else isinstance checks of the provider fail.
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(
@@ -268,8 +271,10 @@ def import_folder(folder: Path) -> ModuleType:
     if FOLDER_PACKAGE not in sys.modules:
         sys.modules[FOLDER_PACKAGE] = ModuleType(FOLDER_PACKAGE, "Packages loaded from folders below a home.")
         vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
+    # The module must be in sys.modules while it runs, because its sub-modules import it.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     with ExitStack() as undo:
+        # A module that failed half-way must not be found by the next import.
         undo.callback(_forget_modules, name)
         spec.loader.exec_module(module)
         undo.pop_all()
@@ -351,6 +356,7 @@ def _call_register(function: Callable[..., Any]) -> _Made | None:
 
     result = call_foreign(call)
     provider = registrations.provider if registrations.provider is not None else result
+    # Some packages register the class instead of an object.
     if isinstance(provider, type) and _is_provider(provider):
         provider = provider()
     if not isinstance(provider, ForeignError) and _is_provider(provider):
@@ -400,6 +406,7 @@ def _is_native(owner: type) -> bool:
 
 
 def _missing_members(value: object) -> list[str]:
+    # getattr_static, since a property of a foreign object may run any code.
     return [member for member in _REQUIRED_MEMBERS if inspect.getattr_static(value, member, None) is None]
 
 

@@ -112,6 +112,7 @@ def questions(home: HermesHome, loaded: LoadedProvider) -> Answers:
     try:
         found = settings_in(home, loaded)
     except ConfigError:
+        # One wrong value must not hide the others, so each setting is read by itself.
         return Answers(loaded.settings, {one.name: _sound_value(home, name, one) for one in loaded.settings})
     return Answers(loaded.settings, {one.name: _known(found, one) for one in loaded.settings})
 
@@ -125,6 +126,7 @@ def run_wizard(home: HermesHome, loaded: LoadedProvider) -> bool | None:
     provider = loaded.factory()
     if not isinstance(provider, HasWizard) or not provider.has_setup:
         return None
+    # The wizard selects the provider itself, but a provider that does not work must not stay selected.
     before = load_config(home).memory.provider
     try:
         provider.run_setup()
@@ -137,6 +139,7 @@ def run_wizard(home: HermesHome, loaded: LoadedProvider) -> bool | None:
 def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
     """Start the provider through a manager, as a turn does, and run its self-test. The active provider stays active."""
     name = loaded.entry.name
+    # The context "review" keeps the trial session out of the provider's memory.
     session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
     try:
         with _manager(home, shutdown_timeout=5.0) as manager:

@@ -51,6 +51,7 @@ def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
 def install_command(packages: Sequence[str]) -> list[str]:
     """Return the command that installs into this environment: uv if it is there, else pip."""
     uv = shutil.which("uv")
+    # Environments that uv made have no pip.
     if uv:
         return [uv, "pip", "install", "--quiet", "--python", sys.executable, *packages]
     return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
@@ -65,11 +66,13 @@ def install(packages: Sequence[str]) -> None:
         raise SetupFailed(
             f"can't install {', '.join(packages)}: {exc}", f"run: {shlex.join(command)}"
         ) from exc
+    # The import system remembers which files were missing before the installation.
     importlib.invalidate_caches()
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines()
         last = " ".join(words[-2:])[:400] if words else f"exit code {done.returncode}"
         raise SetupFailed(f"can't install {', '.join(packages)}: {last}", f"run: {shlex.join(command)}")
+    # An installer may succeed and still install into another environment.
     left = missing_packages(packages)
     if left:
         raise SetupFailed(
@@ -95,6 +98,7 @@ def _is_met(need: str) -> bool:
         version = importlib_metadata.version(requirement.name)
     except importlib_metadata.PackageNotFoundError:
         return False
+    # A person who installed a pre-release wants it to count.
     return requirement.specifier.contains(version, prereleases=True)
 
 

@@ -45,6 +45,7 @@ def persist(home: HermesHome, name: str, answers: Answers, provider: object) -> 
         CredentialError, ConfigError, StorageError: Something can't be written. The provider is not selected yet.
         SetupFailed: A value does not read back as it was written.
     """
+    # Secrets first: a kill in between then leaves settings that still work with the old provider.
     secrets = [_save_variable(home, *one) for one in answers.variables(secret=True).items()]
     if not isinstance(provider, StoresSettings):
         return [*secrets, *_save_settings(home, name, answers)]
@@ -53,6 +54,7 @@ def persist(home: HermesHome, name: str, answers: Answers, provider: object) -> 
 
 def select_provider(home: HermesHome, name: str) -> None:
     """Make the provider the active one ("" for built-in only), and read that back. This is the last step of setup."""
+    # An equal value is not written, so that the comments and the time of the file stay.
     if load_config(home).memory.provider != name:
         set_value(home, "memory.provider", name)
     if load_config(home).memory.provider != name:
@@ -62,6 +64,7 @@ def select_provider(home: HermesHome, name: str) -> None:
 
 
 def _save_variable(home: HermesHome, variable: str, value: str) -> SavedAnswer:
+    # An empty environment, so that the file is read and not a variable of the same name.
     on_disk = Credentials(home, {})
     if on_disk.get(variable) != value:
         on_disk.set(variable, value)
@@ -104,6 +107,7 @@ def _pass_settings(
     if not answers.settings or _reads_back(home, name, answers):
         yield from (SavedAnswer(key, path.name) for key in answers.settings)
         return
+    # A provider may write the file of its name in a form of its own, which ours must not overwrite.
     ours, before = not path.exists() or bool(_on_disk(home, name, answers)), _version(path)
     provider.store_settings(answers.settings)
     if (ours and _version(path) == before) or _reads_back(home, name, answers):

@@ -50,10 +50,12 @@ def apply_plan(plan: MigrationPlan, memory: Memory, now: datetime, *, backup: bo
 
     Raises `StorageError` before anything is changed if the migration's folder or the backup can't be written.
     """
+    # Two migrations at once would take each other's results for files of the person.
     with locked(migrations_folder(memory.home) / "run"):
         folder = _new_folder(migrations_folder(memory.home), now)
         if backup:
             back_up_home(memory.home, folder / BACKUP)
+        # Before the first item, so that a kill loses no entry.
         _keep_overflow(plan, folder / "overflow")
         memory.manager.initialize_all(memory.local_session)
         migration = _Migration(memory, folder)
@@ -105,6 +107,7 @@ class _Migration:
                     details["added"] -= len(refused)
                     details["refused"] += len(refused)
                     item = replace(item, reason="; ".join(filter(None, (item.reason, refused[0]))))
+        # One item that fails must not stop the others.
         except (HermesError, OSError) as exc:
             log.warning("%s of %s failed: %s", item.kind, item.source, exc)
             return replace(item, status="error", reason=redact(str(exc)), details=details)

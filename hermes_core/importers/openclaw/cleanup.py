@@ -75,6 +75,7 @@ def command_lines() -> list[str]:
     """Return the command lines of other processes of this machine, [] if they can't be read."""
     own = {os.getpid(), os.getppid()}
     proc = Path("/proc")
+    # /proc gives whole command lines; ps cuts them on some systems.
     if (proc / "self" / "cmdline").exists():
         pids = [entry.name for entry in proc.iterdir() if entry.name.isdigit() and int(entry.name) not in own]
         return [line for pid in pids if (line := _of_proc(proc / pid / "cmdline"))]

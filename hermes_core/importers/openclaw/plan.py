@@ -170,6 +170,7 @@ class _Planner:
             return MigrationItem(
                 kind, file.path, self._shown(target), "error", file.fault or "it is no UTF-8 text"
             )
+        # Scanned before it is compared: a text in a prompt is trusted from then on.
         if threat := self._scan(text):
             return self._archived(kind, file, threat.message)
         present = self._here.files.get(target)

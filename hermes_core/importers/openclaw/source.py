@@ -99,6 +99,7 @@ class _Reader:
         if folder.is_symlink():
             return []
         try:
+            # scandir with a bound: a hostile folder may hold millions of names.
             with os.scandir(folder) as found:
                 entries = [entry for entry, _ in zip(found, range(MAX_NAMES), strict=False)]
         except OSError:
@@ -116,6 +117,7 @@ class _Reader:
     def file(self, path: Path) -> SourceFile:
         """Read a file, or say why not. A pipe, a device, a link and a huge file do no harm."""
         shown = self.shown(path)
+        # A link could lead to any file of the person, such as a key.
         if path.resolve() != path:
             return SourceFile(shown, fault="a link leads to it; links are not followed")
         # A pipe must not block the open, and a link that appears meanwhile must not be followed.

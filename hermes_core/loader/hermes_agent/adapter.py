@@ -91,6 +91,7 @@ def adapt(
     hooks |= {HOOKS[hook] for hook, _ in registrations.hooks}
     if registrations.tools:
         hooks.add("handle_tool_call")
+    # A class of its own, because pluggy looks at the class for the hooks that exist.
     members: dict[str, Any] = dict.fromkeys(HOOK_NAMES - hooks | _NEVER)
     with call_in(home.path):
         members.update(name=name, settings=settings_of(wrapped), __doc__=type(wrapped).__doc__)
@@ -218,6 +219,7 @@ class HermesAgentProvider(MemoryProvider):
         by_position = (session.id,) if first and "session_id" not in first else ()
         with environment_of(self._home.path):
             call_accepted(self.wrapped.initialize, *by_position, keywords=keywords)
+            # A failed start is tried again on the same object; it must hold the environment once.
             if not self._active:
                 self._active = True
                 hold_environment(self._home.path, self.name)
@@ -372,6 +374,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def shutdown(self) -> None:
         """Close it and give its environment back."""
+        # The environment must be restored also if the provider raises.
         try:
             self._call("shutdown")
         finally:

@@ -80,6 +80,7 @@ def exported_provider(name: str, called: str = "") -> HostedProvider:
 
     It subclasses the host's own base class if there is one, whose defaults answer for newer members.
     """
+    # Not importable when a test or our own command makes the object.
     try:
         from agent.memory_provider import (  # type: ignore[import-not-found,unused-ignore]
             MemoryProvider as HostBase,
@@ -156,6 +157,7 @@ class HostedProvider:
     def initialize(self, session_id: str, **facts: Any) -> None:
         """Start it for this session. A start that takes longer than two seconds goes on in the background."""
         home = str(facts.get("hermes_home") or self._home.path)
+        # Hermes Agent switched its profile: the provider of the old home must not see the new one.
         if Path(home) != self._home.path:
             self.shutdown()
             self._home, self._loaded, self._manager = HermesHome(Path(home)), None, None

@@ -232,8 +232,10 @@ def _save_config(config: Mapping[str, Any], **_: Any) -> None:
     from ruamel.yaml import YAML
 
     path = _here().config_yaml
+    # ruamel.yaml keeps the comments of the person, which PyYAML drops.
     editor = YAML()
     editor.preserve_quotes = True
+    # Read and written under one lock: another process may set a key meanwhile.
     with locked(path):
         old = editor.load(path.read_text(encoding="utf-8-sig")) if path.is_file() else None
         tree = old if isinstance(old, MutableMapping) else {}
@@ -633,6 +635,7 @@ def install_host_modules() -> None:
     """Put the finder at the end of `sys.meta_path`, or move it there."""
     if sys.meta_path and sys.meta_path[-1] is _finder:
         return
+    # Another finder was appended since; ours must be asked last, so that a real module wins.
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     sys.meta_path.append(_finder)

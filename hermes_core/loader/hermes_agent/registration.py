@@ -199,10 +199,12 @@ def run_host_command(provider: object, home: HermesHome, name: str, words: Seque
     others = {command.name: command for command in commands if command.name not in (name, own.name)}
     other = others.get(words[0]) if words else None
     prog = f"hermes-memory {name} {other.name}" if other else f"hermes-memory {name}"
+    # Commands of these providers read HERMES_HOME and their keys from the environment.
     with environment_of(home.path):
         answer = call_foreign(lambda: (other or own).run(words[1:] if other else words, prog))
     if not isinstance(answer, ForeignError):
         return answer
+    # argparse ends with SystemExit for --help and wrong usage; its exit code is the command's.
     if isinstance(answer.error, SystemExit):
         raise answer.error
     raise ProviderError(
