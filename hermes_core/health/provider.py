@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
 
@@ -387,8 +387,7 @@ def _check_finding(what: str, line: Check) -> Finding:
 # ------------------------------------------------------------------------------------------------------------- packages
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledPackage:
+class InstalledPackage(NamedTuple):
     """A place where a distribution is installed."""
 
     version: str

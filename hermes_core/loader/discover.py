@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
 
@@ -82,8 +82,7 @@ DAMAGED_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
 # ------------------------------------------------------------------------------------------------------------- values
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalTool:
+class ExternalTool(NamedTuple):
     """A program that a provider needs beside Python. The command `check` succeeds if the program is there."""
 
     name: str

@@ -8,16 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignError:
+# NamedTuples, not dataclasses: every command imports this module, and a dataclass takes six times as long to make.
+class ForeignError(NamedTuple):
     """An exception that foreign code raised; its text is one line."""
 
     error: BaseException
@@ -27,8 +26,7 @@ class ForeignError:
         return f"{type(self.error).__name__}: {text[0]}" if text else type(self.error).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class StillRunning:
+class StillRunning(NamedTuple):
     """The result of a call that has not returned `seconds` after it began."""
 
     seconds: float

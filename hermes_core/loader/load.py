@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import importlib_metadata
 
@@ -289,8 +289,7 @@ def _forget_modules(package: str) -> None:
 # ------------------------------------------------------------------------------------------------- finding a provider
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(NamedTuple):
     """A provider object, and what its package registered beside it if `register(ctx)` made it."""
 
     provider: object
