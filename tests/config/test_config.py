@@ -39,7 +39,7 @@ def written(home: HermesHome, text: str) -> HermesHome:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "memory:\n", "memory:\n  provider:\n", "---\n", "{}"])
-def test_what_is_absent_has_its_default(home: HermesHome, text: str) -> None:
+def test_a_missing_key_has_its_default(home: HermesHome, text: str) -> None:
     assert load_config(home, {}) == Config()
     assert load_config(written(home, text), {}) == Config()
 
@@ -140,7 +140,7 @@ def test_bytes_that_are_no_text_are_refused(home: HermesHome) -> None:
         ),
     ],
 )
-def test_what_has_no_effect_is_named_and_not_fatal(text: str, warning: str) -> None:
+def test_a_key_without_effect_is_a_warning(text: str, warning: str) -> None:
     assert parse_config(text).warnings == (f"config.yaml {warning}",)
 
 
@@ -394,9 +394,7 @@ def test_a_key_below_the_name_of_a_model_that_stands_alone_can_be_set_and_unset(
 
 
 @pytest.mark.parametrize("value", ["2024-02-30", "0x_", "!!bool x", "!!float x", "!!int ''", "!!timestamp x"])
-def test_a_value_that_yaml_itself_stumbles_over_is_an_error_with_its_line(
-    home: HermesHome, value: str
-) -> None:
+def test_a_value_that_fails_in_yaml_itself_is_an_error_with_its_line(home: HermesHome, value: str) -> None:
     written(home, f"memory:\n  memory_char_limit: {value}\n")
     with pytest.raises(ConfigError, match=r"config\.yaml line 2"):
         load_config(home, {})
@@ -408,7 +406,7 @@ def test_a_value_that_yaml_itself_stumbles_over_is_an_error_with_its_line(
     assert home.config_yaml.read_text() == text
 
 
-def test_what_another_program_marks_with_a_tag_of_its_own_stays(home: HermesHome) -> None:
+def test_a_value_with_another_programs_tag_stays(home: HermesHome) -> None:
     text = "http:\n  token: !secret ha_token  # theirs\n  all: !include_dir 'x'\n  one: !one\n    a: [!two 1, b]\n"
     written(home, text)
     set_value(home, "memory.nudge_interval", 5)
@@ -418,7 +416,7 @@ def test_what_another_program_marks_with_a_tag_of_its_own_stays(home: HermesHome
     assert home.config_yaml.read_text() == f"{text}memory: {{}}\n"
 
 
-def test_a_tag_is_no_value_of_a_key_of_ours_and_may_be_replaced_by_hand_alone(home: HermesHome) -> None:
+def test_a_tagged_value_of_our_key_can_only_be_replaced_by_hand(home: HermesHome) -> None:
     written(home, text := "memory:\n  provider: !secret mine\n")
     with pytest.raises(ConfigError, match="line 2: could not determine a constructor for the tag '!secret'"):
         set_value(home, "memory.provider", "mem0")

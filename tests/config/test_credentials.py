@@ -33,7 +33,7 @@ def test_the_environment_comes_first_and_an_empty_variable_does_not_count(home: 
     assert [credentials.source(name) for name in "ABC"] == ["environment", ".env", ""]
 
 
-def test_what_steers_programs_is_not_given_to_an_environment(home: HermesHome) -> None:
+def test_a_variable_that_controls_programs_is_not_lent_to_an_environment(home: HermesHome) -> None:
     home.env_file.write_text("A=1\nB=2\nEMPTY=\nLD_PRELOAD=x\nPATH=/evil\nHERMES_HOME=/evil\n")
     assert Credentials(home, {"B": "here"}).for_environment() == {"A": "1"}
 
@@ -48,7 +48,7 @@ def test_any_line_of_text_is_read_back_by_python_dotenv(values: list[str]) -> No
     assert text.startswith("# keys\nexport K0=")
 
 
-def test_what_an_older_reader_would_take_for_a_part_of_another_value_is_refused(
+def test_a_value_that_an_older_reader_would_misread_is_refused(
     home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_1_2_3 = re.compile(r"'((?:\\'|[^'])*)'")
@@ -115,7 +115,7 @@ def test_a_value_that_could_be_two_lines_is_refused(home: HermesHome, value: str
         "BASH_ENV",
     ],
 )
-def test_a_name_that_steers_programs_is_refused(home: HermesHome, name: str) -> None:
+def test_a_name_that_controls_programs_is_refused(home: HermesHome, name: str) -> None:
     with pytest.raises(CredentialError):
         Credentials(home, {}).set(name, "x")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,15 @@ import pytest
 
 from hermes_core import Availability, Field, HermesHome, Session, ToolCall
 from hermes_core.contract.provider import contract_faults
-from hermes_core.kit import RECALL_MODE, BackendProvider, BackendRefused, ProviderUnavailable, Settings, tool
+from hermes_core.kit import (
+    RECALL_MODE,
+    BackendProvider,
+    BackendRefused,
+    ProviderUnavailable,
+    Settings,
+    import_with,
+    tool,
+)
 from hermes_core.testing import driving
 
 
@@ -72,7 +83,7 @@ def test_it_keeps_the_contract() -> None:
     assert contract_faults(Teas()) == []
 
 
-def test_it_can_run_when_what_is_required_is_set(hermes_home: HermesHome) -> None:
+def test_it_is_available_when_the_required_settings_are_set(hermes_home: HermesHome) -> None:
     assert Teas().is_available().reason == "'place' is not set"
     set_up(hermes_home, place="Uji")
     assert Teas().is_available()
@@ -126,7 +137,7 @@ def test_it_says_why_it_can_not_be_opened_or_used(hermes_home: HermesHome) -> No
         _ = Teas().client
 
 
-def test_one_without_connect_is_told_what_it_lacks(hermes_home: HermesHome) -> None:
+def test_a_provider_without_connect_gets_an_error_that_says_so(hermes_home: HermesHome) -> None:
     class Empty(BackendProvider[Shop]):
         name = "empty"
 
@@ -161,7 +172,7 @@ def test_settings_are_those_of_the_home_that_was_opened(hermes_home: HermesHome,
     assert (provider.options.place, provider.mode) == ("Assam", "hybrid")
 
 
-def test_tools_answer_json_also_for_what_the_backend_refuses(hermes_home: HermesHome) -> None:
+def test_a_refusal_of_the_backend_is_a_json_error(hermes_home: HermesHome) -> None:
     set_up(hermes_home, place="Uji")
     provider = Teas()
     assert answer(provider, "teas_drink", kind="oolong") == {"result": "oolong for s1"}
@@ -169,9 +180,7 @@ def test_tools_answer_json_also_for_what_the_backend_refuses(hermes_home: Hermes
     assert answer(provider, "teas_drink", kind=" ") == {"error": "kind is empty; send some text"}
 
 
-def test_commands_are_imported_when_they_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_are_imported_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     provider, group = Teas(), click.Group("teas")
     with pytest.raises(ModuleNotFoundError, match="teas_cli"):
         provider.register_cli(group)
@@ -186,3 +195,44 @@ def test_tools_may_be_coroutines(hermes_home: HermesHome) -> None:
     set_up(hermes_home, place="Uji")
     told = asyncio.run(Herbs().handle_tool_call(ToolCall("teas_brew", {}), Session("s1")))
     assert json.loads(told) == {"result": "slowly"}
+
+
+NOSY = """
+import os
+seen = os.environ.get("NOSY_TELEMETRY"), os.environ.get("NOSY_FOLDER")
+if seen[1] == "broken":
+    raise ImportError("can't use the folder")
+"""
+
+
+@pytest.fixture(autouse=True)
+def nosy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that looks at two variables when it is imported; one of them is set."""
+    (tmp_path / "nosy_package.py").write_text(NOSY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("NOSY_TELEMETRY", "on")
+    monkeypatch.delenv("NOSY_FOLDER", raising=False)
+    yield
+    sys.modules.pop("nosy_package", None)
+
+
+def environment() -> tuple[str | None, str | None]:
+    return os.environ.get("NOSY_TELEMETRY"), os.environ.get("NOSY_FOLDER")
+
+
+def test_the_package_sees_the_variables_and_nobody_afterwards() -> None:
+    module = import_with("nosy_package", {"NOSY_TELEMETRY": "off", "NOSY_FOLDER": "here"})
+    assert module.seen == ("off", "here")
+    assert environment() == ("on", None)
+
+
+def test_a_module_that_is_imported_already_is_returned_unchanged() -> None:
+    first = import_with("nosy_package", {"NOSY_FOLDER": "here"})
+    assert import_with("nosy_package", {"NOSY_FOLDER": "there"}) is first
+    assert first.seen == ("on", "here")
+
+
+def test_after_an_import_that_fails_the_environment_is_as_before() -> None:
+    with pytest.raises(ImportError, match="can't use the folder"):
+        import_with("nosy_package", {"NOSY_TELEMETRY": "off", "NOSY_FOLDER": "broken"})
+    assert environment() == ("on", None)

@@ -85,7 +85,7 @@ def test_rows_are_lines_that_drive_no_terminal_or_json() -> None:
     ]
 
 
-def test_nothing_found_is_said_on_standard_error_and_as_an_empty_list() -> None:
+def test_no_rows_are_a_message_on_standard_error_or_an_empty_list() -> None:
     done = run("find", "none")[0]
     assert (done.stdout, done.stderr) == ("", "nothing found\n")
     assert json.loads(run("find", "none", "--json")[0].stdout) == []

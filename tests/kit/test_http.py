@@ -105,7 +105,7 @@ def test_a_refused_key_names_its_variable(api: Api, server: StandIn) -> None:
         api.get("/facts")
 
 
-def test_the_wish_of_a_busy_backend_is_handed_on(api: Api, server: StandIn) -> None:
+def test_retry_after_of_a_busy_backend_is_in_the_error(api: Api, server: StandIn) -> None:
     server.fail(status=429, retry_after=12)
     with pytest.raises(BackendUnavailable) as raised:
         api.get("/facts")
@@ -113,7 +113,7 @@ def test_the_wish_of_a_busy_backend_is_handed_on(api: Api, server: StandIn) -> N
 
 
 @pytest.mark.parametrize("fault", [{"cut": True}, {"drop": True}, {"garbage": True}, {"delay": 5.0}])
-def test_an_answer_that_is_none_means_unavailable(
+def test_a_missing_or_broken_answer_means_unavailable(
     api: Api, server: StandIn, fault: dict[str, object]
 ) -> None:
     server.fail(**fault)
@@ -135,7 +135,7 @@ def test_json_that_is_nested_without_end_is_no_answer(api: Api, server: StandIn)
         api.get("/deep")
 
 
-def test_an_answer_that_drips_is_given_up(server: StandIn) -> None:
+def test_an_answer_that_arrives_byte_by_byte_ends_at_the_deadline(server: StandIn) -> None:
     server.fail(drip=True)
     with (
         Api(server.url, name="Facts", timeout=0.3) as api,
@@ -144,7 +144,7 @@ def test_an_answer_that_drips_is_given_up(server: StandIn) -> None:
         api.get("/")
 
 
-def test_an_answer_that_would_fill_the_memory_is_given_up(server: StandIn) -> None:
+def test_an_answer_that_is_too_large_is_refused(server: StandIn) -> None:
     bomb = Raw(gzip.compress(bytes(MAX_ANSWER_BYTES + 1), 1), {"Content-Encoding": "gzip"})
     server.route("GET", "/bomb", lambda request: bomb)
     with (
@@ -154,7 +154,7 @@ def test_an_answer_that_would_fill_the_memory_is_given_up(server: StandIn) -> No
         api.get("/bomb")
 
 
-def test_a_httpx_client_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(server: StandIn) -> None:
+def test_an_httpx_client_limits_each_answer_and_shows_it_to_hooks(server: StandIn) -> None:
     seen: list[httpx.Response] = []
     with httpx_client(server.url, timeout=1.0, event_hooks={"response": [seen.append]}) as client:
         assert client.get(f"{server.url}/v1/facts").json() == {"facts": ["tea"]}
@@ -164,7 +164,7 @@ def test_a_httpx_client_an_sdk_has_an_end_to_each_answer_and_shows_it_to_hooks(s
             client.get(f"{server.url}/v1/facts")
 
 
-def test_an_environment_that_allows_no_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_can_not_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "foo://me:hunter2@x")
     with pytest.raises(ConfigError, match="HTTP client can be made") as raised:
         Api("https://127.0.0.1:1", name="Facts")
@@ -172,7 +172,7 @@ def test_an_environment_that_allows_no_client_is_named(monkeypatch: pytest.Monke
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_package_that_is_missing_is_named_with_what_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_with_the_command_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as refused:
         httpx_client("http://127.0.0.1:9", timeout=1.0)
@@ -189,7 +189,7 @@ def test_a_redirect_does_not_carry_the_key_elsewhere(api: Api, server: StandIn) 
 @pytest.mark.parametrize(
     "url", ["", "facts.example.com", "localhost:80", "ftp://x", "http://", "http://[::1"]
 )
-def test_what_is_no_address_is_said_at_once(url: str) -> None:
+def test_a_text_that_is_no_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match=r"^Facts: '.*' is no address; write it as https"):
         Api(url, name="Facts")
     with pytest.raises(ConfigError, match=r"^'base_url': '.*' is no address"):
@@ -207,7 +207,7 @@ def test_a_date_as_retry_after_is_seconds_from_now() -> None:
 
 
 @given(st.text())
-def test_no_header_and_no_body_makes_an_error_fail(text: str) -> None:
+def test_any_header_and_any_body_can_be_read(text: str) -> None:
     retry_after_seconds(text)
     assert len(error_detail(text)) <= 300
 
@@ -215,12 +215,12 @@ def test_no_header_and_no_body_makes_an_error_fail(text: str) -> None:
 @given(
     st.recursive(st.none() | st.text() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 )
-def test_any_json_body_has_words(data: object) -> None:
+def test_any_json_body_has_a_message(data: object) -> None:
     assert isinstance(error_detail(json.dumps(data)), str)
 
 
 @given(st.integers(100, 599).filter(lambda status: not 200 <= status < 300))
-def test_any_status_that_is_no_success_is_an_error_of_ours(status: int) -> None:
+def test_every_status_without_success_is_an_error(status: int) -> None:
     assert str(status) in str(backend_error(status, "Facts"))
 
 
@@ -231,14 +231,14 @@ def test_a_file_is_downloaded_as_it_is(api: Api, server: StandIn) -> None:
     assert api.download("/file") == Download(b"\x00tea", "text/plain")
 
 
-def test_a_redirect_is_told_with_the_address_that_it_names(api: Api, server: StandIn) -> None:
+def test_the_error_of_a_redirect_names_its_target(api: Api, server: StandIn) -> None:
     moved = Raw(b"<h1>Moved</h1>", {"Location": "https://teas.example/v2"})
     server.route("GET", "/v1/teas", lambda request: (301, moved))
     with pytest.raises(BackendUnavailable, match="answered 301: 'https://teas"):
         api.get("/teas")
 
 
-def test_an_sdk_that_tells_of_bodies_alone_tells_where_a_redirect_leads(server: StandIn) -> None:
+def test_an_sdk_that_quotes_bodies_alone_quotes_the_target_of_a_redirect(server: StandIn) -> None:
     moved = Raw(b"<h1>Moved</h1>", {"Location": "https://teas.example/v2", "Content-Type": "text/html"})
     server.route("GET", "/v1/teas", lambda request: (301, moved))
     with httpx_client(server.url, timeout=5.0) as client:
@@ -247,7 +247,7 @@ def test_an_sdk_that_tells_of_bodies_alone_tells_where_a_redirect_leads(server: 
     assert answer.json() == {"message": "https://teas.example/v2"}
 
 
-def test_what_is_not_found_may_be_asked_of_the_wrong_address(api: Api) -> None:
+def test_a_404_asks_whether_the_address_is_right(api: Api) -> None:
     with pytest.raises(
         BackendNotFound, match=r"answered 404.*; is this its address, or was it deleted there"
     ):
@@ -277,9 +277,7 @@ def test_a_download_that_fails_has_the_errors_of_every_call(api: Api, server: St
         api.download("/odd")
 
 
-def test_certificates_are_loaded_for_tls_and_not_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificates_are_checked_for_tls_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.pem").write_text("no certificate")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "broken.pem"))
     for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
@@ -291,7 +289,7 @@ def test_certificates_are_loaded_for_tls_and_not_without(
 
 
 @pytest.mark.parametrize("key", ["geheim123\n", "geheim123 ", "gehe\rim123"])
-def test_a_key_that_no_header_can_hold_is_told_of_and_not_shown(server: StandIn, key: str) -> None:
+def test_a_key_that_no_header_can_hold_is_reported_and_not_shown(server: StandIn, key: str) -> None:
     api = Api(server.url, name="Facts", key="FACTS_KEY", headers={"X-API-Key": key})
     with api, pytest.raises(BackendAuthError) as caught:
         api.get("/v1/facts")

@@ -77,7 +77,7 @@ def test_values_are_those_of_one_json_text_over_many_lines_too() -> None:
     assert run([PYTHON, "-c", "print('Unexpected error')"], timeout=60).values() == []
 
 
-def test_a_program_in_the_terminal_answers_there_and_its_code_is_told(
+def test_a_program_in_the_terminal_prints_there_and_its_code_is_returned(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import os; print(os.getcwd(), os.environ['WHO']); raise SystemExit(3)"
@@ -113,7 +113,7 @@ def test_the_environment_holds_no_key_of_others() -> None:
     assert seen == {"PATH": "/bin", "https_proxy": "p", "BRV_DATA_DIR": "/d"}
 
 
-def test_variables_that_a_program_needs_beside_are_handed_on_by_name() -> None:
+def test_more_variables_are_passed_on_by_name() -> None:
     ours = {"BRV_IAM_BASE_URL": "http://i", "BRV_API_KEY": "k", "XDG_DATA_HOME": "/d", "PATH": "/bin"}
     seen = child_environment({"XDG_DATA_HOME": "/mine"}, ours, also=("BRV_*_URL", "XDG_*_HOME"))
     assert seen == {"BRV_IAM_BASE_URL": "http://i", "XDG_DATA_HOME": "/mine", "PATH": "/bin"}
@@ -135,7 +135,7 @@ def test_a_service_runs_until_it_is_stopped(tmp_path: Path) -> None:
     assert soon(lambda: not alive(int(told.read_text())))
 
 
-def test_a_service_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_the_error_of_a_service_that_ends_quotes_its_last_output(tmp_path: Path) -> None:
     service = Service([PYTHON, "-c", "raise SystemExit('port is taken')"], log=tmp_path / "log")
     service.start()
     with pytest.raises(BackendUnavailable, match=r"ended by itself: port is taken"):
@@ -143,7 +143,7 @@ def test_a_service_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None
     service.stop()
 
 
-def test_a_service_that_never_gets_ready_is_told(tmp_path: Path) -> None:
+def test_a_service_that_never_gets_ready_is_an_error(tmp_path: Path) -> None:
     service = Service([PYTHON, "-c", "import time; time.sleep(60)"], log=tmp_path / "log")
     service.start()
     try:

@@ -140,7 +140,7 @@ def test_a_secret_shows_nowhere(tmp_path: Path) -> None:
     assert "k-123456" not in repr(settings) + repr(settings.as_dict())
 
 
-def test_what_is_required_is_missing_only_when_other_settings_ask_for_it(tmp_path: Path) -> None:
+def test_a_required_setting_is_missing_only_if_other_settings_ask_for_it(tmp_path: Path) -> None:
     assert load(tmp_path).availability
     cloud = load(tmp_path, mode="cloud")
     assert [field.name for field in cloud.missing] == ["api_key"]
@@ -171,7 +171,7 @@ def test_saved_settings_read_back_and_keep_what_else_the_file_holds(tmp_path: Pa
 
 
 @pytest.mark.parametrize("values", [{"api_key": "k"}, {"limit": 99}, {"limt": 2}])
-def test_what_must_not_be_saved_changes_nothing(tmp_path: Path, values: dict[str, object]) -> None:
+def test_a_refused_value_is_not_saved_and_changes_nothing(tmp_path: Path, values: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         save_settings(FIELDS, tmp_path, "demo", {"mode": "cloud", **values})
     assert not (tmp_path / "demo.json").exists()
@@ -228,7 +228,7 @@ def home_of(tmp_path: Path, profile: str = "") -> Path:
     ("profile", "url"),
     [("", "https://hermes.test"), ("work", "https://work.test"), ("play", "https://all.test")],
 )
-def test_what_a_shared_file_says_of_this_host_wins(tmp_path: Path, profile: str, url: str) -> None:
+def test_the_block_of_this_host_wins_in_a_shared_file(tmp_path: Path, profile: str, url: str) -> None:
     settings = load_settings(TABLES, home_of(tmp_path, profile), "demo", {})
     assert (settings.url, settings.levels, settings.warnings) == (url, [1], ())
 
@@ -279,14 +279,14 @@ def test_an_older_key_of_the_file_is_read_when_the_present_one_is_not_there(
     assert (settings.budget, settings.warnings) == (budget, ())
 
 
-def test_a_secret_under_an_older_key_is_told_and_not_read(tmp_path: Path) -> None:
+def test_a_secret_under_an_older_key_is_a_warning_and_not_read(tmp_path: Path) -> None:
     write(tmp_path, {"apiKey": "k-1"})
     settings = load_settings(OLDER, tmp_path, "demo", {})
     assert settings.key is None
     assert "move it to .env as DEMO_KEY" in settings.warnings[0]
 
 
-def test_the_older_file_is_read_by_who_knows_older_keys_until_there_is_one_of_ours(tmp_path: Path) -> None:
+def test_the_older_file_is_read_until_the_new_one_exists(tmp_path: Path) -> None:
     older = tmp_path / "demo" / "config.json"
     older.parent.mkdir()
     older.write_text(json.dumps({"url": "https://older.test", "effort": "low", "apiKey": "k", "other": 1}))
