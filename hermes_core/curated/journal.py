@@ -369,8 +369,8 @@ class NoteJournal:
         log.info("adopted an edit of %s from outside as change %d", file.path, change)
         what = "emptied" if emptied else "edited"
         undoable = "" if before == opened.entries else ", which can be undone"
-        kept = f"; a backup is {str(copy)!r}" if copy else ""
-        return f"{file.name} was {what} outside this tool: adopted as change {change}{undoable}{kept}."
+        where = f"; a backup is {str(copy)!r}" if copy else ""
+        return f"{file.name} was {what} outside this tool: adopted as change {change}{undoable}{where}."
 
     def _insert(
         self,
@@ -507,11 +507,11 @@ class NoteJournal:
         ):
             return self.enqueue(write, session)
         there = replace(writer, identity=session.identity, home=session.home)
-        taken = self.enqueue(replace(write, action="remove", content=""), there)
+        stored = self.enqueue(replace(write, action="remove", content=""), there)
         if not write.content:
-            return taken
+            return stored
         new = replace(write, id=f"{write.id}-new", action="add", old_text="", previous="")
-        return self.enqueue(new, session) and taken
+        return self.enqueue(new, session) and stored
 
     def _last_enqueued(self, provider: str) -> int:
         """Return the newest change that was stored for `provider`, or 0."""
@@ -547,8 +547,8 @@ class NoteJournal:
         )
         for row in rows:
             if entry in split_entries(row["after"]) and entry not in split_entries(row["before"]):
-                found: sqlite3.Row = row
-                return found
+                origin: sqlite3.Row = row
+                return origin
         return None
 
 

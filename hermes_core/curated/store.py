@@ -212,9 +212,9 @@ class MemoryStore:
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
         """Return the entries that are kept from prompts and results. `problems` reports whole files."""
         flagged: list[FlaggedEntry] = []
-        for one in (target,) if target else self.enabled_targets:
+        for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                flagged += filter(None, [self._flag(one, entry) for entry in self.entries(one)])
+                flagged += filter(None, [self._flag(name, entry) for entry in self.entries(name)])
         return flagged
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
@@ -336,7 +336,7 @@ class MemoryStore:
     def write(
         self,
         target: MemoryTarget,
-        asked: Sequence[Operation],
+        operations: Sequence[Operation],
         session: Session | None = None,
         *,
         batch: bool = False,
@@ -349,7 +349,7 @@ class MemoryStore:
         suppressed = self._suppresses is not None and self._suppresses(target)
         limit = None if suppressed else self._limits[target]
         writes: list[MemoryWrite] = []
-        for index, operation in enumerate(asked):
+        for index, operation in enumerate(operations):
             write = self._vet(target, operation, who, limit)
             if isinstance(write, Refusal):
                 return self.refuse(in_batch(write, index, operation) if batch else write, target, who)
@@ -368,7 +368,7 @@ class MemoryStore:
                     return self._too_large(target, entry)
             return over_budget(entries, edit, writes, limit, batch=batch) or edit
 
-        return self._commit(target, "batch" if batch else asked[0].action, plan, who, writes=writes)
+        return self._commit(target, "batch" if batch else operations[0].action, plan, who, writes=writes)
 
     def _restore(
         self,
@@ -385,11 +385,11 @@ class MemoryStore:
         return self._commit(target, action, plan, who, undoes=undoes)
 
     def _vet(
-        self, target: MemoryTarget, asked: Operation, session: Session, limit: int | None
+        self, target: MemoryTarget, operation: Operation, session: Session, limit: int | None
     ) -> MemoryWrite | Refusal:
         """Turn an operation into a write with an id. Refuses text that is no entry, too long, vetoed or a threat."""
-        content, old_text = normalize_entry(asked.content), normalize_entry(asked.old_text)
-        write = MemoryWrite(str(uuid.uuid4()), asked.action, target, content, old_text)
+        content, old_text = normalize_entry(operation.content), normalize_entry(operation.old_text)
+        write = MemoryWrite(str(uuid.uuid4()), operation.action, target, content, old_text)
         if fault := _write_fault(write, limit):
             return Refusal(fault)
         if self._filter_write:
@@ -492,13 +492,13 @@ class MemoryStore:
         self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session
     ) -> Result:
         """Give suppressed writes to the provider. Nobody else holds them, so a write it refuses is no success."""
-        for taken, write in enumerate(writes):
+        for stored, write in enumerate(writes):
             try:
                 self._journal.enqueue(replace(write, performed=False), session)
             except (OutboxError, StorageError) as exc:
-                part = f"The first {taken} operation(s) are with the memory provider, do not repeat them; the others were not"
+                part = f"The first {stored} operation(s) are with the memory provider, do not repeat them; the others were not"
                 refusal = Refusal(
-                    f"{part if taken else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
+                    f"{part if stored else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
                 )
                 return self.refuse(refusal, target, session)
         self._refusals.reset(session)
@@ -533,11 +533,11 @@ class MemoryStore:
         )
 
     def _settle(self, target: MemoryTarget | None) -> None:
-        for one in (target,) if target else self.enabled_targets:
+        for name in (target,) if target else self.enabled_targets:
             try:
-                self._journal.settle(self._files[one])
+                self._journal.settle(self._files[name])
             except StorageError as exc:
-                log.warning("the history may lack the last change of %s: %s", self._files[one].path, exc)
+                log.warning("the history may lack the last change of %s: %s", self._files[name].path, exc)
 
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]

@@ -165,8 +165,8 @@ def assigns_abroad(text: str) -> bool:
 @lru_cache(maxsize=512)
 def secret_name(key: str) -> Name | None:
     """Return the name of a secret that a key of JSON data ends with, or None."""
-    found = compiled(_KEY).search(str(key))
-    return Name(kind_of(found[1] or found[2]), found[3] is not None) if found else None
+    match = compiled(_KEY).search(str(key))
+    return Name(kind_of(match[1] or match[2]), match[3] is not None) if match else None
 
 
 def tells_no_secret(key: str) -> bool:

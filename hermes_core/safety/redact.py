@@ -327,9 +327,9 @@ def redact_errors(value: JSON) -> JSON:
 def _redact_json(text: str) -> str:
     """Redact a text that is itself JSON, such as a model's tool arguments, whose values are hidden behind escapes."""
     try:
-        found = json.loads(text, strict=False)
-        clean = redact_value(found)
-        if clean != found:
+        data = json.loads(text, strict=False)
+        clean = redact_value(data)
+        if clean != data:
             dumped = json.dumps(clean, ensure_ascii=False)
             text = json.dumps(clean) if compiled(_HALF).search(dumped) else dumped
     except (ValueError, RecursionError):  # it begins like JSON and is none

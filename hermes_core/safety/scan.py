@@ -230,16 +230,16 @@ def _respellings(text: str) -> Iterator[str]:
         yield flat
     if '""' in text or "''" in text or "\\" in text or "ifs" in text:
         yield re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
-    respelt = re.sub(_LEET_WORD, lambda found: found[0].translate(_LEET), text)
+    respelt = re.sub(_LEET_WORD, lambda match: match[0].translate(_LEET), text)
     if respelt != text:
         yield respelt
-    unscrambled = re.sub(_LONG_WORD, lambda found: _SCRAMBLED.get(_shape(found[0]), found[0]), text)
+    unscrambled = re.sub(_LONG_WORD, lambda match: _SCRAMBLED.get(_shape(match[0]), match[0]), text)
     if unscrambled != text:
         yield unscrambled
-    parted = re.sub(_JOINED, lambda found: found[0].replace(found[1], " "), text)
+    parted = re.sub(_JOINED, lambda match: match[0].replace(match[1], " "), text)
     if parted != text:
         yield parted
-    joined = re.sub(_SPACED, lambda found: re.sub(r"[\W_]", "", found[0]), text)
+    joined = re.sub(_SPACED, lambda match: re.sub(r"[\W_]", "", match[0]), text)
     if joined != text:
         yield re.sub(r"\s+", " ", joined)
 

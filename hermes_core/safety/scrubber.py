@@ -286,12 +286,12 @@ class StreamingContextScrubber:
             return "" if skip else self._read(text)
         if self._pending:
             text, self._pending = self._pending + text, ""
-        found = _candidate_in(text)
-        if found is None:
+        candidate = _candidate_in(text)
+        if candidate is None:
             self._last = text or self._last
             return text
-        start = found.start()
-        if found.lastindex is None or len(text) - start > _MAX_PENDING:
+        start = candidate.start()
+        if candidate.lastindex is None or len(text) - start > _MAX_PENDING:
             return self._read(text, start)
         shown, self._pending = text[:start], text[start:]
         self._last = shown or self._last
@@ -317,8 +317,8 @@ class StreamingContextScrubber:
         at, end = start, len(text)
         while at < end:
             if self._state == IDLE and self._mode in ("text", "span"):
-                found = _candidate_in(text, at)
-                start = found.start() if found else end
+                candidate = _candidate_in(text, at)
+                start = candidate.start() if candidate else end
                 if self._mode == "text":
                     self._show(shown, text[at:start])
                 at = start
@@ -351,22 +351,22 @@ class StreamingContextScrubber:
     def _in_text(self, char: str, shown: list[str]) -> bool:
         """Read one character outside a span, and hold it back while it may belong to a tag."""
         before = self._state
-        did = step(before, char)
-        if did.kind == "fail":
+        result = step(before, char)
+        if result.kind == "fail":
             self._failed(char, shown)
             return True
-        if did.state.escape and not before.escape:
+        if result.state.escape and not before.escape:
             self._escape_at = len(self._held)
-        if did.kind == "again":
+        if result.kind == "again":
             self._begin_again(before)
-        if did.taken:
+        if result.taken:
             self._held += char
-        self._state = did.state
-        if did.kind in ("end", "open"):
-            self._tag(did.state.closing, complete=did.kind == "end")
+        self._state = result.state
+        if result.kind in ("end", "open"):
+            self._tag(result.state.closing, complete=result.kind == "end")
         elif len(self._held) + self._outer_size > MAX_HELD:
             self._let_through(shown)
-        return did.taken
+        return result.taken
 
     def _failed(self, char: str, shown: list[str]) -> None:
         """Show the held text, which is no tag, unless `char` begins a tag inside it."""
@@ -457,19 +457,19 @@ class StreamingContextScrubber:
         return tag
 
     def _in_span(self, char: str) -> bool:
-        did = step(self._state, char)
-        if did.kind == "fail":
-            did = step(IDLE, char)
-            self._state = did.state
+        result = step(self._state, char)
+        if result.kind == "fail":
+            result = step(IDLE, char)
+            self._state = result.state
             return True
-        self._state = did.state
-        if did.kind in ("end", "open"):
+        self._state = result.state
+        if result.kind in ("end", "open"):
             self._state = IDLE
-            if did.state.closing and did.kind == "end":
+            if result.state.closing and result.kind == "end":
                 self._resume_outer()
-            elif did.state.closing:
+            elif result.state.closing:
                 self._await_end("span")
-        return did.taken
+        return result.taken
 
     def _in_attributes(self, char: str) -> bool:
         """Read behind the name of a closing tag until ">". A new tag, a further line or a long text means it never ends."""

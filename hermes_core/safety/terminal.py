@@ -37,7 +37,7 @@ def json_line(text: str) -> str:
     >>> print(json_line('"clear \\x9b2J"'))
     "clear \\u009b2J"
     """
-    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def counted(count: int, one: str, many: str = "") -> str:

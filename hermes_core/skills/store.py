@@ -108,10 +108,10 @@ class SkillStore:
 
     def index(self) -> str:
         """Return the list of skills for the system prompt, or ""."""
-        found = self.skills()
+        listed = self.skills()
         lines = [
             f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
-            for skill in found
+            for skill in listed
         ]
         if len(lines) > MAX_LISTED:
             more = len(lines) - MAX_LISTED
@@ -121,8 +121,8 @@ class SkillStore:
     def get(self, name: str) -> Skill:
         """Return the skill of this name or `category/name`. Raises `SkillError` that lists the known names."""
         wanted = name.strip().strip("/")
-        found, hidden, unusable = self._read()
-        for skill in found:
+        usable, hidden, unusable = self._read()
+        for skill in usable:
             if skill.has_name(wanted):
                 return skill
         for skill in hidden:
@@ -134,7 +134,7 @@ class SkillStore:
                 # The reason may quote the file, whose text may be an attack on the model that reads this error.
                 why = reason if self._scan(reason) is None else "`hermes-memory skills list` says why"
                 raise SkillError(f"skill {wanted!r} can't be used: {why}", "tell the person, who can mend it")
-        known = ", ".join(skill.name for skill in found[:MAX_LISTED]) or "none"
+        known = ", ".join(skill.name for skill in usable[:MAX_LISTED]) or "none"
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
 
     def view(self, name: str, file: str = "") -> str:
@@ -185,14 +185,14 @@ class SkillStore:
         Raises `SkillError` if the skill was changed since.
         """
         self._settle()
-        found = self._journal.last_standing() if change is None else self._journal.find(change)
-        if found is None:
+        target = self._journal.last_standing() if change is None else self._journal.find(change)
+        if target is None:
             what = (
                 "there is nothing to undo" if change is None else f"there is no change {change!r} of skills"
             )
             raise SkillError(what, "hermes-memory skills history lists the changes")
-        self._change(found.path, "undo", lambda now: _restored(found, now), session_id)
-        return found
+        self._change(target.path, "undo", lambda now: _restored(target, now), session_id)
+        return target
 
     def history(self, limit: int = 50) -> list[SkillChange]:
         """Return the changes, newest first."""
@@ -256,9 +256,9 @@ class SkillStore:
         if before is None:
             raise SkillError(f"skill {name!r} is gone", "create it anew")
         text = normalize_lines(before)
-        found = text.count(old_text) if old_text else 0
-        if found != 1:
-            where = "is not in" if not found else f"is {found} times in"
+        occurrences = text.count(old_text) if old_text else 0
+        if occurrences != 1:
+            where = "is not in" if not occurrences else f"is {occurrences} times in"
             raise SkillError(
                 f"old_text {clip(old_text, _INDEX_DESCRIPTION_CHARS)!r} {where} skill {name!r}",
                 "copy one unique place of it",
@@ -287,7 +287,7 @@ class SkillStore:
 
     def _read(self) -> tuple[list[Skill], list[Skill], list[tuple[Path, str]]]:
         """Return the skills for this platform, those for other platforms, and files that can't be used with the reason."""
-        found: dict[str, Skill] = {}
+        usable: dict[str, Skill] = {}
         hidden: list[Skill] = []
         unusable: list[tuple[Path, str]] = []
         for root, path in self._files(unusable):
@@ -296,13 +296,13 @@ class SkillStore:
             except SkillError as exc:
                 unusable.append((path, str(exc)))
                 continue
-            if skill.name in found:
-                unusable.append((path, f"hidden by the skill of that name in {found[skill.name].folder}"))
+            if skill.name in usable:
+                unusable.append((path, f"hidden by the skill of that name in {usable[skill.name].folder}"))
             elif not skill.document.platforms or self._platform in skill.document.platforms:
-                found[skill.name] = skill
+                usable[skill.name] = skill
             else:
                 hidden.append(skill)
-        return sorted(found.values(), key=lambda skill: (skill.category, skill.name)), hidden, unusable
+        return sorted(usable.values(), key=lambda skill: (skill.category, skill.name)), hidden, unusable
 
     def _skill(self, root: Path, path: Path) -> Skill:
         if path.name != FILE:
@@ -342,11 +342,11 @@ class SkillStore:
                 inner[:] = sorted(
                     name for name in inner if not name.startswith(".") and not name.endswith(PARTIAL)
                 )
-                found = [
+                matches = [
                     name for name in names if name == FILE or (name.lower() == FILE.lower() and depth == 2)
                 ]
-                if found and real not in seen:
-                    yield root, Path(folder) / min(found)  # SKILL.md sorts before skill.md
+                if matches and real not in seen:
+                    yield root, Path(folder) / min(matches)  # SKILL.md sorts before skill.md
                 seen.add(real)
 
     def _text(self, path: str) -> str | None:
@@ -417,9 +417,9 @@ def _within(path: Path, folder: Path) -> bool:
 
 
 def _files(skill: Skill) -> list[str]:
-    found = (
+    matches = (
         storable(path.relative_to(skill.folder).as_posix())
         for path in skill.folder.rglob("*")
         if os.path.isfile(path)  # noqa: PTH113  `is_file` raises for a link that can't be followed
     )
-    return sorted(found)[:50]
+    return sorted(matches)[:50]
