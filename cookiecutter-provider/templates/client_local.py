@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core.kit import Database
-from hermes_core.recall import analyse
-from hermes_core.recall import grams, words
+from hermes_core.recall import analyse, grams, words
 
 
 {% include ["note.py", "templates/note.py"] %}
