@@ -60,8 +60,8 @@ def documents() -> dict[str, Any]:
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
+    from hermes_core.memory import RecallReport
     from hermes_core.outbox.store import Row as OutboxRow
-    from hermes_core.recalled import RecallReport
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.skills.journal import SkillChange

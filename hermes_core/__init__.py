@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.export import register_in_hermes_agent
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
-    from hermes_core.memory import Memory, open_memory
-    from hermes_core.recalled import TurnRecall
+    from hermes_core.memory import Memory, TurnRecall, open_memory
 
 _HOMES = {
     "Availability": "contract.values",
@@ -73,7 +72,7 @@ _HOMES = {
     "ToolCall": "contract.values",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
-    "TurnRecall": "recalled",
+    "TurnRecall": "memory",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",

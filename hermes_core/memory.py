@@ -1,6 +1,6 @@
-"""Everything put together in one place: config, loader, manager, curated memory and sessions of one home.
+"""The memory of one home, assembled: config, loader, manager, notes and sessions.
 
-The agent, the command line, the MCP server and a host of your own all start here, with `open_memory`.
+The agent, the command line, the MCP server and other hosts start here, with `open_memory`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config
 from hermes_core.contract.values import (
@@ -25,6 +26,7 @@ from hermes_core.contract.values import (
     Message,
     Query,
     Recall,
+    RecallItem,
     Session,
     SessionSwitch,
     ToolCall,
@@ -35,6 +37,7 @@ from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory
 from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings
+from hermes_core.kit.text import is_trivial
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import (
     LoadControl,
@@ -45,28 +48,26 @@ from hermes_core.loader.discover import (
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
-from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.manager.prefetch import CHARS_PER_TOKEN, cut_to_budget
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.recalled import (
-    SESSIONS_LABEL,
-    PastSessions,
-    RecallHit,
-    RecallReport,
-    SeenTexts,
-    TurnRecall,
-    of_providers,
-)
+from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.lineage import delegated
-from hermes_core.sessions.records import Content, epoch_seconds, in_text, text_of
+from hermes_core.sessions.records import Content, SearchHit, epoch_seconds, in_text, local_time, text_of
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
 log = logging.getLogger(__name__)
 
-Read = TypeVar("Read")
+Value = TypeVar("Value")
+MessageContent = TypeVar("MessageContent")
+Source = Literal["memory", "provider", "sessions"]
+
+SESSIONS_LABEL = "sessions"
+"""Label of past sessions in the fence, when `recall.sessions` is `auto`."""
 
 
 def open_memory(
@@ -77,25 +78,35 @@ def open_memory(
     deadlines: Mapping[str, float] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
-    """Open the memory of a home (default: HERMES_HOME, else ~/.hermes); use it in a `with` block or close it.
+    """Open the memory of a home. Use it in a `with` block, or close it.
 
-    `provider` stands in for `memory.provider` of config.yaml: a name, "" for built-in memory only, or a provider
-    object, class or factory of your own. `deadlines` are seconds by hook name, in place of the policy's; `clock`
-    measures ages, pauses and cooldowns. Raises `ConfigError` for a config.yaml that is wrong; a provider that does not
-    load is no error here but one of `Memory.problems()`.
+    A provider that does not load raises nothing: `Memory.problems()` says so.
+
+    Args:
+        home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
+        profile: Name of a profile of that home.
+        provider: Used in place of `memory.provider` of config.yaml: a name, "" for no provider, or a provider object,
+            class or factory of your own.
+        deadlines: Seconds by hook name, in place of the policy's.
+        clock: Measures ages, pauses and cooldowns, in seconds.
+
+    Raises:
+        ConfigError: config.yaml is wrong.
     """
-    where = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
-    return Memory(where, load_config(where), provider=provider, deadlines=deadlines, clock=clock)
+    resolved = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
+    return Memory(resolved, load_config(resolved), provider=provider, deadlines=deadlines, clock=clock)
 
 
-def _checked(session: object) -> None:
-    """Raises `SessionError` for what is no session, as its id is, or the text of a turn in its place."""
+def _require_session(session: object) -> None:
+    """Raise `SessionError` for a value that is not a `Session`, such as its id or the text of a turn."""
     if not isinstance(session, Session):
-        raise SessionError(f"a {type(session).__name__} is no session", "give what start_session returned")
+        raise SessionError(
+            f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
+        )
 
 
 def known_context(session: Session) -> Session:
-    """The session. Raises `SessionError` for an `agent_context` that there is not."""
+    """Return the session, or raise `SessionError` if its `agent_context` does not exist."""
     if session.agent_context not in (kinds := get_args(AgentContext)):
         raise SessionError(
             f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
@@ -105,7 +116,7 @@ def known_context(session: Session) -> Session:
 
 
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
-    """Whose data the provider holds, told by those of its settings that say so; what `add_provider` takes."""
+    """Return a function that reads the fingerprint of the provider's account from its settings, for `add_provider`."""
 
     def fingerprint() -> str:
         if not any(field.identity for field in settings):
@@ -118,8 +129,13 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
 class Memory:
     """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process.
 
-    `sessions` is its `SessionDB`, `curated` its `MemoryStore`, `manager` its `MemoryManager`; `home` and `config` are what
-    it was opened with. `at_close` ends before they do.
+    Attributes:
+        home: The home that it was opened with.
+        config: Its configuration.
+        sessions: The store of sessions and turns, which also holds the outbox.
+        curated: The store of the notes.
+        manager: The manager of the providers.
+        at_close: Exit stack that `close` unwinds before the stores are closed.
     """
 
     def __init__(
@@ -171,14 +187,14 @@ class Memory:
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
         self._taken = False
-        self._unread: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
-                self._hold(chosen, self._selected, declared_settings(chosen))
+                self._add_provider(chosen, self._selected, declared_settings(chosen))
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
@@ -186,12 +202,12 @@ class Memory:
 
     @property
     def local_session(self) -> Session:
-        """The session of a person at this machine who is in no conversation; it is not stored."""
+        """The session of a person at this machine outside of a conversation. It is not stored."""
         return Session(id=f"local-{self.home.profile}", identity=self.home.profile, home=str(self.home.path))
 
     @property
     def selected(self) -> str:
-        """The name of the external provider that this memory should have; "" for built-in only."""
+        """The name of the external provider that was chosen, loaded or not; "" for none."""
         return self._selected
 
     # ---------------------------------------------------------------- sessions
@@ -205,10 +221,17 @@ class Memory:
         started_at: float | None = None,
         **identity: Any,
     ) -> Session:
-        """Begin a session, or go on with one that is stored, and make the providers ready for it.
+        """Begin a session, or continue a stored one, and start the providers for it.
 
-        `identity` are fields of `Session`: platform, user_id, parent_id, agent_context and the others. Raises
-        `SessionError` for an `agent_context` that there is not.
+        Args:
+            session_id: Id of the session; default: a new one.
+            source: Program that the conversation is held in; default: the platform.
+            title: Title of a new session.
+            started_at: Begin of a new session in seconds since the epoch; default: now.
+            identity: Fields of `Session`: platform, user_id, parent_id, agent_context and the others.
+
+        Raises:
+            SessionError: The `agent_context` does not exist, or the session belongs to another user.
         """
         session = Session(
             id=session_id or uuid.uuid4().hex,
@@ -232,7 +255,7 @@ class Memory:
 
         The provider hears of one end for each last message, however often this is called.
         """
-        _checked(session)
+        _require_session(session)
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
@@ -248,7 +271,7 @@ class Memory:
 
         Turns that were not sent yet never reach the provider; it is asked to forget the others.
         """
-        _checked(session)
+        _require_session(session)
         with self.sessions.transaction():
             turns = self.sessions.rewind(session.id, message_id)
             switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
@@ -270,12 +293,12 @@ class Memory:
     # -------------------------------------------------------------------- turn
 
     def system_prompt(self, session: Session) -> str:
-        """Curated memory and the provider's block: the same bytes for the whole session, while this memory is open."""
-        _checked(session)
+        """Return the notes and the provider's block: the same bytes for the whole session while this memory is open."""
+        _require_session(session)
         return self.manager.build_system_prompt(session)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """The tools for the model, as `{"name", "description", "parameters"}`: memory, search, the provider's."""
+        """Return the tools for the model (memory, search, the provider's) as `{"name", "description", "parameters"}`."""
         schemas = self.manager.get_all_tool_schemas()
         return [*schemas, self._search.schema] if self.config.sessions.search_enabled else schemas
 
@@ -284,12 +307,14 @@ class Memory:
         self._search.summarise = summarise
 
     def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
-        """Run a tool that the model called; the answer is text for the model, an error never an exception.
+        """Run a tool that the model called, and return text for the model. An error is text too, never an exception.
 
-        `arguments` are an object, or its JSON as chat APIs send it. Providers that have not started start now, also for
-        a session that is not stored.
+        Providers that have not started are started, also for a session that is not stored.
+
+        Args:
+            arguments: An object, or its JSON as chat APIs send it.
         """
-        _checked(session)
+        _require_session(session)
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
@@ -303,20 +328,23 @@ class Memory:
     def begin_turn(
         self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
     ) -> TurnRecall:
-        """Recall for the person's message, text or parts, once a turn; waits for a provider no longer than its deadline."""
-        _checked(session)
+        """Return the recall for the person's message, text or parts. Call it once a turn.
+
+        It waits for a provider until the deadline of `prefetch` and no longer.
+        """
+        _require_session(session)
         query = self._query(text_of(text), recent)
         number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
         recall = self.manager.prefetch_all(query, session, turn_number=number)
-        told = SeenTexts(
+        seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
-        recall = told.without_repeats(recall)
+        recall = seen.without_repeats(recall)
         past = self._read(
-            "past sessions", lambda: self._past.of_turn(query, session, told), Recall()
+            "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
         ).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
-        return TurnRecall(recall, contexts, (*self.problems(session), *told.left_out))
+        return TurnRecall(recall, contexts, (*self.problems(session), *seen.left_out))
 
     def end_turn(
         self,
@@ -330,31 +358,40 @@ class Memory:
         warm: bool = True,
         author: str = "",
     ) -> Turn:
-        """Store a completed turn: in state.db and in the outbox before this returns, searchable at once.
+        """Store a completed turn and its row for the provider in one commit. It can be found as soon as this returns.
 
-        `messages` are the turn's own, clean of recall; without them the two texts are stored. Giving the same
-        `turn_id` again stores nothing twice; one of another session, or that was taken back, is refused with
-        `SessionError`. `warm` lets providers prepare the next turn's recall. `author` is who spoke, where several people do.
+        Args:
+            messages: All messages of the turn, without recall; default: the two texts.
+            turn_id: Id of the turn; default: a new one. A turn of the same id is stored once.
+            at: Moment of the turn in seconds since the epoch; default: now.
+            warm: Let providers prepare the recall of the next turn.
+            author: Name of the speaker, if several people speak in the session.
+
+        Raises:
+            SessionError: The turn belongs to another session, or was rewound.
+            DatabaseUnavailable: It could not be stored.
         """
-        _checked(session)
-        said, answer, author = text_of(user), text_of(assistant), str(author or "")  # as Session takes them
-        both = Message(role="user", content=said), Message(role="assistant", content=answer)
+        _require_session(session)
+        question, answer, author = text_of(user), text_of(assistant), str(author or "")
+        both = Message(role="user", content=question), Message(role="assistant", content=answer)
         stored = tuple(messages) or both
+        moment = epoch_seconds(at)
         turn = Turn(
-            id=str(turn_id or "") or uuid.uuid4().hex,  # a chat's own number, too
+            id=str(turn_id or "") or uuid.uuid4().hex,  # a host may give the number of its chat
             number=self.sessions.turn_count(session.id) + 1,
-            user=said,
+            user=question,
             assistant=answer,
             messages=in_text(stored),
             author=author,
-            at=time.time() if (given := epoch_seconds(at)) is None else given,
+            at=time.time() if moment is None else moment,
         )
-        row = self.manager.turn_row(turn, session)  # redacted before the write lock is taken
+        # Before the transaction: redaction takes time, and other writers wait for the lock.
+        row = self.manager.turn_row(turn, session)
         with self.sessions.transaction():
             self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
             self._enqueue(partial(self.manager.put, row, session))
         if warm:
-            self.manager.queue_prefetch_all(self._query(said, stored), session)
+            self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
 
     def change_memory(
@@ -366,69 +403,73 @@ class Memory:
         *,
         session: Session | None = None,
     ) -> dict[str, Any]:
-        """Change curated memory as the `memory` tool does; its result. Without a session a person at home asks."""
-        who = session or self.local_session
+        """Change the notes as the `memory` tool does, and return its result. Without a session a person at home asks."""
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
-        given = {name: value for name, value in arguments.items() if value}
-        result: dict[str, Any] = json.loads(self.call_tool("memory", given, who))
+        arguments = {name: value for name, value in arguments.items() if value}
+        result: dict[str, Any] = json.loads(
+            self.call_tool("memory", arguments, session or self.local_session)
+        )
         return result
 
     # ------------------------------------------------------------------ report
 
     def recall(self, text: Content, *, limit: int = 10, session: Session | None = None) -> RecallReport:
-        """What a turn with this message would be given, by source, and what searching past sessions finds."""
+        """Return the recall that a turn with this message would get, and the results of a search of past sessions."""
         began = time.perf_counter()
-        text, here = text_of(text), session or self.local_session
-        _checked(here)
-        self.manager.initialize_all(here)
-        query, entries = self._query(text), self.curated.of(here).shown_entries()
-        told = SeenTexts(entries)
-        results = [RecallHit("memory", True, entry) for entry in entries]
-        results += of_providers(told.without_repeats(self.manager.prefetch_all(query, here)), limit)
+        text, session = text_of(text), session or self.local_session
+        _require_session(session)
+        self.manager.initialize_all(session)
+        query, entries = self._query(text), self.curated.of(session).shown_entries()
+        seen = SeenTexts(entries)
+        hits = [RecallHit("memory", True, entry) for entry in entries]
+        hits += provider_hits(seen.without_repeats(self.manager.prefetch_all(query, session)), limit)
         if self.config.sessions.search_enabled:
-            results += self._read("past sessions", lambda: self._past.found(query, here, limit, told), [])
-        tokens = sum(count_tokens(result.text) for result in results if result.injected)
+            hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
+        tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.perf_counter() - began) * 1000, 3)
-        return RecallReport(text, tuple(results), tokens, elapsed, (*self.problems(here), *told.left_out))
+        return RecallReport(text, tuple(hits), tokens, elapsed, (*self.problems(session), *seen.left_out))
 
     def providers(self) -> list[ProviderEntry]:
-        """The catalog of what is installed, with this memory's own provider in the state that it is really in."""
-        found = discover_providers(
+        """Return the catalog of installed providers, with the actual state of the provider of this memory."""
+        entries = discover_providers(
             self.home, control=self._control, active=self._selected, entry_points=self._entry_points
         )
-        return [self._observed(entry) for entry in found]
+        return [self._with_state(entry) for entry in entries]
 
     def problems(self, session: Session | None = None) -> list[str]:
-        """What is configured and does not work for who speaks, a sentence each; empty when all is well."""
-        found = [str(self._load_error)] if self._load_error else []
-        found += self._observer_problems
-        found += dict.fromkeys(filter(None, [*self._unread.values(), self.manager.outbox.held_back]))
+        """Return a sentence for each thing that is configured and does not work for the user of `session`."""
+        problems = [str(self._load_error)] if self._load_error else []
+        problems += self._observer_problems
+        problems += dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
         if self.sessions.vectors is not None:
-            found += filter(None, [self.sessions.vectors.fault])
-        found += [str(conflict) for conflict in self.curated.of(session).problems().values()]
-        # A damaged state.db is said once: the provider's writes stand in it as well.
-        found += [
-            problem for problem in self.manager.problems() if not any(earlier in problem for earlier in found)
+            problems += filter(None, [self.sessions.vectors.fault])
+        problems += [str(conflict) for conflict in self.curated.of(session).problems().values()]
+        # A damaged state.db is reported once, although the provider's writes stand in it as well.
+        problems += [
+            problem
+            for problem in self.manager.problems()
+            if not any(earlier in problem for earlier in problems)
         ]
         # They reach the person, other programs and models; an error may quote an address with a password.
-        return [redact(problem) for problem in found]
+        return [redact(problem) for problem in problems]
 
     @property
     def outbox_problem(self) -> str:
         """Why the last write is not sent to the provider; "" if it is."""
-        return redact(self._unread.get("outbox", ""))
+        return redact(self._failures.get("outbox", ""))
 
     # --------------------------------------------------------------------- end
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until the provider has taken all writes; False when some stay in the outbox."""
+        """Wait until the provider has taken all writes. Return False if some stay in the outbox."""
         return self.manager.flush(timeout)
 
     def close(self, timeout: float = 15.0) -> None:
-        """End the sessions of its agents, shut down and close all, at the latest when the program ends; nothing in a fork. What
-        was not sent stays in the outbox.
+        """End the sessions of its agents, shut the providers down and close the stores, within `timeout` seconds.
+
+        Writes that were not sent stay in the outbox. A memory that is not closed is closed when the program ends.
         """
-        if self.manager.forked:
+        if self.manager.forked:  # threads and connections belong to the parent process
             return
         at_exit.unregister(self)
         until = time.monotonic() + timeout
@@ -455,9 +496,9 @@ class Memory:
             put()
         except OutboxError as exc:
             log.error("a write was not accepted for the provider: %s", exc)
-            self._unread["outbox"] = f"the last write was not accepted for the provider: {exc}"
+            self._failures["outbox"] = f"the last write was not accepted for the provider: {exc}"
         else:
-            self._unread.pop("outbox", None)
+            self._failures.pop("outbox", None)
 
     def _load(self, name: str) -> None:
         try:
@@ -466,29 +507,32 @@ class Memory:
             self._load_error = exc
         else:
             self.loaded = loaded
-            self._hold(loaded.factory, loaded.entry.name, loaded.settings)
+            self._add_provider(loaded.factory, loaded.entry.name, loaded.settings)
 
-    def _hold(self, source: object, name: str, fields: Sequence[Field]) -> None:
-        """Hand the provider to the manager, with the notes that a crash kept from it."""
+    def _add_provider(self, source: object, name: str, fields: Sequence[Field]) -> None:
+        """Add the provider to the manager, and store the notes that a crash kept from its outbox."""
         self._external, account = name, account_of(fields, name, self.home)
         self._taken = self.manager.add_provider(source, name=name, fingerprint=account)
+        if self._taken:
+            # A damaged state.db is noticed by the first command, not by the first turn.
+            self._read("past sessions", partial(self.manager.outbox.waits, name), False)
         # Rows of an earlier version that could not be read yet go first.
         if self._taken and not self.manager.outbox.held_back:
             self._read("notes for the provider", self.curated.enqueue_missing, 0)
 
-    def _read(self, what: str, read: Callable[[], Read], without: Read) -> Read:
-        """What a database of ours holds, or `without` it where that can't be read, and `problems` says so."""
+    def _read(self, what: str, read: Callable[[], Value], default: Value) -> Value:
+        """Return the result of `read`. If a database can't be read, return `default`, and `problems` says so."""
         try:
-            found = read()
+            value = read()
         except (OutboxError, StorageError) as exc:
             log.error("%s: %s", what, exc)
-            self._unread[what] = str(exc)
-            return without
-        self._unread.pop(what, None)
-        return found
+            self._failures[what] = str(exc)
+            return default
+        self._failures.pop(what, None)
+        return value
 
-    def _observed(self, entry: ProviderEntry) -> ProviderEntry:
-        """A catalog entry that this memory loaded, with the manager's word on how it does."""
+    def _with_state(self, entry: ProviderEntry) -> ProviderEntry:
+        """Return a catalog entry with the state that the manager knows, if it is the provider of this memory."""
         if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
             return entry
         if self._load_error:
@@ -499,10 +543,187 @@ class Memory:
         warnings = self.loaded.warnings if self.loaded else ()
         for health in self.manager.health():
             if health.name == entry.name:
-                if health.state == "idle" and entry.state == "active":  # chosen, and nobody has spoken yet
+                if (
+                    health.state == "idle" and entry.state == "active"
+                ):  # chosen, and no session started it yet
                     return dataclasses.replace(entry, notes=warnings)
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=warnings)
         return entry
 
     def _query(self, text: str, recent: Sequence[Mapping[str, Any]] = ()) -> Query:
         return Query(text=text, budget=self.config.recall.budget, recent=in_text(recent), now=time.time())
+
+
+# ------------------------------------------------------------------ recall
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecall:
+    """The recall for one turn.
+
+    Attributes:
+        recall: The results of the providers.
+        contexts: Label and text of each part of the fence.
+        problems: A sentence for each thing that did not work.
+    """
+
+    recall: RecallResult
+    contexts: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def context(self) -> str:
+        """The fenced block; "" if nothing was recalled."""
+        return build_memory_context_block(self.contexts)
+
+    def inject(self, content: MessageContent) -> MessageContent:
+        """Return a copy of the user message, text or parts, with the fence behind it, for this request only.
+
+        A fence that the person typed is removed from the copy: only memory may speak as memory.
+        """
+        own: Any = "" if content is None else content
+        own = sanitize_context(own) if isinstance(own, str) else [_without_fence(part) for part in own]
+        copy: MessageContent = inject_memory_context(own, self.contexts)
+        return copy
+
+
+def _without_fence(part: Any) -> Any:
+    text = part.get("text") if isinstance(part, dict) else None
+    return {**part, "text": sanitize_context(text)} if isinstance(text, str) else part
+
+
+class SeenTexts:
+    """The texts that the model sees already in this turn, so that recall repeats none of them.
+
+    `left_out` has a sentence for each recall that an observer kept from the turn.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.left_out: list[str] = []
+        self._texts = [_comparable(text) for text in texts]
+
+    def without_repeats(self, recall: RecallResult) -> RecallResult:
+        """Return the recall of the providers without items that the model sees already, and note the others."""
+        parts = []
+        for part in recall.parts:
+            if part.reason and part.state == "active":
+                self.left_out.append(f"recall of {part.provider!r} was left out: {part.reason}")
+            if part.recall.text.strip():
+                self._texts.append(_comparable(part.recall.text))
+                parts.append(part)
+            else:
+                fresh = dataclasses.replace(part.recall, items=self.add_new(part.recall.items))
+                parts.append(part._replace(recall=fresh))
+        return recall._replace(parts=tuple(parts))
+
+    def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
+        """Return the items that the model does not see yet, and note their texts."""
+        new = []
+        for item in items:
+            text = _comparable(item.text)
+            if not any(text in seen for seen in self._texts):
+                self._texts.append(text)
+                new.append(item)
+        return tuple(new)
+
+
+def _comparable(text: str) -> str:
+    # Whole words, however they are spaced.
+    return f" {' '.join(text.split())} "
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHit:
+    """One line of a recall report. `injected` says that a turn would get it without a search."""
+
+    source: Source
+    injected: bool
+    text: str
+    session_id: str = ""
+    message_id: int | None = None
+    ref: str = ""
+    speaker: str = ""
+    when: str = ""
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallReport:
+    """The recall for a message, and the results of a search. `tokens` counts those that a turn would get."""
+
+    query: str
+    results: tuple[RecallHit, ...]
+    tokens: int
+    elapsed_ms: float
+    problems: tuple[str, ...] = ()
+
+
+def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
+    """Return the recall of providers as lines of a report, at most `limit` of each."""
+    hits: list[RecallHit] = []
+    for part in recall.parts:
+        if part.recall.items:
+            hits += [_hit("provider", True, item) for item in part.recall.items[:limit]]
+        elif part.recall:
+            hits.append(RecallHit("provider", True, part.recall.render()))
+    return hits
+
+
+def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
+    return RecallHit(
+        source,
+        injected,
+        item.text,
+        item.session_id,
+        item.message_id,
+        item.ref,
+        item.speaker,
+        item.when,
+        item.score,
+    )
+
+
+class PastSessions:
+    """Recall from past sessions: for each turn, if config.yaml asks for it, and for a report."""
+
+    def __init__(self, sessions: SessionDB, config: Config) -> None:
+        self._sessions = sessions
+        self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
+
+    def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
+        """Return all messages of past sessions if they fit the budget, else those that answer the query."""
+        if not self._in_each_turn or is_trivial(query.text):
+            return Recall()
+        user, lineage = session.owner or None, tuple(self._sessions.lineage(session.id))
+        hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=lineage)
+        if hits is None:
+            from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
+
+            hits = self._sessions.search(
+                query.text, exclude_sessions=lineage, user=user, limit=MAX_PROACTIVE_HITS, proactive=True
+            )
+        return cut_to_budget(Recall(seen.add_new(map(_item, hits))), query.budget)
+
+    def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
+        """Return the results of a search as lines of a report, with those that a turn would get."""
+        found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
+        injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
+        hits = [
+            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit)))
+            for hit in found
+        ]
+        return hits + [_hit("sessions", True, item) for item in injected.values()]
+
+
+def _item(hit: SearchHit) -> RecallItem:
+    """Return a message of a past session as an item of recall."""
+    day = local_time(hit.timestamp)
+    return RecallItem(
+        text=hit.text or hit.snippet,
+        score=round(hit.score, 4),
+        session_id=hit.session_id,
+        message_id=hit.message_id,
+        ref=hit.ref,
+        speaker=hit.speaker or hit.role,
+        when=f"{day.day} {day:%B %Y}" if day else "",
+    )

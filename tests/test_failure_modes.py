@@ -243,7 +243,7 @@ def test_a_lock_that_is_not_to_be_had_refuses_the_write(remember: Remember, herm
     """
     memory = remember()
     change(memory, "add", content="Likes tea")
-    memory.curated._writer._lock_timeout = 0.1
+    memory.curated._journal._lock_timeout = 0.1
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:

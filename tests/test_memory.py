@@ -347,7 +347,7 @@ def test_what_is_no_session_is_refused_in_words(
 ) -> None:
     with open_memory(hermes_home) as memory:
         session = memory.start_session()
-        with pytest.raises(SessionError, match="is no session; give what start_session returned"):
+        with pytest.raises(SessionError, match="session must be a Session, got"):
             call(memory, session)
         assert memory.sessions.get_messages(session.id) == []
         assert memory.curated.entries("memory") == ()
@@ -495,7 +495,7 @@ def test_a_full_outbox_fails_no_turn_and_is_a_problem_until_a_write_is_accepted(
         assert {turn.user for turn in provider.turns} == {"when there is room"}
         assert memory.problems() == []
         # The provider does not have it: status and doctor say so for as long as ids are remembered.
-        assert memory.manager.outbox.backlog("elephant").refused == 1
+        assert memory.manager.outbox.refused("elephant") == 1
 
 
 @pytest.mark.parametrize("chosen", ["elephant", ""])

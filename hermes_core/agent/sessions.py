@@ -18,8 +18,7 @@ from hermes_core.agent.validation import session_id_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory, known_context
-from hermes_core.recalled import TurnRecall
+from hermes_core.memory import Memory, TurnRecall, known_context
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title

@@ -13,8 +13,7 @@ from hermes_core.cli.output import finish, json_alone, json_option, print_docume
 from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
 from hermes_core.kit.text import clip
-from hermes_core.memory import Memory, open_memory
-from hermes_core.recalled import RecallHit, RecallReport
+from hermes_core.memory import Memory, RecallHit, RecallReport, open_memory
 from hermes_core.safety.terminal import printable
 
 MAX_RESULTS = 1000

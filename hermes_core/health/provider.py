@@ -218,14 +218,14 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
     backlogs = outbox.backlogs()
     active = selected_health(memory)
     for name, backlog in backlogs.items():
-        yield _backlog(name, backlog, name == memory.selected)
+        yield _backlog(name, backlog, outbox.refused(name), name == memory.selected)
     if not backlogs:
         settled = outbox.last_settled(active.name) if active else None
         when = f", last write taken {age(max(0.0, time.time() - settled))} ago" if settled else ""
         yield Finding("outbox", "ok", f"nothing waits{when}")
 
 
-def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
+def _backlog(name: str, backlog: Backlog, refused: int, active: bool) -> Finding:
     what = f"outbox for {name}"
     oldest = f", the oldest for {age(backlog.oldest_age)}" if backlog.oldest_age is not None else ""
     waiting = f"{backlog.depth} write(s) wait{oldest}"
@@ -235,9 +235,9 @@ def _backlog(name: str, backlog: Backlog, active: bool) -> Finding:
             f"{backlog.dead_letters} write(s) are dead letters, {waiting}",
             "hermes-memory outbox list says why; then hermes-memory outbox retry, or drop",
         )
-    if backlog.refused:
-        refused = f"{backlog.refused} write(s) were not accepted, because the outbox was full"
-        return Finding(what, "warning", f"{refused}: the provider does not have them; {waiting}", "")
+    if refused:
+        detail = f"{refused} write(s) were not accepted, because the outbox was full: the provider does not have them"
+        return Finding(what, "warning", f"{detail}; {waiting}", "")
     if not active:
         return Finding(
             what,

@@ -36,15 +36,13 @@ UNKNOWN_ACCOUNT = "?"
 class Backlog:
     """The rows of one provider: how many wait, the age of the oldest in seconds, and how many are dead letters.
 
-    `error` is why a try of the oldest row that was tried failed; "" if none failed. `refused` counts the rows that a
-    full outbox did not take in the last 30 days.
+    `error` is why a try of the oldest row that was tried failed; "" if none failed.
     """
 
     depth: int
     oldest_age: float | None
     dead_letters: int
     error: str = ""
-    refused: int = 0
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -373,11 +371,13 @@ class Outbox:
         found = {row[0]: row[1:] for row in self.database.execute(_BACKLOG, (provider,))}
         depth, oldest, error = found.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
+        return Backlog(depth, age, found.get("dead letter", (0,))[0], error or "")
+
+    def refused(self, provider: str) -> int:
+        """Return how many rows of this provider a full outbox did not take in the last 30 days."""
         query = "SELECT count FROM outbox_refused WHERE provider = ? AND refused_at >= ?"
-        refused = self.database.execute(query, (provider, self._wall() - REMEMBERED_S)).fetchone()
-        return Backlog(
-            depth, age, found.get("dead letter", (0,))[0], error or "", refused[0] if refused else 0
-        )
+        row = self.database.execute(query, (provider, self._wall() - REMEMBERED_S)).fetchone()
+        return int(row[0]) if row else 0
 
     def backlogs(self) -> dict[str, Backlog]:
         """Return the backlog of each provider that has one, also of those that are not active."""

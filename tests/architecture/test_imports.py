@@ -24,7 +24,7 @@ STEPS = [
     ("config", "logs"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
-    ("recalled", "upgrade"),
+    ("upgrade",),
     ("memory",),
     ("agent", "health", "importers"),
     ("setup",),

@@ -48,7 +48,9 @@ def arm(memory: Memory, point: str) -> None:
     if point == "after the append":
         memory.sessions.append_turn = then_die(memory.sessions.append_turn)  # type: ignore[method-assign]
     elif point == "after the outbox insert":
-        outbox.append = then_die(outbox.append)  # type: ignore[method-assign]
+        outbox.put = then_die(outbox.put)  # type: ignore[method-assign]
+    elif point == "after the turn's commit":
+        memory.manager.queue_prefetch_all = lambda *_: die()  # type: ignore[method-assign]
     elif point == "after the provider's call":
         outbox.delivered = lambda row: die()  # type: ignore[method-assign]
     elif point == "after the memory file":

@@ -81,7 +81,13 @@ def test_no_kill_loses_what_was_acknowledged(hosts: Any) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    ["after the append", "after the outbox insert", "after the provider's call", "after the memory file"],
+    [
+        "after the append",
+        "after the turn's commit",
+        "after the outbox insert",
+        "after the provider's call",
+        "after the memory file",
+    ],
 )
 def test_killed_at_this_point_nothing_is_lost(hosts: Any, point: str) -> None:
     hosts.start(2)
@@ -95,7 +101,7 @@ def test_killed_at_this_point_nothing_is_lost(hosts: Any, point: str) -> None:
     assert (first, second) == ("turn 001-0000", "turn 001-0001")
     # The provider is called on a thread of its own: when it is killed there, the turns may have been stored or not.
     turns = ["turn 002-0000", "turn 002-0001"]
-    possible = {"after the append": [turns[:1]], "after the provider's call": [[], turns[:1], turns]}
+    possible = {"after the turn's commit": [turns[:1]], "after the provider's call": [[], turns[:1], turns]}
     assert last in possible.get(point, [[]])
 
 

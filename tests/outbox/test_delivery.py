@@ -722,7 +722,7 @@ def test_a_full_outbox_refuses_the_write_visibly(open_manager: OpenManager, herm
     manager.sync_all(make_turn("t1"), A)
     with pytest.raises(OutboxFull):
         manager.sync_all(make_turn("t2"), A)
-    assert manager.outbox.backlog("fake").refused == 1
+    assert manager.outbox.refused("fake") == 1
 
 
 @pytest.mark.parametrize("context", ["subagent", "cron", "review", "flush"])

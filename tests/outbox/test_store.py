@@ -146,7 +146,7 @@ def test_a_full_outbox_refuses_the_new_write_and_keeps_the_old(outbox: Outbox) -
     add(outbox, "fake", [write(str(n)) for n in range(10)])
     with pytest.raises(OutboxFull, match="was not accepted"):
         add(outbox, "fake", [write("one more")])
-    assert outbox.backlog("fake").refused == 1
+    assert outbox.refused("fake") == 1
     assert [row.event for row in outbox.pending()] == [str(n) for n in range(10)]
     outbox.delivered(head(outbox))
     outbox.put("fake", write("one more"))
