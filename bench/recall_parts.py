@@ -15,7 +15,7 @@ from rich.progress import track
 
 from hermes_core.kit.text import is_trivial
 from hermes_core.recall import rank
-from hermes_core.sessions import lookup
+from hermes_core.sessions.search import lookup
 
 SMALL_TALK = (
     "hi there!",
@@ -93,7 +93,7 @@ NEUTRAL: dict[str, float | tuple[float, ...]] = {
     "QUESTION_WEIGHT": 0.0,
     "LENGTH_WEIGHT": 0.0,
     "REPLY_WEIGHT": 0.0,
-    "LEAST_DEVIATION": 0.0,
+    "MIN_DEVIATION_SHARE": 0.0,
 }
 """Each ingredient of the ranking by its constant, and the value that takes it out."""
 

@@ -240,7 +240,7 @@ def test_a_session_is_found_by_id_prefix_or_title(db: SessionDB) -> None:
     assert found("") is None
 
 
-def test_what_a_compression_carried_along_stands_once_in_the_whole_conversation(db: SessionDB) -> None:
+def test_a_copy_that_a_compression_made_stands_once_in_the_whole_conversation(db: SessionDB) -> None:
     db.append_message("s1", "user", "a")
     db.append_message("s1", "user", "b")
     db.create_session("s2", parent_id="s1", relation="compression")
@@ -252,5 +252,11 @@ def test_what_a_compression_carried_along_stands_once_in_the_whole_conversation(
 
     assert said(True) == ["a", "b", "c"]
     assert said(False) == ["b", "c"]
+    # The stored value of a copy is 3 in homes of every version.
+    states = db.database.execute(
+        "SELECT state FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = 's2') ORDER BY id"
+    ).fetchall()
+    assert [row[0] for row in states] == [3, 0]
+    assert [message.copied for message in db.get_messages("s2")] == [True, False]
     db.delete_session("s1")
     assert said(True) == ["b", "c"]

@@ -18,12 +18,12 @@ from tests.storage.notes import posix, run
 
 def test_a_lock_is_exclusive_between_processes_and_ends_with_its_holder(tmp_path: Path) -> None:
     code = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from hermes_core.storage.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    signal.pause()
 """
     holder = run(code, tmp_path / "file")
     assert holder.stdout
