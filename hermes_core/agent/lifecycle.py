@@ -26,7 +26,6 @@ from hermes_core.agent.locks import lock_path, locked_unless_cancelled
 from hermes_core.agent.review import Reviewer
 from hermes_core.agent.sessions import (
     AgentTurn,
-    as_text,
     chat_of,
     compression_ancestors,
     find_session,
@@ -35,6 +34,7 @@ from hermes_core.agent.sessions import (
     rewind_session,
     store_message,
     successor,
+    text_messages,
 )
 from hermes_core.agent.validation import session_id_of
 from hermes_core.config import AgentConfig
@@ -154,7 +154,7 @@ class SessionLifecycle:
             if step("create", self._create, session):
                 step("initialize", self._initialize, session)
                 step("prompt", self.write_prompt, session)
-                step("engine_start", self._notify_compressor_start, session, "start")
+                step("compressor_start", self._notify_compressor_start, session, "start")
         self._load_counts()
 
     def open(self) -> None:
@@ -164,7 +164,7 @@ class SessionLifecycle:
             if step("reopen", self._reopen, session):
                 step("initialize", self._initialize, session)
                 step("restore", self._restore_prompt, session)
-                step("engine_start", self._notify_compressor_start, session, "open")
+                step("compressor_start", self._notify_compressor_start, session, "open")
         self._load_counts()
 
     def new(self) -> None:
@@ -181,12 +181,12 @@ class SessionLifecycle:
         with self._event(event) as step:
             step("flush", self._flush, old)
             step("session_end", self._notify_end, old, event)
-            step("engine_end", self._notify_compressor_end, old)
+            step("compressor_end", self._notify_compressor_end, old)
             if not step("rotate", self._rotate, switch, [], event):
                 raise self._not_moved()
             step("initialize", self._initialize, new)
             step("prompt", self.write_prompt, new)
-            step("engine_start", self._notify_compressor_start, new, event)
+            step("compressor_start", self._notify_compressor_start, new, event)
         self.attempt("storing the counts of the session", self._load_counts)
 
     def resume(self, session: Session) -> None:
@@ -196,12 +196,12 @@ class SessionLifecycle:
         with self._event("resume") as step:
             step("flush", self._flush, old)
             step("session_end", self._notify_end, old, "resume")
-            step("engine_end", self._notify_compressor_end, old)
+            step("compressor_end", self._notify_compressor_end, old)
             if not step("reopen", self._reopen, new, switch):
                 raise self._not_moved()
             step("initialize", self._initialize, new)
             step("restore", self._restore_prompt, new)
-            step("engine_start", self._notify_compressor_start, new, "resume")
+            step("compressor_start", self._notify_compressor_start, new, "resume")
         self.attempt("storing the counts of the session", self._load_counts)
 
     def branch(self) -> None:
@@ -211,12 +211,12 @@ class SessionLifecycle:
         switch = SessionSwitch(uuid.uuid4().hex, old, new, "branch")
         with self._event("branch") as step:
             step("session_end", self._notify_end, old, "branch")
-            step("engine_end", self._notify_compressor_end, old)
+            step("compressor_end", self._notify_compressor_end, old)
             if not step("rotate", self._rotate, switch, messages, "branch"):
                 raise self._not_moved()
             step("initialize", self._initialize, new)
-            step("carry", self._keep_prompt, new)
-            step("engine_start", self._notify_compressor_start, new, "branch")
+            step("copy_prompt", self._keep_prompt, new)
+            step("compressor_start", self._notify_compressor_start, new, "branch")
 
         def copy_counts() -> None:
             self.reviewer.save_count(new)
@@ -257,18 +257,18 @@ class SessionLifecycle:
         switch = SessionSwitch(uuid.uuid4().hex, old, new, "compression")
         messages, moved = None, None
         with self._event("compress") as step:
-            if not step("look", self._cannot_shorten):
+            if not step("can_shorten", self._cannot_shorten):
                 step("flush", self._flush, old, goes_on=True)
                 memory_context = step("pre_compress", self._ask_providers, old) or ""
                 messages = step("summarise", self._summarise, memory_context)
             if messages is not None:
                 step("session_end", self._notify_end, old, "compression")
-                step("engine_end", self._notify_compressor_end, old)
+                step("compressor_end", self._notify_compressor_end, old)
                 moved = step("rotate", self._rotate, switch, messages, "compression")
             if moved:
                 step("initialize", self._initialize, new)
                 step("prompt", self.write_prompt, new)
-                step("engine_start", self._notify_compressor_start, new, "compression")
+                step("compressor_start", self._notify_compressor_start, new, "compression")
         self.usage.record_attempt(before, self.history, rotated=bool(moved))
         if messages is not None and not moved:
             raise self._not_moved()
@@ -285,7 +285,7 @@ class SessionLifecycle:
         """Let providers learn from the session so far, because the host is about to change its id."""
         with self._event("commit") as step:
             step("session_end", self._notify_end, self.session, "cadence")
-            step("engine_end", self._notify_compressor_end, self.session)
+            step("compressor_end", self._notify_compressor_end, self.session)
 
     def evict(self) -> None:
         """End the session because it was idle for long."""
@@ -299,7 +299,7 @@ class SessionLifecycle:
         with self._event(event, is_last=True) as step:
             step("flush", self._flush, self.session, deadline=deadline)
             step("session_end", self._notify_end, self.session, event)
-            step("engine_end", self._notify_compressor_end, self.session)
+            step("compressor_end", self._notify_compressor_end, self.session)
             step("end", self._end_row, self.session, event)
 
     def shutdown(self, deadline: float) -> None:
@@ -309,7 +309,7 @@ class SessionLifecycle:
             step("session_end", self._notify_end, self.session, "close")
             step("end", self._end_row, self.session, "close")
             step("shutdown", self._shut_down_providers, deadline)
-            step("engine_end", self._notify_compressor_end, self.session)
+            step("compressor_end", self._notify_compressor_end, self.session)
 
     def end_crashed(self, session_id: str) -> None:
         """End a session whose process died, or the session into which it had just been compressed, if it is still open."""
@@ -429,7 +429,7 @@ class SessionLifecycle:
         """Return the text that providers want the summary to keep."""
         if self.skip_memory:
             return ""
-        messages = as_text(self.memory.sessions.transcript(session.id).messages())
+        messages = text_messages(self.memory.sessions.transcript(session.id).messages())
         count = len(compression_ancestors(self.memory, session))
         ask = partial(self.memory.manager.on_pre_compress, messages, count, session)
         return redact(interruptible(ask, self.guard.cancel, "agent-pre-compress"))
@@ -683,12 +683,15 @@ class StepRunner:
 
 # What each step touches and does.
 STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
-    "look": ("agent", "the compressor's `can_shorten`, if it has one; if that is False, the event ends here"),
+    "can_shorten": (
+        "agent",
+        "the compressor's `can_shorten`, if it has one; if that is False, the event ends here",
+    ),
     "flush": ("agent", "the model saves what it should to MEMORY.md and USER.md"),
     "pre_compress": ("hook", "`on_pre_compress`"),
     "summarise": ("agent", "the compressor's `compress`; without a summary the event ends here"),
     "session_end": ("hook", "`on_session_end` of the old session, if it has turns"),
-    "engine_end": ("agent", "the compressor's `on_session_end`"),
+    "compressor_end": ("agent", "the compressor's `on_session_end`"),
     "create": ("rows", "create the session's row"),
     "rotate": ("rows", "end the old session and create the new one with its messages; `on_session_switch`"),
     "reopen": ("rows", "end the session that is left and open the other one again; `on_session_switch`"),
@@ -697,8 +700,8 @@ STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
     "initialize": ("hook", "`initialize`, once for each instance"),
     "prompt": ("agent", "`system_prompt_block` of all providers, and a new system prompt, which is stored"),
     "restore": ("agent", "the stored system prompt, the same bytes"),
-    "carry": ("agent", "the system prompt of the old session, the same bytes"),
-    "engine_start": ("agent", "the compressor's `on_session_start`"),
+    "copy_prompt": ("agent", "the system prompt of the old session, the same bytes"),
+    "compressor_start": ("agent", "the compressor's `on_session_start`"),
     "shutdown": ("hook", "`shutdown` of all providers, in reverse order"),
 }
 
@@ -706,20 +709,20 @@ STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
 EVENTS: Mapping[str, tuple[str, ...]] = {
     event: tuple(steps.split())
     for event, steps in {
-        "start": "create initialize prompt engine_start",
-        "open": "reopen initialize restore engine_start",
-        "new": "flush session_end engine_end rotate initialize prompt engine_start",
-        "reset": "flush session_end engine_end rotate initialize prompt engine_start",
-        "resume": "flush session_end engine_end reopen initialize restore engine_start",
-        "branch": "session_end engine_end rotate initialize carry engine_start",
+        "start": "create initialize prompt compressor_start",
+        "open": "reopen initialize restore compressor_start",
+        "new": "flush session_end compressor_end rotate initialize prompt compressor_start",
+        "reset": "flush session_end compressor_end rotate initialize prompt compressor_start",
+        "resume": "flush session_end compressor_end reopen initialize restore compressor_start",
+        "branch": "session_end compressor_end rotate initialize copy_prompt compressor_start",
         "rewind": "rewind",
-        "compress": "look flush pre_compress summarise session_end engine_end rotate initialize prompt "
-        "engine_start",
+        "compress": "can_shorten flush pre_compress summarise session_end compressor_end rotate initialize prompt "
+        "compressor_start",
         "cadence": "flush session_end",
-        "commit": "session_end engine_end",
-        "evict": "flush session_end engine_end end",
-        "close": "flush session_end engine_end end",
-        "shutdown": "flush session_end end shutdown engine_end",
+        "commit": "session_end compressor_end",
+        "evict": "flush session_end compressor_end end",
+        "close": "flush session_end compressor_end end",
+        "shutdown": "flush session_end end shutdown compressor_end",
         "crash": "session_end end",
     }.items()
 }

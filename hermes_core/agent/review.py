@@ -23,7 +23,7 @@ from hermes_core.agent.loop import ToolLoop
 from hermes_core.agent.model import ChatModel
 from hermes_core.agent.prompt import repair_messages
 from hermes_core.agent.sessions import compression_ancestors
-from hermes_core.agent.tools import ToolRegistry, arguments_of
+from hermes_core.agent.tools import ToolRegistry, parse_arguments
 from hermes_core.contract.values import Session
 from hermes_core.curated.store import changed_something
 from hermes_core.errors import HermesError, ModelError, StorageError
@@ -331,7 +331,7 @@ def _answered(history: Messages) -> int:
 
 def _change(request: ToolRequest, result: str) -> str:
     """Describe the change of a tool call in a few words; "" if it changed nothing."""
-    arguments = arguments_of(request)
+    arguments = parse_arguments(request)
     try:
         answer = json.loads(result)
     except ValueError:

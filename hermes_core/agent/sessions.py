@@ -364,9 +364,9 @@ def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
 def recent_messages(history: Messages) -> list[Message]:
     """Return the last messages that are not hidden from providers."""
     newest_first = islice((m for m in reversed(history) if HIDDEN not in m), RECENT_MESSAGES)
-    return as_text([*newest_first][::-1])
+    return text_messages([*newest_first][::-1])
 
 
-def as_text(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+def text_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return messages as providers see them: role and text."""
     return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]

@@ -171,7 +171,7 @@ class ToolRegistry:
         tool = self._tools.get(request.name)
         if tool is None:
             return error(f"there is no tool {request.name!r}", f"tools are: {', '.join(self._tools)}")
-        arguments = arguments_of(request)
+        arguments = parse_arguments(request)
         if isinstance(arguments, str):
             return error(arguments, "send the call again")
         result, failure = _run(tool, arguments, session, cancel)
@@ -188,7 +188,7 @@ def error(message: str, remedy: str = "") -> str:
     return json.dumps({"error": text}, ensure_ascii=False)
 
 
-def arguments_of(request: ToolRequest) -> dict[str, Any] | str:
+def parse_arguments(request: ToolRequest) -> dict[str, Any] | str:
     """Return the arguments without recalled text that the model copied, or a sentence if they are no JSON object."""
     try:
         arguments = without_fence(
@@ -213,7 +213,7 @@ def sendable(call: ToolRequest, known: Container[str] = (), prefix: str = "") ->
         known: Names that are sent as they are. In others, letters that servers refuse become "_".
         prefix: Text before arguments that are no JSON object.
     """
-    arguments = arguments_of(call)
+    arguments = parse_arguments(call)
     valid = {MALFORMED: prefix + call.arguments[:2000]} if isinstance(arguments, str) else arguments
     name = call.name
     if name not in known:
@@ -303,6 +303,7 @@ def with_memory_tools(
     def is_enabled(tool: Tool) -> bool:
         return enabled is None or tool.toolset in enabled
 
+    # A host's own tool with the name of one of ours is an error instead: `ToolRegistry` raises it.
     names = {tool.name for tool in others if is_enabled(tool)} - {MEMORY_TOOL, SEARCH_TOOL}
     own = [tool for tool in _memory_tools(memory) if is_enabled(tool)]
     for name in sorted(names & {tool.name for tool in own}):

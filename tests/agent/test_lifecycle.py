@@ -536,7 +536,7 @@ def test_a_compression_without_a_summary_stops_before_the_session_ends(
     talk(agent)
     with caplog.at_level("DEBUG", "hermes_core.agent.lifecycle"):
         assert not agent.compress()
-    assert steps_of(caplog) == [("compress", "look")]
+    assert steps_of(caplog) == [("compress", "can_shorten")]
 
 
 def steps_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -612,6 +612,6 @@ def test_what_could_not_be_stored_is_not_mistaken_for_the_turn_before_it(
 
 
 def test_every_reason_that_a_compressor_is_told_is_named_to_its_author() -> None:
-    told = [event for event, steps in EVENTS.items() if "engine_start" in steps]
+    told = [event for event, steps in EVENTS.items() if "compressor_start" in steps]
     named = re.findall(r"\w+", Compressor.on_session_start.__doc__ or "")
     assert [event for event in told if event.replace("compress", "compression") not in named] == []
