@@ -13,7 +13,7 @@ import yaml
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.shell import complete_provider
 from hermes_core.home import HermesHome, expanded
-from hermes_core.loader.discover import BUNDLED, EXPORTED, Candidate, discover, select
+from hermes_core.loader.discover import BUNDLED, EXPORTED, ProviderCandidate, discover, select
 from hermes_core.loader.hermes_agent.export import host_name
 from hermes_core.storage.files import ensure_folder, write_atomic
 
@@ -100,7 +100,7 @@ def hand_on_commands(parser: argparse.ArgumentParser, name: str, called: str) ->
     parser.set_defaults(func=run)
 
 
-def _place(home: HermesHome, name: str) -> Candidate:
+def _place(home: HermesHome, name: str) -> ProviderCandidate:
     """Return the installed package of one of our providers. Raises `Failure` if it can't be exported."""
     found = select(discover(home), name)
     if not found:
@@ -123,7 +123,7 @@ def _is_export(folder: Path) -> bool:
     return isinstance(manifest, dict) and manifest.get(EXPORTED) == HOST
 
 
-def _files(place: Candidate, called: str) -> Iterator[tuple[str, str]]:
+def _files(place: ProviderCandidate, called: str) -> Iterator[tuple[str, str]]:
     words = {"name": place.name, "called": called, "distribution": place.distribution}
     manifest = {
         "name": called,

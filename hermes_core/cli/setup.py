@@ -31,7 +31,7 @@ from hermes_core.setup.candidate import (
     run_wizard,
     try_out,
 )
-from hermes_core.setup.packages import install, install_command
+from hermes_core.setup.packages import install_command, install_packages
 from hermes_core.setup.persist import SavedAnswer, persist, select_provider
 
 BUILTIN = "built-in only"
@@ -149,7 +149,7 @@ def _install(name: str, packages: Sequence[str], *, ask: bool) -> None:
         click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
     click.echo(f"$ {shlex.join(install_command(packages))}")
     with _spinner(f"installing {listed}"):
-        install(packages)
+        install_packages(packages)
     click.echo(f"installed: {listed}")
 
 

@@ -12,8 +12,8 @@ from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavaila
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
-    Candidate,
     LoadControl,
+    ProviderCandidate,
     ProviderEntry,
     discover,
     folder_fault,
@@ -93,7 +93,7 @@ def _missing_bundled(name: str, *, configured: bool) -> ProviderEntry:
     )
 
 
-def _unknown(name: str, candidates: Sequence[Candidate], fault: str) -> ProviderEntry:
+def _unknown(name: str, candidates: Sequence[ProviderCandidate], fault: str) -> ProviderEntry:
     reason = fault or "nothing of that name is installed"
     remedy = (
         REGISTER_REMEDY

@@ -91,7 +91,7 @@ class ExternalTool(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProviderCandidate:
     """A place from which a provider could be loaded, described by its metadata.
 
     Attributes:
@@ -192,7 +192,7 @@ class ProviderEntry:
 
     @classmethod
     def of(
-        cls, candidate: Candidate, state: ProviderState = "idle", reason: str = "", remedy: str = ""
+        cls, candidate: ProviderCandidate, state: ProviderState = "idle", reason: str = "", remedy: str = ""
     ) -> ProviderEntry:
         """Return the line for a candidate."""
         return cls(
@@ -242,7 +242,7 @@ def name_owner(name: str) -> str:
 
 def discover(
     home: HermesHome, entry_points: Iterable[importlib_metadata.EntryPoint] | None = None
-) -> list[Candidate]:
+) -> list[ProviderCandidate]:
     """Return every place that offers a provider, sorted by name and precedence.
 
     Args:
@@ -251,13 +251,13 @@ def discover(
     points = installed_entry_points() if entry_points is None else entry_points
     candidates = [*_folder_candidates(home), *_entry_point_candidates(points)]
     candidates.sort(key=lambda found: -1 if found.bundled else _PRECEDENCE[found.source])
-    by_name: dict[str, list[Candidate]] = {}
+    by_name: dict[str, list[ProviderCandidate]] = {}
     for candidate in candidates:
         by_name.setdefault(candidate.name.casefold(), []).append(candidate)
     return [candidate for name in sorted(by_name) for candidate in _mark_shadowed(by_name[name])]
 
 
-def select(candidates: Sequence[Candidate], name: str) -> list[Candidate]:
+def select(candidates: Sequence[ProviderCandidate], name: str) -> list[ProviderCandidate]:
     """Return the places to try for `name`, in order. There are several if a distribution uses several groups.
 
     `name` is looked up as the name of an entry point or folder, then as a distribution. A provider may call itself
@@ -300,7 +300,7 @@ def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
             yield from points
 
 
-def _mark_shadowed(places: list[Candidate]) -> Iterator[Candidate]:
+def _mark_shadowed(places: list[ProviderCandidate]) -> Iterator[ProviderCandidate]:
     """Yield the places that offer one name, the winner first, the losers marked as shadowed."""
     winner = places[0]
     owner = name_owner(winner.name)
@@ -325,7 +325,7 @@ def _mark_shadowed(places: list[Candidate]) -> Iterator[Candidate]:
         yield place if same_distribution else replace(place, shadowed_by=winner.where)
 
 
-def _same_code(point: Candidate, folder: Candidate) -> bool:
+def _same_code(point: ProviderCandidate, folder: ProviderCandidate) -> bool:
     """Return True if an entry point names the code of a plugin folder, or the package that the folder imports."""
     if point.path is None or folder.path is None:
         return False
@@ -338,7 +338,7 @@ def _same_code(point: Candidate, folder: Candidate) -> bool:
 # ------------------------------------------------------------------------------------------------------- entry points
 
 
-def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> Iterator[Candidate]:
+def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> Iterator[ProviderCandidate]:
     known = [_entry_point_candidate(point) for point in points if point.group in GROUPS]
     native = {normalise(found.distribution) for found in known if found.kind == "native"} - {""}
     # A distribution that names its provider in a group for providers has other plugins in the general group.
@@ -363,7 +363,7 @@ def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> 
         yield found
 
 
-def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> Candidate:
+def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCandidate:
     name = version = summary = ""
     requires: tuple[str, ...] = ()
     if point.dist is not None:
@@ -379,7 +379,7 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> Candidate:
             logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
             name = version = summary = ""
     kind = GROUPS[point.group]
-    return Candidate(
+    return ProviderCandidate(
         name=point.name,
         kind=kind,
         source=point.group,
@@ -409,7 +409,7 @@ def _module_path(module: str) -> Path | None:
 # ------------------------------------------------------------------------------------------------------------ folders
 
 
-def _folder_candidates(home: HermesHome) -> Iterator[Candidate]:
+def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
     for source in FOLDERS:
         parent = home.path / source
         try:
@@ -430,7 +430,7 @@ def _folder_candidates(home: HermesHome) -> Iterator[Candidate]:
                 continue
             packages = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
             tools = manifest.get("external_dependencies")
-            yield Candidate(
+            yield ProviderCandidate(
                 name=folder.name,
                 kind="native" if native else "hermes_agent",
                 source=source,
@@ -483,13 +483,13 @@ def _without_host(requires: Iterable[str]) -> tuple[str, ...]:
     return tuple(need for need in requires if required_distribution(need) != "hermes-agent")
 
 
-def _imported_packages(folder: Candidate) -> set[str]:
+def _imported_packages(folder: ProviderCandidate) -> set[str]:
     """Return the packages from which a plugin folder imports its provider."""
     text = _read_source(folder.path / "__init__.py") if folder.is_folder and folder.path else ""
     return set(_IMPORTS_PROVIDER.findall(text))
 
 
-def _source_texts(candidate: Candidate) -> Iterator[str]:
+def _source_texts(candidate: ProviderCandidate) -> Iterator[str]:
     """Yield the Python sources of a candidate, without tests, and of the packages from which its folder imports it."""
     if candidate.path is None:
         return

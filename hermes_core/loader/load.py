@@ -31,8 +31,8 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.discover import (
     FOLDER_PACKAGE,
     OBSERVER_GROUP,
-    Candidate,
     LoadControl,
+    ProviderCandidate,
     ProviderEntry,
     discover,
     folder_fault,
@@ -187,7 +187,7 @@ def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> An
 
 
 def _load_candidate(
-    place: Candidate, home: HermesHome, name: str, control: LoadControl, timeout: float
+    place: ProviderCandidate, home: HermesHome, name: str, control: LoadControl, timeout: float
 ) -> LoadedProvider:
     if refusal := control.refusal(place.name, place.distribution):
         raise ProviderBlocked(
@@ -214,7 +214,7 @@ def _load_candidate(
     return result
 
 
-def _load(place: Candidate, home: HermesHome, name: str) -> LoadedProvider:
+def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvider:
     """Import a candidate, find its provider and construct the first one: everything that runs the provider's code."""
     value = call_foreign(partial(_import, place))
     if isinstance(value, ForeignError):
@@ -248,7 +248,7 @@ def _host_surroundings(home: HermesHome) -> Iterator[None]:
         yield
 
 
-def _import(place: Candidate) -> Any:
+def _import(place: ProviderCandidate) -> Any:
     if not place.is_folder:
         return importlib_metadata.EntryPoint(place.name, place.value, place.source).load()
     assert place.path is not None
@@ -299,7 +299,7 @@ class _Made(NamedTuple):
 _Recipe = Callable[[], _Made | None]
 
 
-def _find_recipe(place: Candidate, value: Any) -> tuple[_Recipe, _Made]:
+def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
     """Return the first way in which `value` yields a provider, and the provider that it yielded."""
     errors: list[ForeignError] = []
     for recipe in _recipes(value):
@@ -409,7 +409,7 @@ def _missing_members(value: object) -> list[str]:
     return [member for member in _REQUIRED_MEMBERS if inspect.getattr_static(value, member, None) is None]
 
 
-def _check_name(place: Candidate, provider: object, wanted: str) -> None:
+def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None:
     """Refuse a provider with a reserved name, or that does not have the name which was searched for."""
     name = call_foreign(lambda: str(getattr(provider, "name", "")))
     if isinstance(name, ForeignError):
@@ -427,7 +427,9 @@ def _check_name(place: Candidate, provider: object, wanted: str) -> None:
 class ProviderFactory:
     """A maker of provider objects: it returns the one that was made to validate first, then new ones."""
 
-    def __init__(self, place: Candidate, home: HermesHome, recipe: _Recipe, made: _Made, module: str) -> None:
+    def __init__(
+        self, place: ProviderCandidate, home: HermesHome, recipe: _Recipe, made: _Made, module: str
+    ) -> None:
         self._place, self._home, self._recipe, self._module = place, home, recipe, module
         self._lock = threading.Lock()
         self._original = made.provider

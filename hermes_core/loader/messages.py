@@ -10,7 +10,7 @@ from hermes_core.errors import ProviderError, ProviderInvalid, ProviderNotFound,
 from hermes_core.loader.discover import (
     BUNDLED,
     FOLDER_PACKAGE,
-    Candidate,
+    ProviderCandidate,
     name_owner,
     normalise,
     required_distribution,
@@ -25,7 +25,7 @@ SAME_NAME_REMEDY = "rename or remove one of the two"
 _MODULE_AND_NAME = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?\s*(\[.*\])?\s*")
 
 
-def import_error(place: Candidate, error: BaseException, text: str) -> ProviderError:
+def import_error(place: ProviderCandidate, error: BaseException, text: str) -> ProviderError:
     """Return the error for an exception that importing `place` raised; `text` is the exception in one line."""
     if not place.is_folder and _MODULE_AND_NAME.fullmatch(place.value) is None:
         return ProviderInvalid(
@@ -45,7 +45,7 @@ def import_error(place: Candidate, error: BaseException, text: str) -> ProviderE
     )
 
 
-def _missing_module_error(place: Candidate, missing: str) -> ProviderError:
+def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderError:
     top = missing.partition(".")[0]
     if missing.startswith(f"{FOLDER_PACKAGE}."):
         return ProviderUnavailable(
@@ -82,7 +82,7 @@ def _missing_module_error(place: Candidate, missing: str) -> ProviderError:
     )
 
 
-def no_provider(place: Candidate) -> ProviderError:
+def no_provider(place: ProviderCandidate) -> ProviderError:
     """Return the error for an import that is no provider and registered none."""
     remedy = (
         "subclass hermes_core.MemoryProvider, or mark its hooks with hermes_core.hookimpl"
@@ -93,7 +93,7 @@ def no_provider(place: Candidate) -> ProviderError:
     return ProviderInvalid(f"{place.name!r} from {place.where} registered no provider", remedy)
 
 
-def not_found(name: str, candidates: Sequence[Candidate], fault: str = "") -> ProviderError:
+def not_found(name: str, candidates: Sequence[ProviderCandidate], fault: str = "") -> ProviderError:
     """Return the error for a name that nothing offers. `fault` is what a folder of that name lacks."""
     if name in BUNDLED:
         taken = [place for place in candidates if place.name.casefold() == name.strip().casefold()]
@@ -115,7 +115,7 @@ def not_found(name: str, candidates: Sequence[Candidate], fault: str = "") -> Pr
     )
 
 
-def shadowed_distribution(name: str, candidates: Sequence[Candidate]) -> Candidate | None:
+def shadowed_distribution(name: str, candidates: Sequence[ProviderCandidate]) -> ProviderCandidate | None:
     """Return the shadowed candidate of the distribution `name`, None if there is none."""
     wanted = normalise(name.strip())
     return next(
@@ -128,17 +128,17 @@ def shadowed_distribution(name: str, candidates: Sequence[Candidate]) -> Candida
     )
 
 
-def shadowed_reason(place: Candidate) -> str:
+def shadowed_reason(place: ProviderCandidate) -> str:
     """Return why a shadowed candidate is not used."""
     return f"{place.where} is not used: {place.shadowed_by} comes first"
 
 
-def shadowed_remedy(place: Candidate) -> str:
+def shadowed_remedy(place: ProviderCandidate) -> str:
     """Return what to do if the distribution of a shadowed candidate was named."""
     return f"name {place.name!r} for that one, or {SAME_NAME_REMEDY}"
 
 
-def still_loading(place: Candidate, seconds: float) -> ProviderError:
+def still_loading(place: ProviderCandidate, seconds: float) -> ProviderError:
     """Return the error for an import or constructor that does not return."""
     return ProviderUnavailable(
         f"loading provider {place.name!r} from {place.where} has not ended after {seconds:.0f} s and is left behind",

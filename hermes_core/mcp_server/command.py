@@ -95,7 +95,7 @@ def _exit_on_signals(memory: Memory) -> None:
     A handler runs between two steps of the main thread, which may hold a lock of the memory, so the memory is closed on
     another thread. os._exit is needed because nothing else ends the thread that reads standard input.
     """
-    from hermes_core.mcp_server.server import start_thread
+    from hermes_core.mcp_server.server import run_in_thread
 
     numbers = [n for n in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN]
 
@@ -109,7 +109,7 @@ def _exit_on_signals(memory: Memory) -> None:
         del frame
         for ignored in numbers:
             signal.signal(ignored, signal.SIG_IGN)
-        start_thread(functools.partial(close, number), daemon=False)
+        run_in_thread(functools.partial(close, number), daemon=False)
 
     for number in numbers:
         signal.signal(number, handle)

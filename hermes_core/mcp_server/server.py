@@ -169,14 +169,14 @@ async def _in_thread(function: Callable[[], Result], limiter: anyio.CapacityLimi
             with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(finished)
 
-    start_thread(work)
+    run_in_thread(work)
     await done.wait()
     if not results:
         raise MCPError(INTERNAL_ERROR, "the call failed unexpectedly; the server's standard error says why")
     return results[0]
 
 
-def start_thread(function: Callable[[], object], *, daemon: bool = True) -> None:
+def run_in_thread(function: Callable[[], object], *, daemon: bool = True) -> None:
     """Run a function on a thread of its own."""
     threading.Thread(target=function, name="hermes-mcp", daemon=daemon).start()
 

@@ -57,7 +57,7 @@ def install_command(packages: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
 
 
-def install(packages: Sequence[str]) -> None:
+def install_packages(packages: Sequence[str]) -> None:
     """Install the requirements. Raises `SetupFailed` with the last lines of the installer, or if one is still missing."""
     command = install_command(packages)
     try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_core import HermesHome, load_provider
-from hermes_core.loader.discover import Candidate, discover, select
+from hermes_core.loader.discover import ProviderCandidate, discover, select
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.testing.contract import ProviderContract
 
@@ -62,5 +62,5 @@ class TestInstalled(ProviderContract):
 
 
 @functools.cache
-def _places(name: str) -> list[Candidate]:
+def _places(name: str) -> list[ProviderCandidate]:
     return select(discover(_PERSONS), name)

@@ -12,8 +12,8 @@ from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
 from hermes_core.setup.packages import (
     extra_requirements,
-    install,
     install_command,
+    install_packages,
     missing_packages,
     missing_tools,
 )
@@ -65,7 +65,7 @@ def test_a_failed_installation_says_why_and_what_to_run(
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupFailed, match="no version of absent-package; run: "):
-        install(["absent-package"])
+        install_packages(["absent-package"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for uv")
@@ -75,7 +75,7 @@ def test_an_installer_that_lies_is_found_out(tmp_path: Path, monkeypatch: pytest
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupFailed, match="is not found"):
-        install(["absent-package"])
+        install_packages(["absent-package"])
 
 
 def test_programs_are_found_by_their_check_or_their_name() -> None:

@@ -37,11 +37,11 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
 from hermes_core.loader.hermes_agent.calls import (
-    as_text,
+    bare_schema,
     call_accepted,
     overrides,
     positional_names,
-    tool_schema,
+    result_text,
 )
 from hermes_core.loader.hermes_agent.config_schema import settings_of
 from hermes_core.loader.hermes_agent.environment import (
@@ -118,7 +118,7 @@ class HermesAgentProvider(MemoryProvider):
         with environment_of(self._home.path):
             if self.wrapped.is_available():
                 return Availability()
-            reason = call_foreign(lambda: as_text(self.wrapped.unavailable_reason()))
+            reason = call_foreign(lambda: result_text(self.wrapped.unavailable_reason()))
         if not isinstance(reason, str) or not reason:
             reason = "it says that it can't run here"
         secrets = Credentials(self._home)
@@ -155,7 +155,7 @@ class HermesAgentProvider(MemoryProvider):
     @property
     def own_name(self) -> str:
         """Its own name, which may differ from the name that people select it by."""
-        name = call_foreign(lambda: as_text(self.wrapped.name))
+        name = call_foreign(lambda: result_text(self.wrapped.name))
         return name if isinstance(name, str) else ""
 
     def run_setup(self) -> None:
@@ -164,7 +164,7 @@ class HermesAgentProvider(MemoryProvider):
         Raises `SetupFailed` if the wizard raises.
         """
         with environment_of(self._home.path):
-            config = host_modules.load_config()
+            config = host_modules.read_config()
             done = call_foreign(lambda: call_accepted(self.wrapped.post_setup, str(self._home.path), config))
         if isinstance(done, ForeignError):
             raise SetupFailed(
@@ -183,10 +183,10 @@ class HermesAgentProvider(MemoryProvider):
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return its tools and the tools registered beside it, in the form `name, description, parameters`."""
-        own = [tool_schema(raw) for raw in self._call("get_tool_schemas") or ()]
+        own = [bare_schema(raw) for raw in self._call("get_tool_schemas") or ()]
         names = {schema["name"] for schema in own}
         others = [
-            tool_schema(tool.schema) for name, tool in self._registered_tools().items() if name not in names
+            bare_schema(tool.schema) for name, tool in self._registered_tools().items() if name not in names
         ]
         return [*own, *others]
 
@@ -227,7 +227,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def system_prompt_block(self) -> str:
         """Return its block, "" for None."""
-        return as_text(self._call("system_prompt_block"))
+        return result_text(self._call("system_prompt_block"))
 
     # ------------------------------------------------------------------- turn
 
@@ -243,10 +243,10 @@ class HermesAgentProvider(MemoryProvider):
         queued and asked for once more, so that the first turn of a process has its recall too.
         """
         keywords = {"session_id": session.id}
-        text = as_text(self._call("prefetch", query.text, keywords=keywords))
+        text = result_text(self._call("prefetch", query.text, keywords=keywords))
         if not text.strip() and overrides(self.wrapped, "queue_prefetch"):
             self.queue_prefetch(query, session)
-            text = as_text(self._call("prefetch", query.text, keywords=keywords))
+            text = result_text(self._call("prefetch", query.text, keywords=keywords))
         answers = self._run_hooks(
             "pre_llm_call",
             session_id=session.id,
@@ -259,7 +259,8 @@ class HermesAgentProvider(MemoryProvider):
         )
         # A callback returns a text, or a mapping with the key "context".
         contexts = [
-            as_text(answer.get("context") if isinstance(answer, Mapping) else answer) for answer in answers
+            result_text(answer.get("context") if isinstance(answer, Mapping) else answer)
+            for answer in answers
         ]
         added = [context.strip() for context in contexts if context.strip()]
         return Recall(text="\n\n".join(filter(None, (text, *added))) if added else text)
@@ -274,11 +275,11 @@ class HermesAgentProvider(MemoryProvider):
         optional = {"session_id": session.id}
         other = self._registered_tools().get(call.name)
         if other is not None:
-            own = {tool_schema(raw)["name"] for raw in self._call("get_tool_schemas") or ()}
+            own = {bare_schema(raw)["name"] for raw in self._call("get_tool_schemas") or ()}
             if call.name not in own:
                 with call_in(self._home.path):
-                    return as_text(call_accepted(other.handler, arguments, optional=optional))
-        return as_text(self._call("handle_tool_call", call.name, arguments, optional=optional))
+                    return result_text(call_accepted(other.handler, arguments, optional=optional))
+        return result_text(self._call("handle_tool_call", call.name, arguments, optional=optional))
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Pass on the two texts; messages, author and the turn's id to methods that take them."""
@@ -336,7 +337,7 @@ class HermesAgentProvider(MemoryProvider):
     def on_pre_compress(self, messages: Sequence[Message]) -> str:
         """Return its text for the summary, "" for None."""
         copies = [dict(message) for message in messages]
-        return as_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": False}))
+        return result_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": False}))
 
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
         """Pass on all messages of the session."""

@@ -64,14 +64,14 @@ def overrides(provider: Any, method: str) -> bool:
     return callable(vars(provider).get(method)) if hasattr(provider, "__dict__") else False
 
 
-def as_text(value: Any) -> str:
+def result_text(value: Any) -> str:
     """Return what a provider returned as text: "" for None, JSON for data."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def tool_schema(raw: Any) -> dict[str, Any]:
+def bare_schema(raw: Any) -> dict[str, Any]:
     """Return a tool's schema in the bare form: not wrapped, with `parameters`, which is always an object."""
     if isinstance(raw, Mapping) and isinstance(raw.get("function"), Mapping):
         raw = raw["function"]
@@ -80,6 +80,6 @@ def tool_schema(raw: Any) -> dict[str, Any]:
     parameters = raw.get("parameters") or raw.get("input_schema") or {"type": "object", "properties": {}}
     return {
         "name": raw["name"],
-        "description": as_text(raw.get("description")),
+        "description": result_text(raw.get("description")),
         "parameters": {"type": "object", **parameters},
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes_core.contract.values import Field
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.loader.hermes_agent.calls import as_text, overrides
+from hermes_core.loader.hermes_agent.calls import overrides, result_text
 
 logger = logging.getLogger(__name__)
 
@@ -64,14 +64,14 @@ def field_of(raw: Mapping[str, Any]) -> Field:
         name=str(raw["key"]),
         type=kind,
         default=default,
-        help=as_text(raw.get("description")),
+        help=result_text(raw.get("description")),
         choices=choices,
         minimum=_number(raw.get("minimum")) if numeric else None,
         maximum=_number(raw.get("maximum")) if numeric else None,
         env=_first_text(raw.get("env_var")),
         secret=_truth(raw.get("secret")) or _word(raw.get("type")) in _SECRET,
         required=_truth(raw.get("required")),
-        url=as_text(raw.get("url")),
+        url=result_text(raw.get("url")),
         when=_conditions(raw.get("when")),
         default_from=_default_from(raw.get("default_from"), kind, choices),
     )
@@ -146,7 +146,7 @@ def _default_from(raw: Any, kind: Type, choices: Sequence[str]) -> tuple[str, di
     """
     if not isinstance(raw, Mapping) or not raw.get("field") or not isinstance(raw.get("map"), Mapping):
         return None
-    typed = {as_text(value): _as(kind, default) for value, default in raw["map"].items()}
+    typed = {result_text(value): _as(kind, default) for value, default in raw["map"].items()}
     valid = {
         value: default
         for value, default in typed.items()

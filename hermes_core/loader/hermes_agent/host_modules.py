@@ -210,7 +210,7 @@ def _here() -> HermesHome:
 # --------------------------------------------------------------------------------------------------- config, secrets
 
 
-def load_config() -> dict[str, Any]:
+def read_config() -> dict[str, Any]:
     """Return config.yaml as a plain mapping, {} if there is none. Raises `ConfigError`."""
     import yaml
 
@@ -424,7 +424,7 @@ def _read_json_or_empty(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _get_timezone() -> datetime.tzinfo | None:
     """Return the `timezone` of config.yaml, None for the machine's own."""
-    name = _cfg_get(load_config(), "timezone", default="")
+    name = _cfg_get(read_config(), "timezone", default="")
     try:
         return zoneinfo.ZoneInfo(str(name)) if name else None
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
@@ -525,8 +525,8 @@ VIEWS: dict[str, dict[str, object]] = {
     "agent.skill_commands": {"extract_user_instruction_from_skill_message": _instruction_of_skill},
     "hermes_constants": _CONSTANTS,
     "hermes_cli.config": {
-        "load_config": load_config,
-        "load_config_readonly": load_config,
+        "load_config": read_config,
+        "load_config_readonly": read_config,
         "save_config": _save_config,
         "cfg_get": _cfg_get,
         "get_env_value": _get_secret,
