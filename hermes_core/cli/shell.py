@@ -65,7 +65,8 @@ def add_alias() -> Path:
         )
     path = _folder() / (f"{ALIAS}.cmd" if os.name == "nt" else ALIAS)
     try:
-        path.write_text(_launcher(), encoding="utf-8")
+        # cmd.exe reads a batch file in the OEM code page, and "\n" must not become "\r\r\n" there.
+        path.write_text(_launcher(), encoding="oem" if os.name == "nt" else "utf-8", newline="")
         path.chmod(0o755)
     except OSError as exc:
         raise Failure(f"{str(path)!r} could not be written: {exc.strerror}; use {PROGRAM}") from exc

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,10 @@ from hermes_core.stopping import stopped, wait_unless_stopped
 # Seconds to wait for another process that writes the same file. Processes of this package hold a lock for
 # milliseconds.
 LOCK_TIMEOUT = 10.0
+
+# Half a second in all, well below the time for which a person takes a write for hung.
+_WINDOWS_RENAME_ATTEMPTS = 25
+_WINDOWS_RENAME_PAUSE_S = 0.02
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -110,13 +115,27 @@ def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object
             _keep_owner(target, temporary)
             Path(temporary).chmod(mode)
             check()
-            Path(temporary).replace(target)
+            _replace(temporary, target)
         finally:
             with contextlib.suppress(OSError):  # it is gone when all went well
                 Path(temporary).unlink()
         sync_folder(target.parent)
     except OSError as exc:
         raise _storage_error("write", path, exc) from exc
+
+
+def _replace(temporary: str, target: Path) -> None:
+    # On Windows the rename fails while another process, or a virus scanner, has the target open: they read for milliseconds.
+    attempts = _WINDOWS_RENAME_ATTEMPTS if os.name == "nt" else 1
+    for left in reversed(range(attempts)):
+        try:
+            Path(temporary).replace(target)
+        except PermissionError:
+            if not left:
+                raise
+            time.sleep(_WINDOWS_RENAME_PAUSE_S)
+        else:
+            return
 
 
 def _keep_owner(target: Path, temporary: str) -> None:
