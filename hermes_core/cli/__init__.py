@@ -41,7 +41,7 @@ COMMANDS = {
     "doctor": "hermes_core.cli.doctor:doctor",
     "import": "hermes_core.cli.importing:import_command",
     "install-alias": "hermes_core.cli.shell:install_alias",
-    "logs": "hermes_core.cli.logs:logs",
+    "logs": "hermes_core.cli.doctor:logs",
     "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
     "outbox": "hermes_core.cli.outbox:outbox",
@@ -64,10 +64,10 @@ SUMMARIES = {
     "logs": "Show what happened.",
     "mcp": "Serve this memory to MCP clients.",
     "memory": "Show, change and undo curated memory; choose the provider.",
-    "outbox": "Writes that a provider has not taken yet.",
+    "outbox": "List, retry and drop writes that a provider has not taken yet.",
     "plugins": "Install, remove and list packages of memory providers; hand one to Hermes Agent.",
     "providers": "List the memory providers that are installed; start one of your own.",
-    "recall": "What a turn with this message would be given.",
+    "recall": "Show what a turn with this message would be given.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show and undo skills that the agent wrote down.",
 }
@@ -121,14 +121,14 @@ class LazyGroup(click.Group):
     """Imports a command's module when the command runs; the active provider's commands stand among the others."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """`--help`, read after the home wherever it stands: the home decides which provider's commands there are."""
+        """Return `--help`, which is read after `--home`: the home decides which provider has commands."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.is_eager = False
         return option
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Our commands, and the active provider's name. Imports nothing of either."""
+        """Return the names of our commands and of the active provider. Import neither."""
         return sorted({*COMMANDS, *_active_provider(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -236,8 +236,9 @@ def home_of(ctx: click.Context) -> HermesHome:
 
 @contextlib.contextmanager
 def _streams() -> Iterator[None]:
-    """Streams that a program was started without, as by cron or `>&-`, lead nowhere. What one can't spell becomes "?",
-    and bytes that are no text are read as they stand in arguments.
+    """Replace streams that the program was started without, as by cron or `>&-`, by the null device.
+
+    Characters that an output encoding lacks become "?". Bytes that are no text are read as they stand in arguments.
     """
     before = sys.stdin, sys.stdout, sys.stderr
     with contextlib.ExitStack() as opened:
@@ -256,7 +257,7 @@ def _streams() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _errors_of_the_system() -> Iterator[None]:
-    """An error of the system is an expected failure: one line."""
+    """Turn an error of the system into an expected failure of one line."""
     try:
         yield
     except OSError as exc:
@@ -297,7 +298,7 @@ def _leave(end: SystemExit) -> None:
 
 
 def _show_log(ctx: click.Context) -> None:
-    """Let this command show all that is logged, of ours also the details."""
+    """Print all log lines of this command on standard error, those of this package also in detail."""
     from hermes_core.logs import concerns_memory
 
     handler = _ToTerminal(logging.DEBUG)

@@ -93,7 +93,7 @@ def _listing(memory: Memory) -> Iterator[tuple[str, str, str]]:
 
 
 def _ask(memory: Memory, asked: SampleQuestion) -> bool:
-    """Whether the evidence is among the first results, which are shown."""
+    """Print the first results for a question; return True if its evidence is among them."""
     results = [one for one in memory.recall(asked.question).results if one.source == "sessions"][:SHOWN]
     hit = next((one for one in results if one.ref in asked.evidence), None)
     mark = "[green]✓[/green]" if hit else "[red]✗[/red]"
@@ -107,7 +107,7 @@ def _said(one: RecallHit) -> str:
 
 
 def _show_turn(memory: Memory) -> None:
-    """What one turn would send to a model: curated memory in the prompt, recall fenced into the message."""
+    """Print what one turn would send to a model: the notes in the prompt, and recall fenced into the message."""
     console().rule("[bold]3. What a turn is given[/bold]", align="left")
     session = memory.start_session(platform="demo")
     memory.change_memory("add", "user", REMEMBERED, session=session)

@@ -1,4 +1,4 @@
-"""`hermes-memory doctor`."""
+"""The commands `hermes-memory doctor` and `hermes-memory logs`: what works, and what happened."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import dataclasses
 import difflib
 import importlib.util
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
 import click
+
 from hermes_core.agent import ModelSettings
 from hermes_core.agent.configured import probe_models
 from hermes_core.cli import DEGRADED, home_of
-from hermes_core.cli.output import json_option, print_document, print_styled
+from hermes_core.cli.output import json_option, print_document, print_styled, print_table
 from hermes_core.config import Credentials, load_config
 from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
 from hermes_core.health.finding import Finding, run_check
 from hermes_core.home import HermesHome
-from hermes_core.safety.terminal import printable
-from datetime import datetime
-from typing import Any
-from hermes_core.cli import home_of
-from hermes_core.cli.output import json_option, print_document, print_table
 from hermes_core.logs import LEVELS, Level, LogFile
-
+from hermes_core.safety.terminal import printable
 
 NO_SUCH_PATH = 404
 

@@ -281,7 +281,7 @@ def prune(ctx: click.Context, yes: bool, user: str) -> None:
 
 
 def _summary(change: NoteVersion) -> str:
-    """What came and what went, shortened."""
+    """Return the entries that a change added and removed, shortened."""
     lines = [f"+ {preview(entry)}" for entry in change.added] + [
         f"- {preview(entry)}" for entry in change.removed
     ]
@@ -390,7 +390,7 @@ def _say(ctx: click.Context, result: dict[str, Any], late: str, problems: list[s
 
 
 def _refusal(result: dict[str, Any]) -> str:
-    """Why a change was refused, what to do, and the entries that could have been meant."""
+    """Return why a change was refused, what to do, and the entries that may have been meant."""
     error, remedy = result.get("error", "the change was refused"), result.get("remediation", "")
     told = f"{error}{' ' if error.endswith(('.', '!')) else '; '}{remedy}" if remedy else error
     # A person has no `operations` and sees the entries below.

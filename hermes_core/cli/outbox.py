@@ -12,7 +12,7 @@ from hermes_core.outbox.store import MAX_ROWS
 
 @click.group(cls=Group)
 def outbox() -> None:
-    """Writes that a provider has not taken yet."""
+    """List, retry and drop writes that a provider has not taken yet."""
 
 
 @outbox.command("list")

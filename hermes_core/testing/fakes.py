@@ -59,7 +59,7 @@ class Clock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Move the clock `seconds` ahead."""
         self.now += seconds
 
 
@@ -80,7 +80,7 @@ class EveryHook(MemoryProvider):
     name = "fake"
 
     def answer(self, hook: str, **arguments: Any) -> Any:
-        """What the hook returns."""
+        """Return the result of the hook."""
         raise NotImplementedError
 
     def is_available(self) -> Any:
@@ -232,7 +232,7 @@ class HangingProvider(EveryHook):
         return self._working.answer(hook, **arguments)
 
     def release(self) -> None:
-        """Let every call that hangs, and those to come, go on."""
+        """Release every call that hangs, and every later call."""
         self._released.set()
 
 
@@ -251,7 +251,7 @@ class WrongTypesProvider(EveryHook):
 
 
 class MisspeltProvider(MemoryProvider):
-    """Its one hook has a typing error: it must be refused with the name that was meant."""
+    """A provider with a typing error in its only hook. It must be refused with the name that was meant."""
 
     name = "misspelt"
 
@@ -321,7 +321,7 @@ class Driven(Generic[Provider]):
         self._hooks = implemented_hooks(self._plugins, self.provider)
 
     def call(self, hook: str, **arguments: Any) -> Any:
-        """What `hook` returns, given those of the arguments that it names. A coroutine is run to its end."""
+        """Call `hook` with those of the arguments that it names, and return its result; run a coroutine to its end."""
         return getattr(self._plugins.hook, hook)(**arguments)
 
     def session(self, id: str = "s1", **identity: Any) -> Session:  # noqa: A002  the field's name
@@ -329,7 +329,7 @@ class Driven(Generic[Provider]):
         return Session(id, **{"home": str(self.home.path), **identity})
 
     def tool(self, name: str, session: Session | None = None, **arguments: Any) -> Any:
-        """What the model gets of a tool, read from its JSON."""
+        """Call a tool, and return the JSON value of its answer to the model."""
         call = ToolCall(name, arguments)
         return json.loads(self.call("handle_tool_call", call=call, session=session or self.session()))
 

@@ -68,7 +68,7 @@ def _shown(arguments: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is there now and was not before; each a name for people."""
+    """Threads, files, sockets and changes of the process that were not there before, by names for people."""
 
     threads: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Before:
     state: dict[str, str] = field(default_factory=lambda: shared_state())
 
     def left(self, within: float = 2.0) -> Left:
-        """What is new, once nothing of it goes away by itself any more; looks for `within` seconds at most."""
+        """Return all that is new, after waiting up to `within` seconds for it to go away."""
         gc.collect()
         until = time.monotonic() + within
         while (left := self._look()) != Left() and time.monotonic() < until:
@@ -111,7 +111,7 @@ class Before:
 
 
 def sees_descriptors() -> bool:
-    """Whether this system lets a process look at its own open files."""
+    """Return True if this system shows a process its own open files."""
     return _FOLDER_OF_FILES.is_dir()
 
 
@@ -129,8 +129,10 @@ def _descriptors() -> list[tuple[str, int]]:
 
 
 def shared_state() -> dict[str, str]:
-    """What every part of a process shares: environment, working folder, locale, what is logged, how long sockets wait,
-    where modules are found, who hears of what nobody caught.
+    """Return the state that all parts of a process share, by name.
+
+    These are the environment, the working folder, the locale, logging, the timeout of sockets, the path of modules, and the
+    hooks for uncaught exceptions.
     """
     hidden = {"PYTEST_CURRENT_TEST"}
     state = {f"environment {key}": value for key, value in os.environ.items() if key not in hidden}
@@ -157,5 +159,5 @@ def untouched_since(first: Mapping[str, str]) -> dict[str, str]:
 
 
 def files_below(*folders: Path) -> set[str]:
-    """Every file below these folders, as text."""
+    """Return the paths of all files below these folders."""
     return {str(path) for folder in folders for path in folder.rglob("*") if not path.is_dir()}

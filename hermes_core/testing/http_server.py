@@ -48,13 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How the next answers of a route go wrong.
-
-    `status` replaces the answer by an error of that code, with `retry_after` seconds in its header. `delay` waits first.
-    `cut` promises the whole body and closes after half of it; `garbage` sends a body that is no JSON; `drop` closes
-    the connection without an answer; `drip` sends a body that comes bit by bit and never ends. `times` is how often,
-    None for until `heal`.
-    """
+    """A way in which the next answers of a route go wrong."""
 
     status: int = 0
     retry_after: float | None = None
@@ -98,7 +92,7 @@ class StandIn:
         self._routes[method, path] = _Route(answer)
 
     def fail(self, method: str = "", path: str = "", **fault: Any) -> None:
-        """Let a route, or with neither argument every one, go wrong; `fault` are fields of `Fault`."""
+        """Make a route, or without a method and path all routes, go wrong; `fault` has the fields of `Fault`."""
         faults = self._routes[method, path].faults if path else self._everywhere
         faults.append(Fault(**fault))
 
@@ -110,7 +104,7 @@ class StandIn:
 
     @contextmanager
     def outage(self, status: int = 503) -> Iterator[None]:
-        """Every route answers `status` within this context; what `ProviderContract.outage` may return."""
+        """Make every route answer `status` within this context. `ProviderContract.outage` may return it."""
         self.fail(status=status)
         try:
             yield
@@ -119,7 +113,7 @@ class StandIn:
 
     @contextmanager
     def lost_answers(self) -> Iterator[None]:
-        """Every route does what it is asked and cuts its answer; what `ProviderContract.lost_answers` may return."""
+        """Make every route do its work and cut its answer within this context, for `ProviderContract.lost_answers`."""
         self.fail(cut=True)
         try:
             yield
@@ -128,7 +122,7 @@ class StandIn:
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Every request within this context is taken and never answered, nor done."""
+        """Accept every request within this context, without doing or answering it."""
         self.fail(delay=FOREVER, drop=True, status=503)
         try:
             yield
@@ -137,7 +131,7 @@ class StandIn:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Within this context nobody listens: connections are refused. Afterwards the address is the same."""
+        """Refuse connections within this context; the address stays the same afterwards."""
         port = self._port()
         self._stop()
         try:
@@ -188,7 +182,7 @@ class StandIn:
     # ------------------------------------------------------------------- answer
 
     def respond(self, request: Request) -> tuple[int, Any, Fault]:
-        """Status, data and fault for one request; called by the handler on its own thread."""
+        """Return status, data and fault for one request; the handler calls it on its own thread."""
         with self._lock:
             self.requests.append(request)
             route = self._find(request)

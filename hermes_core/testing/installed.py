@@ -25,7 +25,7 @@ class TestInstalled(ProviderContract):
         return self._name
 
     def furnish(self, home: HermesHome, settings: Mapping[str, Any]) -> None:
-        """As for others; a provider that is a folder of the person's home gets there too."""
+        """Make the home as for others, and copy a provider that is a folder of the person's home into it."""
         super().furnish(home, settings)
         for place in _places(self._name):
             if place.is_folder and place.path:
@@ -42,12 +42,12 @@ class TestInstalled(ProviderContract):
 
     @property
     def foreign(self) -> bool:  # type: ignore[override]
-        """Whether the loader found it to be one of Hermes Agent's."""
+        """Return True if the loader found a provider of Hermes Agent."""
         return self.run.provider is not None and self._loaded(self.home).entry.kind == "hermes_agent"
 
     @property
     def distribution(self) -> str:  # type: ignore[override]
-        """What the loader found it in, "" for a folder."""
+        """Return the distribution of the provider, or "" for a folder."""
         return self._loaded(self.home).entry.distribution if self.run.provider is not None else ""
 
     @property

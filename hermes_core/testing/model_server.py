@@ -102,7 +102,7 @@ class ModelServer:
 
     @property
     def base_url(self) -> str:
-        """What to write as `model.base_url`."""
+        """Return the value for `model.base_url`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def add(self, *replies: Script) -> None:
@@ -153,7 +153,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def request_fault(request: Mapping[str, Any]) -> str:
-    """What the chat completions API would refuse in this request; "" when it is sound."""
+    """Return why the chat completions API would refuse this request, or "" if it would not."""
     unknown = sorted(set(request) - _REQUEST)
     if unknown:
         return f"unknown field {unknown[0]!r}"
@@ -294,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
-        """Quiet: what matters is in `requests`."""
+        """Print nothing; tests look at `requests`."""
 
 
 def _calls(reply: Reply) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def hermes_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HermesHome:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--hermes-provider NAME` and `--hermes-deadlines FACTOR`."""
+    """Add `--hermes-provider NAME` and `--hermes-deadlines FACTOR`."""
     group = parser.getgroup("hermes_core", "contract of memory providers")
     group.addoption(
         PROVIDER, metavar="NAME", default="", help="run the contract on the installed provider NAME"
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `--hermes-provider`, run the contract; also the files that are named, and else nothing."""
+    """Run the contract if `--hermes-provider` is given, and beside it only the files that are named."""
     if name := config.getoption(PROVIDER):
         from hermes_core.home import HermesHome
         from hermes_core.loader.discover import discover, select

@@ -140,7 +140,7 @@ class Configuration(Suite):
         return home
 
     def _said(self, run: Run, session: Any) -> Iterator[tuple[str, str]]:
-        """What the provider says to the model and to people, and where."""
+        """Yield each text that the provider shows to the model or to people, after the name of its place."""
         yield "the system prompt", run.manager.build_system_prompt(session)
         yield "the schemas of its tools", str(run.manager.get_all_tool_schemas())
         yield "its repr", repr(run.provider)

@@ -131,7 +131,7 @@ class Failure(Suite):
 
 
 def arguments_of(hook: str, run: Run, session: Session) -> dict[str, Any]:
-    """Ordinary arguments of one hook."""
+    """Return ordinary arguments for one hook."""
     make: dict[str, Callable[[], dict[str, Any]]] = {
         "register_cli": lambda: {"group": _group(run.name)},
         "on_turn_start": lambda: {"turn_number": 1, "message": TORTOISE.said},
@@ -249,7 +249,7 @@ class Outage(Suite):
         return session
 
     def _bears_one_turn(self, session: Session) -> None:
-        """An outage of one turn. What goes wrong in so short a one is another check's finding."""
+        """Skip the check unless the provider comes through an outage of one turn, which another check covers."""
         for context, fine in ((self._of("outage()", self.outage()), False), (nullcontext(), True)):
             with context:
                 outcome = self.run.ask("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
@@ -260,7 +260,7 @@ class Outage(Suite):
                 )
 
     def _repeats(self, session: Session) -> bool:
-        """Whether a turn that comes twice is there twice, without any outage."""
+        """Return True if a turn that comes twice is stored twice, without any outage."""
         turn = turn_of(BOATHOUSE.said)
         for _ in range(2):
             self.run.need("sync_turn", turn=turn, session=session)
@@ -274,7 +274,7 @@ class Outage(Suite):
         return context
 
     def _all_arrive(self, run: Run, said: Sequence[str], what: str, *, once: bool = True) -> None:
-        """After a while the backend has what was said: all of it, in order, and, if `once`, without repeats."""
+        """Fail unless the backend has all texts after a while, in order and, if `once`, without repeats."""
         for _ in range(len(said) + 1):
             run.clock.skip(A_WHILE)
             if run.manager.flush(10.0):
@@ -300,7 +300,7 @@ class Outage(Suite):
             )
 
     def _killed_in_mid_sentence(self) -> int:
-        """Let another process talk, kill it, and say how many turns were acknowledged by then."""
+        """Start a process that stores turns, kill it, and return the number of turns that it had acknowledged."""
         cls = type(self.run.provider)
         self.run.close()
         if self.foreign or not _found_by_name(cls):
@@ -325,7 +325,7 @@ class Outage(Suite):
 
 
 def _found_by_name(cls: type) -> bool:
-    """Whether another process that imports the module of `cls` finds it there."""
+    """Return True if another process that imports the module of `cls` finds the class in it."""
     found: object = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
         found = getattr(found, part, None)

@@ -50,7 +50,7 @@ _NOT_AT_TOP = ("anyOf", "oneOf", "allOf", "not", "enum", "$ref")
 
 
 def schema_faults(schema: Mapping[str, Any]) -> list[str]:
-    """What model APIs would refuse in one tool schema, a sentence each; empty when it is sound."""
+    """Return a sentence for each fault for which model APIs would refuse a tool's schema."""
     name = schema.get("name", "")
     if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
         return [f"the name {name!r} is not 1 to {LONGEST_TOOL_NAME} letters, digits, '_' and '-'"]
@@ -103,7 +103,7 @@ def _value_faults(where: str, schema: Any) -> Iterator[str]:
 
 
 def sample(parameters: Mapping[str, Any], text: str = "a tortoise called Quillfeather") -> dict[str, Any]:
-    """Arguments that fit a sound schema: every property, strings without a fixed choice are `text`.
+    """Return arguments that fit a sound schema: all properties, with `text` for each string that has no fixed choice.
 
     >>> sample({"type": "object", "properties": {"n": {"type": "integer", "minimum": 3}}})
     {'n': 3}
@@ -113,7 +113,7 @@ def sample(parameters: Mapping[str, Any], text: str = "a tortoise called Quillfe
 
 
 def samples(parameters: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    """Arguments by which each choice that a sound schema offers is taken once, with every text and what is required.
+    """Yield arguments that use each choice of a sound schema once, with all texts and all required properties.
 
     >>> [*samples({"type": "object", "properties": {"do": {"enum": ["add", "find"]}, "q": {"type": "string"}}}, "tea")]
     [{'q': 'tea', 'do': 'add'}, {'q': 'tea', 'do': 'find'}]

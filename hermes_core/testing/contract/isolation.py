@@ -1,4 +1,4 @@
-"""What belongs to one session, one user or one home stays there, whatever else goes on at the same time."""
+"""Checks that data of one session, one user or one home never shows in another, also while several are in use."""
 
 from __future__ import annotations
 
@@ -188,12 +188,12 @@ class Isolation(Suite):
     # ------------------------------------------------------------------ private
 
     def _strangers(self) -> tuple[Session, Session]:
-        """Another user, and a chat that names no user and is called as the first one."""
+        """Return sessions of another user, and of a chat that has the first user's id and no user."""
         bob = self.run.session("of-bob", platform="telegram", user_id="bob")
         return bob, self.run.session("of-a-group", platform="telegram", chat_id="ada")
 
     def _told(self, text: str, session: Session) -> Iterator[tuple[str, str]]:
-        """What every tool answers in this session, each of its choices tried, and the tool's name."""
+        """Yield each tool's answer in this session for each of its choices, after the name of the tool."""
         for schema in self.run.manager.get_all_tool_schemas():
             for arguments in samples(schema["parameters"], text):
                 call = ToolCall(schema["name"], arguments)

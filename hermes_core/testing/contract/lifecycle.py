@@ -110,7 +110,7 @@ class Lifecycle(Suite):
             self.fault(f"a second shutdown: {outcome.error}", "do nothing when everything is closed")
 
     def test_it_may_be_ended_after_a_start_that_failed(self) -> None:
-        """As where initialize raises in its first line, and where it meets an outage."""
+        """Shut down after `initialize` raised in its first line, and after it met an outage."""
         self.started("shutdown")
         self.run.need("shutdown")
         unstarted, cut_off = self.open(), self.open()
@@ -233,7 +233,7 @@ class Lifecycle(Suite):
         run.close()
 
     def _declared(self) -> set[str]:
-        """Files that `backup_paths` names, and what lies below its folders."""
+        """Return the files that `backup_paths` names, and all files below the folders that it names."""
         run = self.open()
         paths = run.need("backup_paths") if run.claims("backup_paths") else ()
         return {name for name in files_below(self.person, self.folder) for p in paths if name.startswith(p)}

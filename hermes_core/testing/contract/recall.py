@@ -1,4 +1,4 @@
-"""What a provider remembers for a turn, and what it says in the system prompt."""
+"""Checks of recall, of the system prompt, and of tools."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ class Tools(Suite):
 
 
 def _wrong(parameters: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Arguments as models send them when they are wrong, and what is wrong with them."""
+    """Yield wrong arguments as models send them, each after a description of the fault."""
     good = sample(parameters)
     yield "no arguments", {}
     yield "an unknown argument", {**good, "surprise": json.dumps([1])}

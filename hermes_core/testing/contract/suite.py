@@ -71,7 +71,7 @@ class Skipping:
         return time.monotonic() + self._ahead
 
     def skip(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Move the clock `seconds` ahead."""
         self._ahead += seconds
 
 
@@ -105,16 +105,16 @@ class Run:
 
     @property
     def health(self) -> ProviderHealth:
-        """How the manager sees it."""
+        """Return the manager's view of the provider."""
         return self.manager.health()[0]
 
     @property
     def name(self) -> str:
-        """What the manager calls it."""
+        """Return the name that the manager uses."""
         return self.health.name
 
     def claims(self, hook: str) -> bool:
-        """Whether the provider implements `hook`."""
+        """Return True if the provider implements `hook`."""
         return callable(getattr(self.provider, hook, None))
 
     # --------------------------------------------------------------------- life
@@ -133,7 +133,7 @@ class Run:
         return "" if health.state == "active" or catching_up else health.reason
 
     def ready(self, session: Session) -> Session:
-        """`session`, started. What keeps the provider from starting is another check's finding."""
+        """Start `session` and return it. Skip the check if the provider does not start, which another check covers."""
         trouble = self.start(session)
         if trouble:
             pytest.skip(f"{NOT_RUN}{trouble}")
@@ -144,7 +144,7 @@ class Run:
         return self.manager.ask(self.name, hook, **arguments)
 
     def need(self, hook: str, **arguments: Any) -> Any:
-        """What `hook` returns. When it does not work, that is another check's finding."""
+        """Return the result of `hook`. Skip the check if the hook does not work, which another check covers."""
         outcome = self.ask(hook, **arguments)
         if not outcome.ok:
             pytest.skip(f"{NOT_RUN}{hook}() {outcome.status}: {outcome.error}")
@@ -215,7 +215,7 @@ class Run:
     # ------------------------------------------------------------------- recall
 
     def recall(self, question: str, session: Session, budget: int = WIDE_BUDGET) -> Recall:
-        """What a turn with this question is given. A recall that fails is another check's finding."""
+        """Return the recall of a turn with this question. Skip the check if recall fails, which another check covers."""
         self.ready(session)
         self.manager.on_turn_start(1, question, session)
         query = Query(question, budget=budget, now=time.time())
@@ -228,7 +228,7 @@ class Run:
         return part.recall
 
     def recalled(self, fact: Fact, session: Session) -> int:
-        """How often the fact comes back: in a later session of the same person, else in its own."""
+        """Count the fact in the recall of a later session of the same person, or else of its own session."""
         later = Session.from_dict({**session.to_dict(), "id": f"{session.id}-later"})
         times = self.recall(fact.question, later).render().count(fact.marker)
         return times or self.recall(fact.question, session).render().count(fact.marker)
@@ -288,7 +288,7 @@ _XDG = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
 
 class Suite:
-    """What an author says about the provider. Only `make_provider` has to be written."""
+    """The author's description of a provider. Only `make_provider` must be written."""
 
     name: ClassVar[str] = ""
     """The provider's name; needed when there are `settings`, which go into `$HERMES_HOME/<name>.json`."""
@@ -344,11 +344,11 @@ class Suite:
         return self.make_provider()
 
     def label(self) -> str:
-        """What the table calls the provider."""
+        """Return the provider's name in the table."""
         return type(self).__name__
 
     def eventually(self, seen: Callable[[], bool]) -> bool:
-        """Whether `seen()` comes true. A backend that is consistent at once needs one look; others override this."""
+        """Return True once `seen()` is true. Override it to wait, if the backend is not consistent at once."""
         return seen()
 
     def outage(self) -> AbstractContextManager[object] | None:
@@ -360,18 +360,20 @@ class Suite:
         return None
 
     def received(self) -> Sequence[str] | None:
-        """What the backend has of the turns: the person's texts, in the order in which they arrived, with repeats.
-        None when it can't be told."""
+        """Return the person's texts of all turns that the backend has, in order of arrival and with repeats.
+
+        Return None if the backend can't tell.
+        """
         return None
 
     @pytest.fixture
     def backend(self) -> Any:
-        """Whatever must run beside the provider, a stand-in server for instance. Override it as a fixture."""
+        """Provide what must run beside the provider, such as a stand-in server. Override it as a fixture."""
         return None
 
     @pytest.fixture
     def settings(self, backend: Any) -> Mapping[str, Any]:  # noqa: ARG002  asked for, so that it runs
-        """Values for the provider's settings file. Override it as a fixture; it may ask for `backend`."""
+        """Return values for the provider's settings file. Override it as a fixture; it may ask for `backend`."""
         return {}
 
     # ----------------------------------------------------------------- fixtures
@@ -429,7 +431,7 @@ class Suite:
         return self._runs[0] if self._runs else self.open()
 
     def open(self, home: HermesHome | None = None) -> Run:
-        """Another process as far as the provider can tell: a new manager and a new provider."""
+        """Open another manager with another provider, which is another process as far as the provider can tell."""
         scale = float(self._request.config.getoption(SCALE, 1.0))
         deadlines = {hook: policy.deadline * scale for hook, policy in POLICIES.items()}
         where = home or self.home
@@ -454,7 +456,7 @@ class Suite:
         self.learned(BOATHOUSE, session, way)
 
     def kept(self, fact: Fact) -> bool:
-        """Whether the backend has a turn in which `fact` was said, as far as it can be told."""
+        """Return True if the backend has a turn in which `fact` was said, or can't tell."""
         got = self.received()
         return got is None or fact.said in got
 

@@ -1,4 +1,4 @@
-"""What a provider is given to keep: turns, changes of curated memory, results of subagents."""
+"""Checks of writes: turns, changes of the notes, and results of subagents."""
 
 from __future__ import annotations
 
