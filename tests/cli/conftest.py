@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, MemoryManager, Session
 from hermes_core.cli import main
 
 Hermes = Callable[..., Result]
@@ -85,3 +88,28 @@ def data(hermes: Hermes) -> Callable[..., Any]:
         return json.loads(hermes(*words, "--json", code=code).stdout)
 
     return run
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """An event that the code of a provider can wait for: `import gate_of_test; gate_of_test.opened.wait()`."""
+    opened = threading.Event()
+    monkeypatch.setitem(sys.modules, "gate_of_test", SimpleNamespace(opened=opened))
+    yield opened
+    opened.set()
+
+
+@pytest.fixture
+def starts_slowly(notes: Path, gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider `notes` starts only if a command waits for it longer than a turn does."""
+    original = MemoryManager.initialize_all
+
+    def initialize_all(manager: MemoryManager, session: Session, wait: float | None = None) -> None:
+        if wait is not None:
+            gate.set()
+        original(manager, session, 0.0 if wait is None else wait)
+
+    monkeypatch.setattr(MemoryManager, "initialize_all", initialize_all)
+    start = "\n    def initialize(self):\n        import gate_of_test\n\n        gate_of_test.opened.wait()\n"
+    source = notes / "__init__.py"
+    source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{start}'))

@@ -225,9 +225,8 @@ def test_a_provider_is_chosen_while_notes_wait_for_it(
     (notes / "__init__.py").write_text("raise ImportError('not installed yet')\n")
     assert "Entry added." in hermes("memory", "add", "Rex is a dog.", code=3).stdout
     (notes / "__init__.py").write_text(
-        "import time\nfrom pathlib import Path\nfrom hermes_core import MemoryProvider\n\n"
+        "from pathlib import Path\nfrom hermes_core import MemoryProvider\n\n"
         "class Notes(MemoryProvider):\n    name = 'notes'\n"
-        "    def initialize(self, session):\n        time.sleep(0.05)\n"
         "    def on_memory_write(self, write):\n"
         "        Path(__file__).with_name('told').write_text(write.content)\n"
     )
@@ -297,14 +296,8 @@ def test_prune_forgets_what_undo_could_bring_back(hermes: Any, data: Any) -> Non
     assert "There is no change to undo" in hermes("memory", "undo", code=1).stderr
 
 
-@pytest.mark.slow
-def test_a_change_waits_for_a_provider_that_starts_slowly(
-    hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hermes_core.cli.memory.DELIVERY_TIMEOUT_S", 0.2)
-    source = notes / "__init__.py"
-    slow = "\n    def initialize(self):\n        import time\n\n        time.sleep(2.6)\n"
-    source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{slow}'))
+@pytest.mark.usefixtures("starts_slowly")
+def test_a_change_waits_for_a_provider_that_starts_slowly(hermes: Any, hermes_home: HermesHome) -> None:
     set_value(hermes_home, "memory.provider", "notes")
     assert hermes("memory", "add", "Likes tea").stderr == ""
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, Memory, Session
+from hermes_core.cli import memory
 from hermes_core.config import set_value
 from tests.cli.conftest import Hermes
 from tests.outbox_of import outbox_of, turn_rows
@@ -129,10 +131,22 @@ def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
     "words", [("memory", "add", "Plays go"), ("memory", "undo"), ("memory", "reset", "--yes")]
 )
 def test_a_change_that_the_provider_has_not_answered_yet_says_so(
-    hermes: Any, hermes_home: HermesHome, notes: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    hermes: Any,
+    hermes_home: HermesHome,
+    notes: Path,
+    gate: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
 ) -> None:
+    def deliver(opened: Memory, session: Session) -> str:
+        late = original(opened, session)
+        gate.set()  # so that the command does not wait for the provider at its end
+        return late
+
     hermes("memory", "add", "Likes tea")
-    slow = "\n    def on_memory_write(self, write):\n        import time\n\n        time.sleep(1)\n"
+    original = memory.deliver
+    monkeypatch.setattr(memory, "deliver", deliver)
+    slow = "\n    def on_memory_write(self, write):\n        import gate_of_test\n\n        gate_of_test.opened.wait()\n"
     (notes / "__init__.py").write_text((notes / "__init__.py").read_text() + slow)
     set_value(hermes_home, "memory.provider", "notes")
     monkeypatch.setattr("hermes_core.cli.memory.DELIVERY_TIMEOUT_S", 0.1)

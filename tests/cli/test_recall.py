@@ -40,13 +40,8 @@ def test_a_message_of_megabytes_does_not_flood_the_screen(hermes: Any, data: Any
     assert len(data("recall", "Momo")["results"][0]["text"]) > 10_000
 
 
-@pytest.mark.slow
-def test_a_provider_that_starts_slowly_is_waited_for(
-    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
-) -> None:
-    source = notes / "__init__.py"
-    slow = "\n    def initialize(self):\n        import time\n\n        time.sleep(2.2)\n"
-    source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{slow}'))
+@pytest.mark.usefixtures("starts_slowly")
+def test_recall_waits_for_a_provider_that_starts_slowly(data: Any, hermes_home: HermesHome) -> None:
     set_value(hermes_home, "memory.provider", "notes")
     report = data("recall", "What is my cat called?")
     assert report["problems"] == []
