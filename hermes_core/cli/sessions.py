@@ -21,7 +21,6 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.maintenance import repair as repair_store
 from hermes_core.sessions.records import StoredSession
 from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import wal_of
@@ -63,7 +62,7 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
     )
 
 
-@sessions.command()
+@sessions.command("search")
 @click.argument("query")
 @click.option(
     "-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most this many."
@@ -76,7 +75,9 @@ def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: b
 @click.option("--until", type=click.DateTime(), help="Only messages before this moment.")
 @click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
 @json_option
-def search(query: str, as_json: bool, since: datetime | None, until: datetime | None, **filters: Any) -> None:
+def search_messages(
+    query: str, as_json: bool, since: datetime | None, until: datetime | None, **filters: Any
+) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
     filters["since"] = seconds_of(since) if since else None
     filters["until"] = seconds_of(until) if until else None
@@ -98,11 +99,11 @@ def search(query: str, as_json: bool, since: datetime | None, until: datetime | 
     print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")
 
 
-@sessions.command()
+@sessions.command("show")
 @click.argument("session_id")
 @json_option
 @click.pass_context
-def show(ctx: click.Context, session_id: str, as_json: bool) -> None:
+def show_session(ctx: click.Context, session_id: str, as_json: bool) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     with open_memory(home_of(ctx), provider="") as memory:
         messages = memory.sessions.get_messages(_named(memory.sessions, session_id).id)
@@ -136,10 +137,10 @@ def _store(ctx: click.Context) -> Iterator[SessionDB]:
         yield db
 
 
-@sessions.command()
+@sessions.command("check")
 @json_option
 @click.pass_context
-def check(ctx: click.Context, as_json: bool) -> None:
+def check_store(ctx: click.Context, as_json: bool) -> None:
     """Look for damage in the store and its search index. Exit code 1 when there is any."""
     with _store(ctx) as db:
         faults = db.check()
@@ -151,11 +152,11 @@ def check(ctx: click.Context, as_json: bool) -> None:
         ctx.exit(1)
 
 
-@sessions.command()
+@sessions.command("repair")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_context
-def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
+def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
     """Copy a damaged store, then save what can be read into a new one in its place.
 
     Stop every program that uses this home first.
@@ -165,7 +166,7 @@ def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
         click.confirm(
             f"Save what can be read of {path} into a new store? The old files are kept.", abort=True
         )
-    result = repair_store(path, progress=_print_progress)
+    result = maintenance.repair(path, progress=_print_progress)
     if as_json:
         print_document(result)
         return
@@ -175,10 +176,10 @@ def repair(ctx: click.Context, yes: bool, as_json: bool) -> None:
     click.echo(f"The files as they were are in {result.kept}; delete them when nothing is missing.")
 
 
-@sessions.command()
+@sessions.command("rebuild")
 @json_option
 @click.pass_context
-def rebuild(ctx: click.Context, as_json: bool) -> None:
+def rebuild_index(ctx: click.Context, as_json: bool) -> None:
     """Make the search index anew from the messages, and with [semantic] their vectors.
 
     Others may go on writing; until the end a search finds less.
@@ -196,11 +197,11 @@ def rebuild(ctx: click.Context, as_json: bool) -> None:
         click.echo(f"{counted(done, 'message')} indexed.{by_meaning}")
 
 
-@sessions.command()
+@sessions.command("vacuum")
 @click.option("--dry-run", is_flag=True, help="Only say how much space there is to win.")
 @json_option
 @click.pass_context
-def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
+def vacuum_store(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
     """Take deleted messages out of the file and give their space back.
 
     Needs as much free space as the store has, and as much again for temporary files. Others that write wait meanwhile;
@@ -215,7 +216,7 @@ def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
         click.echo(f"The store was {_mebibytes(result.before)} and {verb} {_mebibytes(result.after)}.")
 
 
-@sessions.command()
+@sessions.command("prune")
 @click.option(
     "--older-than",
     type=click.IntRange(0, 1_000_000),
@@ -228,7 +229,7 @@ def vacuum(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_context
-def prune(
+def prune_idle(
     ctx: click.Context,
     older_than: int | None,
     before: datetime | None,
@@ -251,13 +252,13 @@ def prune(
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
 
-@sessions.command()
+@sessions.command("delete")
 @click.argument("session_id")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_context
-def delete(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+def delete_conversation(ctx: click.Context, session_id: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete one conversation, with all that was compressed, branched or delegated in it, and what it was branched from.
 
     SESSION_ID is an id of hermes-memory sessions list, the beginning of one, or a title. What waits for the provider goes

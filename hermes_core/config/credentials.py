@@ -16,7 +16,7 @@ from dotenv.parser import Binding, parse_stream
 
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
-from hermes_core.storage.files import locked, read_text, write_atomic
+from hermes_core.storage.files import locked, read_utf8, write_atomic
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
@@ -124,7 +124,7 @@ class Credentials:
         return "" if self._environ is os.environ and LENT.get(name) == value else value
 
     def _read(self) -> str:
-        return read_text(self.path, CredentialError)
+        return read_utf8(self.path, CredentialError)
 
     def _write(self, text: str) -> None:
         write_atomic(self.path, text.encode())

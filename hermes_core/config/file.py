@@ -33,7 +33,7 @@ from hermes_core.config.keys import (
 )
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.storage.files import PRIVATE_FILE, locked, read_text, write_atomic
+from hermes_core.storage.files import PRIVATE_FILE, locked, read_utf8, write_atomic
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Other programs mark values with tags of their own, as Home Assistant does with `!secret`; they stay as written.
@@ -51,7 +51,7 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     unknown key is a sentence in `Config.warnings` and never an error.
     """
     env = os.environ if environ is None else environ
-    config = parse_config(read_text(home.config_yaml, ConfigError))
+    config = parse_config(read_utf8(home.config_yaml, ConfigError))
     if env.get(SEMANTIC):
         config = dataclasses.replace(config, recall=_semantic(config.recall, env[SEMANTIC]))
     if LOAD_PROVIDERS not in env:
@@ -119,7 +119,7 @@ def _mapping(block: Any) -> Any:
 def stored_keys(home: HermesHome) -> frozenset[str]:
     """Return our keys that config.yaml sets; all others have their defaults. Raises `ConfigError`."""
     with _yaml_errors():
-        data = yaml.load(read_text(home.config_yaml, ConfigError), _LenientLoader) or {}
+        data = yaml.load(read_utf8(home.config_yaml, ConfigError), _LenientLoader) or {}
     named = {
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
@@ -270,7 +270,7 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
     """
     path = home.config_yaml
     with locked(path):
-        found = read_text(path, ConfigError)
+        found = read_utf8(path, ConfigError)
         parse_config(found)
         old = found.replace("\r\n", "\n")
         editor, tree = _round_trip(old)

@@ -110,7 +110,7 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     if not is_state:
         return
     with contextlib.closing(SessionDB(path)) as sessions:
-        faults = damage or index.check(sessions.database)
+        faults = damage or index.check_indexes(sessions.database)
         if not faults:
             count = counted(sessions.counts()["messages"], "message")
             yield Finding("search index", "ok", f"{count} can be found")

@@ -112,7 +112,7 @@ class TermHits:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RankCandidate:
     """A text that may answer.
 
     Attributes:
@@ -134,7 +134,7 @@ class Candidate:
 class Ranked:
     """A candidate with the logarithm of its odds to answer, up to a constant that is the same for all."""
 
-    candidate: Candidate
+    candidate: RankCandidate
     score: float
 
 
@@ -193,7 +193,7 @@ _NUMBER = re.compile(
 
 def rank_candidates(
     analysis: Analysis,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RankCandidate],
     *,
     limit: int,
     budget: int | None = None,
@@ -243,7 +243,7 @@ def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranke
     return selected[:MAX_PROACTIVE_HITS]
 
 
-def _bonus(analysis: Analysis, candidate: Candidate, named: frozenset[str], zone: tzinfo) -> float:
+def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo) -> float:
     """Return the weights for a candidate besides its words."""
     text = candidate.text
     score = candidate.likeness

@@ -121,7 +121,7 @@ class SessionDB:
         """Return what is wrong with the file or its search indexes, a line each; empty if all is well."""
         try:
             faults = self.database.integrity()
-            return [f"{fault}; {REPAIR}" for fault in faults] or index.check(self.database)
+            return [f"{fault}; {REPAIR}" for fault in faults] or index.check_indexes(self.database)
         except DatabaseCorrupt as exc:
             return [str(exc)]
 
@@ -318,7 +318,9 @@ class SessionDB:
             for doomed in lineage.delegated(connection, session_id):
                 key = _session_key(connection, doomed)
                 deleted_turns += _turn_ids(connection, "session_key = ?", (key,))
-                index.remove(connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,))
+                index.remove_messages(
+                    connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,)
+                )
                 connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
                 connection.executemany(
                     "DELETE FROM state_meta WHERE key = ?",
@@ -550,7 +552,7 @@ class SessionDB:
                 )
             broken = (key, message_id)
             turns = _turn_ids(connection, "session_key = ? AND last_message_id >= ?", broken)
-            index.remove(
+            index.remove_messages(
                 connection,
                 "id IN (SELECT id FROM messages WHERE session_key = ? AND position >= ?)",
                 (key, position),
@@ -765,7 +767,7 @@ class SessionDB:
                 f"{_MESSAGES} WHERE +m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
                 (row["session_key"], row["first_message_id"], row["last_message_id"]),
             )
-            turn = records.turn_of(row, [records.message_of(message) for message in messages])
+            turn = records.turn_from_row(row, [records.message_of(message) for message in messages])
             return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
 
 
@@ -819,7 +821,7 @@ def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[s
         {"session_key": key, **values},
     )
     message_id = int(cursor.lastrowid or 0)
-    index.add(connection, message_id)
+    index.add_message(connection, message_id)
     calls = len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
     connection.execute(
         """UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?,
@@ -834,7 +836,7 @@ def _hide(connection: sqlite3.Connection, key: int, message_id: int) -> None:
     position = _position(connection, key, message_id)
     if position is None:
         return
-    index.remove(connection, "id = ?", (message_id,))
+    index.remove_messages(connection, "id = ?", (message_id,))
     connection.execute(
         "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
     )

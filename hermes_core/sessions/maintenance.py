@@ -193,7 +193,7 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                     "DELETE FROM state_meta WHERE key = ? OR key LIKE ?",
                     (index.PROGRESS_KEY, f"{LAST_ID_KEY}%"),
                 )
-                index.rebuild(connection, lambda done: progress("search index", done))
+                index.rebuild_indexes(connection, lambda done: progress("search index", done))
             faults = new.integrity()
         if faults:
             raise DatabaseCorrupt(f"the repaired store is damaged as well: {faults[0]}", "check the disk")

@@ -224,7 +224,7 @@ def session_of(row: sqlite3.Row) -> StoredSession:
     return StoredSession(*row)
 
 
-def turn_of(turn: sqlite3.Row, messages: Sequence[StoredMessage]) -> Turn:
+def turn_from_row(turn: sqlite3.Row, messages: Sequence[StoredMessage]) -> Turn:
     """Return a stored turn as the contract's value; `user` and `assistant` join the texts of those roles."""
     return Turn(
         id=turn["id"],

@@ -116,7 +116,7 @@ def _cut_text(connection: sqlite3.Connection) -> None:
         "DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%' AND CAST(substr(name, 10) AS INTEGER) > ?"
     )
     connection.execute(later, (int(CUT_VERSION),))
-    index.rebuild(connection)
+    index.rebuild_indexes(connection)
 
 
 def _add_vectors(connection: sqlite3.Connection) -> None:

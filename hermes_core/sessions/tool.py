@@ -119,7 +119,7 @@ SUMMARY_PARAMETER: dict[str, Any] = {
 }
 
 
-def tool_schema(*, summaries: bool) -> dict[str, Any]:
+def session_search_schema(*, summaries: bool) -> dict[str, Any]:
     """Return the tool's schema as the model gets it, with the parameter `summary` if there is a model for it."""
     if not summaries:
         return SESSION_SEARCH_SCHEMA
@@ -153,7 +153,7 @@ class SessionSearchTool:
     @property
     def schema(self) -> dict[str, Any]:
         """The tool as the model gets it."""
-        return tool_schema(summaries=self.summarise is not None)
+        return session_search_schema(summaries=self.summarise is not None)
 
     def call(self, arguments: object, session: Session) -> str:
         """Answer one call with JSON: `success`, `mode` and results, or `success: false` and `error`."""

@@ -165,7 +165,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_text(path: Path, error: type[HermesError]) -> str:
+def read_utf8(path: Path, error: type[HermesError]) -> str:
     """Return the text of a UTF-8 file, "" if it doesn't exist. Raises `error` if it can't be read or is no text."""
     try:
         return path.read_bytes().decode("utf-8-sig")

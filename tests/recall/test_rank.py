@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hermes_core.recall.query import analyse
 from hermes_core.recall.rank import (
     MAX_PROACTIVE_HITS,
-    Candidate,
+    RankCandidate,
     TermHits,
     count_tokens,
     rank_candidates,
@@ -17,7 +17,9 @@ from hermes_core.recall.rank import (
 DAY = 86_400.0
 
 
-def ranked(question: str, *candidates: Candidate, limit: int = 10, budget: int | None = None) -> list[int]:
+def ranked(
+    question: str, *candidates: RankCandidate, limit: int = 10, budget: int | None = None
+) -> list[int]:
     return [
         r.candidate.id for r in rank_candidates(analyse(question), candidates, limit=limit, budget=budget)
     ]
@@ -46,10 +48,10 @@ def test_a_word_in_a_very_long_message_counts_less() -> None:
 
 def test_the_person_named_is_preferred_but_not_blindly() -> None:
     said_by = [
-        Candidate(1, "I painted a sunrise", 10.0, "Caroline"),
-        Candidate(2, "I painted a sunrise", 9.9, "Melanie"),
-        Candidate(3, "Nice weather", 1.0, "Melanie"),
-        Candidate(4, "Nice weather", 1.0, "Caroline"),
+        RankCandidate(1, "I painted a sunrise", 10.0, "Caroline"),
+        RankCandidate(2, "I painted a sunrise", 9.9, "Melanie"),
+        RankCandidate(3, "Nice weather", 1.0, "Melanie"),
+        RankCandidate(4, "Nice weather", 1.0, "Caroline"),
     ]
 
     assert ranked("What did Melanie paint?", *said_by)[:2] == [2, 1]
@@ -60,48 +62,54 @@ def test_the_person_named_is_preferred_but_not_blindly() -> None:
 def test_a_date_in_the_question_prefers_what_was_said_then() -> None:
     may, june = 1_683_600_000.0, 1_686_500_000.0
     same = [
-        Candidate(1, "We went to the fair", 5.0, "", june),
-        Candidate(2, "We went to the fair", 5.0, "", may),
+        RankCandidate(1, "We went to the fair", 5.0, "", june),
+        RankCandidate(2, "We went to the fair", 5.0, "", may),
     ]
 
     assert ranked("What did we do in May 2023?", *same) == [2, 1]
 
 
 def test_an_answer_comes_before_the_message_that_only_asks() -> None:
-    asks, answers = Candidate(1, "Where is the key?", 5.0), Candidate(2, "The key is in the box", 5.0)
+    asks, answers = RankCandidate(1, "Where is the key?", 5.0), RankCandidate(2, "The key is in the box", 5.0)
 
     assert ranked("where is the key", asks, answers) == [2, 1]
 
 
 def test_what_follows_a_question_is_preferred_as_its_answer() -> None:
-    plain, reply = Candidate(1, "In the box", 5.0), Candidate(2, "In the box", 5.0, reply=True)
+    plain, reply = RankCandidate(1, "In the box", 5.0), RankCandidate(2, "In the box", 5.0, reply=True)
 
     assert ranked("where is the key", plain, reply) == [2, 1]
 
 
 def test_what_is_close_in_meaning_is_preferred() -> None:
-    plain, like = Candidate(1, "In the box", 5.0), Candidate(2, "Up the hill", 5.0, likeness=1.0)
+    plain, like = RankCandidate(1, "In the box", 5.0), RankCandidate(2, "Up the hill", 5.0, likeness=1.0)
 
     assert ranked("where is the key", plain, like) == [2, 1]
 
 
 def test_a_question_for_a_time_prefers_a_message_that_tells_one() -> None:
-    plain, timed = Candidate(1, "I ran the race, hurrah", 5.0), Candidate(2, "I ran the race yesterday", 5.0)
+    plain, timed = (
+        RankCandidate(1, "I ran the race, hurrah", 5.0),
+        RankCandidate(2, "I ran the race yesterday", 5.0),
+    )
 
     assert ranked("When did you run the race?", plain, timed) == [2, 1]
 
 
 def test_of_equals_the_newest_comes_first() -> None:
-    assert ranked("x", Candidate(1, "same", 1.0, "", 0.0), Candidate(2, "same", 1.0, "", DAY)) == [2, 1]
+    assert ranked("x", RankCandidate(1, "same", 1.0, "", 0.0), RankCandidate(2, "same", 1.0, "", DAY)) == [
+        2,
+        1,
+    ]
 
 
 def test_what_does_not_fit_the_budget_is_passed_over_for_what_does() -> None:
-    long, short = Candidate(1, "word " * 100, 9.0), Candidate(2, "word", 1.0)
+    long, short = RankCandidate(1, "word " * 100, 9.0), RankCandidate(2, "word", 1.0)
 
     assert ranked("word", long, short, budget=20) == [2]
 
 
-def told(question: str, *candidates: Candidate) -> list[int]:
+def told(question: str, *candidates: RankCandidate) -> list[int]:
     analysis = analyse(question)
     return [
         r.candidate.id
@@ -109,12 +117,12 @@ def told(question: str, *candidates: Candidate) -> list[int]:
     ]
 
 
-def chatter(count: int, speaker: str = "") -> list[Candidate]:
-    return [Candidate(100 + n, "Nice weather today, is it not", 0.0, speaker) for n in range(count)]
+def chatter(count: int, speaker: str = "") -> list[RankCandidate]:
+    return [RankCandidate(100 + n, "Nice weather today, is it not", 0.0, speaker) for n in range(count)]
 
 
 def test_of_one_that_stands_out_nothing_else_is_told() -> None:
-    assert told("the key", Candidate(1, "The key is in the box", 9.0), *chatter(200)) == [1]
+    assert told("the key", RankCandidate(1, "The key is in the box", 9.0), *chatter(200)) == [1]
 
 
 def test_nothing_is_told_when_nothing_stands_out() -> None:
@@ -122,17 +130,17 @@ def test_nothing_is_told_when_nothing_stands_out() -> None:
 
 
 def test_a_long_message_must_be_likelier_than_a_short_one_to_be_told() -> None:
-    short, long = Candidate(1, "In the box", 5.0), Candidate(2, "In the box " * 400, 5.0)
+    short, long = RankCandidate(1, "In the box", 5.0), RankCandidate(2, "In the box " * 400, 5.0)
 
     assert told("the key", short, long, *chatter(150)) == [1]
 
 
 def test_no_more_is_told_than_a_turn_bears() -> None:
-    assert len(told("key", *(Candidate(n, "box", 5.0) for n in range(40)))) == MAX_PROACTIVE_HITS
+    assert len(told("key", *(RankCandidate(n, "box", 5.0) for n in range(40)))) == MAX_PROACTIVE_HITS
 
 
 def test_less_is_told_when_the_question_may_name_the_wrong_person() -> None:
-    hers = [Candidate(n, "I painted a sunrise", 6.0, "Ann") for n in range(1, 6)]
+    hers = [RankCandidate(n, "I painted a sunrise", 6.0, "Ann") for n in range(1, 6)]
     others = chatter(100, "Bob")
 
     assert len(told("What did Ann paint?", *hers, *others)) == 5
@@ -148,7 +156,7 @@ def test_tokens_are_counted_by_script() -> None:
 def test_ranking_gives_each_candidate_at_most_once(
     question: str, texts: list[tuple[str, float]], limit: int
 ) -> None:
-    candidates = [Candidate(i, text, score) for i, (text, score) in enumerate(texts)]
+    candidates = [RankCandidate(i, text, score) for i, (text, score) in enumerate(texts)]
 
     found = ranked(question, *candidates, limit=limit)
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 
 from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
-from hermes_core.recall.rank import Candidate, Place, rank_candidates, select_proactive
+from hermes_core.recall.rank import Place, RankCandidate, rank_candidates, select_proactive
 from hermes_core.sessions.records import Order, SearchHit
 from hermes_core.sessions.search.lookup import (
     MAX_COMMON_HITS,
@@ -268,10 +268,10 @@ class _CandidateReader:
         return self._database.execute(sql, (packed, *self._parameters)).fetchall()
 
 
-def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: float) -> Candidate:
+def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: float) -> RankCandidate:
     message_id, key, position, content, timestamp, speaker, reply = row
     score = scores.get((key, position), 0.0)
-    return Candidate(message_id, content, score, speaker, timestamp, bool(reply), likeness)
+    return RankCandidate(message_id, content, score, speaker, timestamp, bool(reply), likeness)
 
 
 def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:

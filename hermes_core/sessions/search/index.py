@@ -36,12 +36,12 @@ _ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
 IndexedRow = tuple[int, str, str]
 
 
-def add(connection: sqlite3.Connection, message_id: int) -> None:
+def add_message(connection: sqlite3.Connection, message_id: int) -> None:
     """Index a new message."""
     _add(connection, _read(connection, "id = ?", (message_id,)))
 
 
-def remove(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
+def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
     """Remove messages from the indexes before their rows are deleted or hidden: FTS5 needs the text that was indexed."""
     done, last = _progress(connection) or (0, 0)  # rows that a rebuild has yet to index are in no index
     rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
@@ -49,7 +49,9 @@ def remove(connection: sqlite3.Connection, condition: str, parameters: tuple[obj
     connection.executemany(_GRAMS_OUT, _gram_rows(rows))
 
 
-def rebuild(connection: sqlite3.Connection, progress: Callable[[int], None] = lambda _count: None) -> int:
+def rebuild_indexes(
+    connection: sqlite3.Connection, progress: Callable[[int], None] = lambda _count: None
+) -> int:
     """Fill both indexes from the rows in the caller's transaction; return how many rows were indexed.
 
     FTS5's own "rebuild" would read the rows without the cuts that `recall.tokens` makes.
@@ -84,7 +86,7 @@ def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambd
         time.sleep(PAUSE_S)
 
 
-def check(database: Database) -> list[str]:
+def check_indexes(database: Database) -> list[str]:
     """Return how the indexes differ from the rows or are damaged, a line each.
 
     Each check is a transaction of its own, since others can't write meanwhile: half a second for 100,000 messages.
