@@ -255,7 +255,9 @@ class ProviderReceiver:
         """Return an error as one line without secrets."""
         return describe(error, self._config.redact)
 
-    def deliver(self, row: Row, on_late: Callable[[Delivery], None]) -> Delivery:
+    def deliver(
+        self, row: Row, before_call: Callable[[], None], on_late: Callable[[Delivery], None]
+    ) -> Delivery:
         """Call the row's hook, and wait for it until its deadline."""
         handle = self._handle
         if not handle.implements(row.hook):
@@ -277,6 +279,7 @@ class ProviderReceiver:
                 return Delivery("unready")  # it is of a process that lives, and has that account
             return Delivery("dead", ANOTHER_ACCOUNT)
         late = partial(self._returned_late, row, arguments, on_late)
+        before_call()
         result = handle.call(row.hook, arguments, session, late)
         return (
             Delivery("in doubt", result.error) if result.in_doubt else self._delivery(row, arguments, result)

@@ -115,8 +115,13 @@ class Receiver(Protocol):
     def per_session(self) -> bool:
         """Return True if each session has an instance of its own, so that one can be unready alone."""
 
-    def deliver(self, row: Row, on_late: Callable[[Delivery], None]) -> Delivery:
-        """Call the row's hook and wait for it until its deadline. `on_late` gets the result of a call in doubt."""
+    def deliver(
+        self, row: Row, before_call: Callable[[], None], on_late: Callable[[Delivery], None]
+    ) -> Delivery:
+        """Call the row's hook and wait for it until its deadline.
+
+        `before_call` is called directly before the hook, if that is called; `on_late` gets the result of a call in doubt.
+        """
 
     def start_failure(self) -> str:
         """Return why the provider's only instance could not be started; "" if it was, or may be yet."""
@@ -325,8 +330,9 @@ class OutboxWorker:
         row = self._choose()
         if row is None:
             return self._pause()
-        self._lock.note_row(row.number)
-        return self._settle(row, self._receiver.deliver(row, partial(self._returned_late, row)))
+        # Only the call itself is noted: a process that dies while the provider starts did not die of the row.
+        note_row = partial(self._lock.note_row, row.number)
+        return self._settle(row, self._receiver.deliver(row, note_row, partial(self._returned_late, row)))
 
     def _note_late_results(self) -> None:
         while self._late:

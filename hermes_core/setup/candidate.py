@@ -66,6 +66,7 @@ def require_available(home: HermesHome, name: str) -> None:
     """
     loaded = load_provider(name, home)
     with _manager(home, shutdown_timeout=1.0) as manager:
+        manager.outbox.held_back = "the provider is not chosen yet"  # its shutdown would deliver what waits
         if not manager.add_provider(
             loaded.factory, name=name, fingerprint=account_of(loaded.settings, name, home)
         ):

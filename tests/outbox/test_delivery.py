@@ -18,7 +18,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
-from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S
+from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S, DeliveryLock
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import Transcript
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
@@ -489,6 +489,26 @@ def test_a_start_that_failed_is_tried_again_for_what_waits_though_nobody_speaks(
     assert not manager.flush(0.05)
     backend.results.clear()
     assert later(manager, clock, lambda: backend.taken == ["t1"])
+
+
+def test_a_row_is_not_blamed_for_a_death_while_its_provider_starts(
+    open_manager: OpenManager, left_behind: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+    note_row = DeliveryLock.note_row
+    monkeypatch.setattr(
+        DeliveryLock, "note_row", lambda lock, number: [noted.append(number), note_row(lock, number)][1]
+    )
+    left_behind("fake", "t1", A)
+    provider = Backend()
+    gate = provider.gates["initialize"] = threading.Event()
+    manager = open_manager(provider)
+    manager.initialize_all(A, wait=0.05)
+    assert until(lambda: noted)  # the row was looked at, and could not be sent yet
+    assert set(noted) == {0}
+    gate.set()
+    assert manager.flush(30)
+    assert 1 in noted
 
 
 def test_writes_wait_until_a_slow_initialize_has_ended(open_manager: OpenManager) -> None:
