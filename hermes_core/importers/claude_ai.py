@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import (
+from hermes_core.importers.stream import (
     expected,
     read_content,
     read_list,

@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import (
+from hermes_core.importers.stream import (
+    JsonLine,
     json_digest,
+    lines_at,
     read_content,
+    read_lines,
     read_object,
     read_text,
     read_time,
     tool_call,
 )
-from hermes_core.importers.stream import JsonLine, lines_at, read_lines
 from hermes_core.importers.values import (
     ImportedMessage,
     ImportedSession,

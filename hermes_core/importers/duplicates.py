@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby, islice, takewhile
 
-from hermes_core.importers.fields import json_digest
+from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, StreamedSession
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredMessage, as_json, sqlite_text, turn_of_ref

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import json_digest, read_content, read_role, read_time
+from hermes_core.importers.stream import json_digest, read_content, read_role, read_time
 from hermes_core.importers.values import (
     ImportedMessage,
     ImportedSession,

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hermes_core.importers.fields import (
+from hermes_core.importers.stream import (
+    JsonLine,
     expected,
     json_digest,
+    lines_at,
     read_content,
+    read_lines,
     read_object,
     read_role,
     read_text,
     read_time,
 )
-from hermes_core.importers.stream import JsonLine, lines_at, read_lines
 from hermes_core.importers.values import (
     ImportedMessage,
     ImportedSession,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import json_digest
+from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 
 SOURCE = "locomo"

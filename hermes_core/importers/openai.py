@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.fields import (
+from hermes_core.importers.stream import (
     expected,
     json_digest,
     read_content,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hermes_core.contract.values import Message, Session
 from hermes_core.importers.duplicates import match_stored
-from hermes_core.importers.fields import json_digest
+from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedTurn, Skip, StreamedSession
 from hermes_core.memory import Memory
 from hermes_core.sessions.records import sqlite_text, turn_ref
