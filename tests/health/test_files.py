@@ -18,12 +18,12 @@ from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 
 HOLD = """
-import sys, time
+import sys, threading
 from filelock import FileLock
 lock = FileLock(sys.argv[1])
 lock.acquire()
 print("held", flush=True)
-time.sleep(60)
+threading.Event().wait(60)  # until the test kills it
 """
 
 

@@ -99,7 +99,7 @@ def test_one_that_loads_itself_is_refused_at_once(site: Site) -> None:
 
 
 def test_it_does_not_hold_the_process_at_its_end(site: Site) -> None:
-    site.plugin("slow", "import time\ntime.sleep(60)\n" + NATIVE)
+    site.plugin("slow", "import threading\nthreading.Event().wait(60)\n" + NATIVE)
     program = (
         "import sys\nfrom hermes_core import HermesHome, load_provider\n"
         f"try: load_provider('slow', HermesHome.resolve({str(site.home.path)!r}), timeout=0.3)\n"

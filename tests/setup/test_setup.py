@@ -349,9 +349,10 @@ def test_a_provider_that_starts_slowly_is_waited_for(
     folder = install_plugin()
     source = (folder / "__init__.py").read_text()
     slow = source.replace(
-        "def initialize(self, session):", "def initialize(self, session):\n        time.sleep(2.2)"
+        "def initialize(self, session):",
+        "def initialize(self, session):\n        threading.Event().wait(2.2)",
     )
-    (folder / "__init__.py").write_text(f"import time\n{slow}")
+    (folder / "__init__.py").write_text(f"import threading\n{slow}")
     done = run("lockbox", "--set", f"api_key={KEY}", "--yes")
     assert done.exit_code == 0, done.output
     assert chosen(hermes_home) == "lockbox"
