@@ -92,11 +92,11 @@ def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
 
 
-@memory.command()
+@memory.command("show")
 @user_option
 @json_option
 @click.pass_context
-def show(ctx: click.Context, user: str, as_json: bool) -> None:
+def show_notes(ctx: click.Context, user: str, as_json: bool) -> None:
     """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
     with open_memory(home_of(ctx), provider="") as opened:
         curated = opened.curated.of(session_of_user(opened, user))
@@ -117,48 +117,50 @@ def show(ctx: click.Context, user: str, as_json: bool) -> None:
     finish(ctx, [str(conflict) for conflict in broken.values()])
 
 
-@memory.command()
+@memory.command("add")
 @click.argument("content")
 @target_option
 @user_option
 @json_option
 @click.pass_context
-def add(ctx: click.Context, content: str, target: str, user: str, as_json: bool) -> None:
+def add_notes(ctx: click.Context, content: str, target: str, user: str, as_json: bool) -> None:
     """Add CONTENT as an entry."""
     _change(ctx, as_json, user, action="add", target=target, content=content)
 
 
-@memory.command()
+@memory.command("replace")
 @click.argument("old_text")
 @click.argument("content")
 @target_option
 @user_option
 @json_option
 @click.pass_context
-def replace(ctx: click.Context, old_text: str, content: str, target: str, user: str, as_json: bool) -> None:
+def replace_notes(
+    ctx: click.Context, old_text: str, content: str, target: str, user: str, as_json: bool
+) -> None:
     """Replace the one entry that holds OLD_TEXT by CONTENT."""
     _change(ctx, as_json, user, action="replace", target=target, old_text=old_text, content=content)
 
 
-@memory.command()
+@memory.command("remove")
 @click.argument("old_text")
 @target_option
 @user_option
 @json_option
 @click.pass_context
-def remove(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
+def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
     """Remove the one entry that holds OLD_TEXT."""
     _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
 
 
-@memory.command()
+@memory.command("history")
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many."
 )
 @user_option
 @json_option
 @click.pass_context
-def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
+def history_notes(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
     """List changes of curated memory, the latest first."""
     with open_memory(home_of(ctx), provider="") as opened:
         changes = opened.curated.of(session_of_user(opened, user)).history(limit=limit)
@@ -169,12 +171,12 @@ def history(ctx: click.Context, limit: int, user: str, as_json: bool) -> None:
     print_table("", ("change", "when", "target", "action", "what"), rows, "Nothing has changed yet.")
 
 
-@memory.command()
+@memory.command("undo")
 @click.argument("change", type=int, required=False)
 @user_option
 @json_option
 @click.pass_context
-def undo(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
+def undo_notes(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
         who = session_of_user(opened, user)
@@ -263,11 +265,11 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     finish(ctx, [*refused, *problems], failed=bool(refused))
 
 
-@memory.command()
+@memory.command("prune")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @user_option
 @click.pass_context
-def prune(ctx: click.Context, yes: bool, user: str) -> None:
+def prune_notes(ctx: click.Context, yes: bool, user: str) -> None:
     """Forget the history of curated memory and its copies, so that what was removed is nowhere in it.
 
     For a secret that was removed: until then undo could bring it back. The entries of now stay. Where it was said, in

@@ -51,13 +51,13 @@ def plugins() -> None:
 plugins.add_command(export)
 
 
-@plugins.command()
+@plugins.command("install")
 @click.argument("packages", nargs=-1, required=True)
 @click.option("-e", "--editable", is_flag=True, help="Use the code of a folder in place, to work on it.")
 @click.option("-U", "--upgrade", is_flag=True, help="Take the newest version of what is installed already.")
 @json_option
 @click.pass_context
-def install(
+def install_packages(
     ctx: click.Context, packages: tuple[str, ...], editable: bool, upgrade: bool, as_json: bool
 ) -> None:
     """Install PACKAGES: names as on PyPI, our own providers' short names, or paths of folders and wheels.

@@ -16,7 +16,7 @@ import hermes_core.config
 import hermes_core.safety.redact  # noqa: F401  else each run within a run would compile them again
 from hermes_core.manager import worker
 from hermes_core.testing import ProviderContract
-from hermes_core.testing.contract.configuration import Packaging
+from hermes_core.testing.contract.configuration import PackagingChecks
 from hermes_core.testing.pytest_plugin import GROUPS, Line, lines_of
 
 pytest_plugins = ["pytester"]
@@ -126,4 +126,4 @@ def group_of(check: str) -> str:
 
 def test_every_check_has_its_broken_provider() -> None:
     proven = {check_of(proof) for proof in SUITES}
-    assert checks() - proven == {name for name in vars(Packaging) if name.startswith("test_")}
+    assert checks() - proven == {name for name in vars(PackagingChecks) if name.startswith("test_")}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.testing.contract.configuration import Packaging
+from hermes_core.testing.contract.configuration import PackagingChecks
 from hermes_core.testing.pytest_plugin import Line, lines_of
 
 pytest_plugins = ["pytester"]
@@ -154,5 +154,7 @@ def test_a_broken_package_is_caught_by_one_check_only(
 
 
 def test_every_check_of_packages_has_its_broken_one() -> None:
-    names = {name.removeprefix("test_").replace("_", " ") for name in vars(Packaging) if name[:5] == "test_"}
+    names = {
+        name.removeprefix("test_").replace("_", " ") for name in vars(PackagingChecks) if name[:5] == "test_"
+    }
     assert names == {proof.partition(":")[0] for proof in BROKEN}

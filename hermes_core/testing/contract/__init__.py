@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from hermes_core.testing.contract.configuration import Configuration, Packaging
-from hermes_core.testing.contract.failure import Failure, Outage
-from hermes_core.testing.contract.isolation import Isolation
-from hermes_core.testing.contract.lifecycle import Boundaries, Lifecycle
-from hermes_core.testing.contract.recall import Recall, Tools
-from hermes_core.testing.contract.writes import Writes
+from hermes_core.testing.contract.configuration import ConfigurationChecks, PackagingChecks
+from hermes_core.testing.contract.failure import FailureChecks, OutageChecks
+from hermes_core.testing.contract.isolation import IsolationChecks
+from hermes_core.testing.contract.lifecycle import BoundariesChecks, LifecycleChecks
+from hermes_core.testing.contract.recall import RecallChecks, ToolsChecks
+from hermes_core.testing.contract.writes import WritesChecks
 
 
 class ProviderContract(
-    Packaging, Configuration, Outage, Failure, Isolation, Boundaries, Tools, Writes, Recall, Lifecycle
+    PackagingChecks,
+    ConfigurationChecks,
+    OutageChecks,
+    FailureChecks,
+    IsolationChecks,
+    BoundariesChecks,
+    ToolsChecks,
+    WritesChecks,
+    RecallChecks,
+    LifecycleChecks,
 ):
     """Every check, in groups by capability. What a provider does not claim is reported as that, not as passed.
 

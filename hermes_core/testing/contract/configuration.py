@@ -17,7 +17,7 @@ import pytest
 
 from hermes_core import Field, HermesError, HermesHome, load_provider
 from hermes_core.contract.provider import contract_faults
-from hermes_core.testing.contract.failure import arguments_of
+from hermes_core.testing.contract.failure import hook_arguments
 from hermes_core.testing.contract.inputs import sample
 from hermes_core.testing.contract.suite import TORTOISE, Run, Suite
 
@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WRONG: dict[Any, Any] = {int: "seven", float: "a lot", bool: "perhaps"}
 
 
-class Configuration(Suite):
+class ConfigurationChecks(Suite):
     """`settings`, `check`, `backup_paths`, `register_cli`."""
 
     def test_settings_are_declared_soundly(self) -> None:
@@ -111,7 +111,7 @@ class Configuration(Suite):
 
     def test_commands_are_added(self) -> None:
         self.started("register_cli")
-        arguments = arguments_of("register_cli", self.run, self.run.session())
+        arguments = hook_arguments("register_cli", self.run, self.run.session())
         outcome = self.run.ask("register_cli", **arguments)
         if outcome.status == "failed":
             self.fault(f"register_cli: {outcome.error}", "add click commands to the group that is given")
@@ -147,13 +147,13 @@ class Configuration(Suite):
         if run.claims("prefetch"):
             yield "recall", run.recall(TORTOISE.question, session).render()
         for schema in run.manager.get_all_tool_schemas():
-            call = arguments_of("handle_tool_call", run, session)["call"]
+            call = hook_arguments("handle_tool_call", run, session)["call"]
             for arguments in (sample(schema["parameters"]), {}):
                 made = type(call)(schema["name"], arguments)
                 yield f"an answer of {schema['name']}", run.manager.handle_tool_call(made, session)
         with self.outage() or nullcontext():
             for hook in filter(run.claims, ("sync_turn", "prefetch", "handle_tool_call")):
-                outcome = run.ask(hook, **arguments_of(hook, run, session))
+                outcome = run.ask(hook, **hook_arguments(hook, run, session))
                 yield f"what {hook} says in an outage", f"{outcome.error}{outcome.value}"
 
     def _files(self) -> Iterator[tuple[str, str]]:
@@ -238,7 +238,7 @@ _EVENTS = (
 )
 
 
-class Packaging(Suite):
+class PackagingChecks(Suite):
     """Checks for a provider that is installed as a distribution, also in editable form."""
 
     def test_the_entry_point_loads_as_installed(self) -> None:

@@ -25,8 +25,8 @@ from hermes_core.testing.contract.suite import (
     Fact,
     Run,
     Suite,
+    completed_turn,
     messages_of,
-    turn_of,
 )
 
 A_WHILE = 3600.0
@@ -40,7 +40,7 @@ class _Reader:
         return messages_of([TORTOISE.said])
 
 
-class Failure(Suite):
+class FailureChecks(Suite):
     """Deadlines of every hook, and outages of the backend (for suites that override `outage`)."""
 
     def test_it_is_looked_at_in_time(self) -> None:
@@ -65,7 +65,7 @@ class Failure(Suite):
     )
     def test_hooks_keep_their_deadlines(self, hook: str) -> None:
         session = self.started(hook)
-        outcome = self.run.ask(hook, **arguments_of(hook, self.run, session))
+        outcome = self.run.ask(hook, **hook_arguments(hook, self.run, session))
         # On a busy machine the thread may come to it after a good part of the deadline: then it is "skipped".
         if outcome.status in ("late", "skipped") and outcome.elapsed:
             self.fault(
@@ -76,7 +76,7 @@ class Failure(Suite):
     def test_a_turn_in_an_outage_is_not_taken(self) -> None:
         session = self.started("sync_turn")
         with self._outage():
-            outcome = self.run.ask("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+            outcome = self.run.ask("sync_turn", turn=completed_turn(TORTOISE.said), session=session)
         if outcome.ok:
             self.fault(
                 "with the backend down, sync_turn returns as if the turn were stored",
@@ -109,7 +109,7 @@ class Failure(Suite):
 
     def test_it_recovers_from_an_outage(self) -> None:
         session = self.started("sync_turn")
-        self.run.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
+        self.run.need("sync_turn", turn=completed_turn(BOATHOUSE.said), session=session)
         with self._outage():
             self.run.turn(TORTOISE, session)
             if not self.run.delivered():
@@ -130,7 +130,7 @@ class Failure(Suite):
         return context
 
 
-def arguments_of(hook: str, run: Run, session: Session) -> dict[str, Any]:
+def hook_arguments(hook: str, run: Run, session: Session) -> dict[str, Any]:
     """Return ordinary arguments for one hook."""
     make: dict[str, Callable[[], dict[str, Any]]] = {
         "register_cli": lambda: {"group": _group(run.name)},
@@ -138,7 +138,7 @@ def arguments_of(hook: str, run: Run, session: Session) -> dict[str, Any]:
         "prefetch": lambda: {"query": Query(TORTOISE.question, now=time.time())},
         "queue_prefetch": lambda: {"query": Query(TORTOISE.question, now=time.time())},
         "handle_tool_call": lambda: {"call": _call(run)},
-        "sync_turn": lambda: {"turn": turn_of(TORTOISE.said)},
+        "sync_turn": lambda: {"turn": completed_turn(TORTOISE.said)},
         "on_memory_write": lambda: {"write": MemoryWrite(_id(), "add", "memory", TORTOISE.said)},
         "on_delegation": lambda: {"delegation": Delegation(_id(), "Find it.", BOATHOUSE.said)},
         "on_pre_compress": lambda: {"messages": messages_of([TORTOISE.said]), "compression_count": 0},
@@ -201,7 +201,7 @@ for number in range(10_000):
 delivered, so that it is killed in the middle."""
 
 
-class Outage(Suite):
+class OutageChecks(Suite):
     """Turns of a long outage, of lost answers and of a killed process."""
 
     def test_an_outage_of_ten_minutes_loses_no_turn(self) -> None:
@@ -252,7 +252,7 @@ class Outage(Suite):
         """Skip the check unless the provider comes through an outage of one turn, which another check covers."""
         for context, fine in ((self._of("outage()", self.outage()), False), (nullcontext(), True)):
             with context:
-                outcome = self.run.ask("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
+                outcome = self.run.ask("sync_turn", turn=completed_turn(BOATHOUSE.said), session=session)
             self.run.clock.skip(A_WHILE)
             if outcome.ok is not fine:
                 self.not_run(
@@ -261,7 +261,7 @@ class Outage(Suite):
 
     def _repeats(self, session: Session) -> bool:
         """Return True if a turn that comes twice is stored twice, without any outage."""
-        turn = turn_of(BOATHOUSE.said)
+        turn = completed_turn(BOATHOUSE.said)
         for _ in range(2):
             self.run.need("sync_turn", turn=turn, session=session)
         return (self.received() or ()).count(BOATHOUSE.said) > 1

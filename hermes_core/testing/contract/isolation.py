@@ -10,7 +10,7 @@ from typing import Any
 
 from hermes_core import HermesHome, Query, Session, ToolCall
 from hermes_core.testing.contract.inputs import IDENTITIES, samples
-from hermes_core.testing.contract.suite import BOATHOUSE, REHEARSAL, TORTOISE, Fact, Suite, turn_of
+from hermes_core.testing.contract.suite import BOATHOUSE, REHEARSAL, TORTOISE, Fact, Suite, completed_turn
 from hermes_core.testing.guards import files_below
 
 ROUNDS = 15
@@ -18,7 +18,7 @@ OWNER = "store session.owner with everything, and ask for it in every search and
 SHOWN = "recall shows another user what was said"
 
 
-class Isolation(Suite):
+class IsolationChecks(Suite):
     """Sessions interleaved on one instance, users of one home, homes of one process."""
 
     def test_interleaved_sessions_get_their_own_recall(self) -> None:
@@ -138,10 +138,10 @@ class Isolation(Suite):
         if trouble := other.start(session):
             self.not_claimed(f"two processes at once: {trouble}")
         # Past the outbox, out of which either might deliver both.
-        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        self.run.need("sync_turn", turn=completed_turn(TORTOISE.said), session=session)
         if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):
             self.not_claimed("turns are not recalled word for word")
-        other.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
+        other.need("sync_turn", turn=completed_turn(BOATHOUSE.said), session=session)
         third = self.open()
         first = self.eventually(lambda: third.recalled(TORTOISE, session) > 0)
         second = self.eventually(lambda: third.recalled(BOATHOUSE, session) > 0)
@@ -155,7 +155,7 @@ class Isolation(Suite):
 
     def test_recall_and_writes_go_on_at_once(self) -> None:
         session = self.started("prefetch", "sync_turn")
-        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        self.run.need("sync_turn", turn=completed_turn(TORTOISE.said), session=session)
         self.run.need("prefetch", query=_query(TORTOISE), session=session)
         failures: list[str] = []
         writer = threading.Thread(target=self._write_on, args=(session, failures))
@@ -214,14 +214,14 @@ class Isolation(Suite):
 
     def _write_on(self, session: Session, failures: list[str]) -> None:
         for number in range(ROUNDS):
-            turn = turn_of(f"{REHEARSAL.said} Rehearsal {number}.")
+            turn = completed_turn(f"{REHEARSAL.said} Rehearsal {number}.")
             outcome = self.run.ask("sync_turn", turn=turn, session=session)
             if outcome.status == "failed":
                 failures.append(f"sync_turn: {outcome.error}")
 
     def _turn_in(self, session: Session) -> str:
         if self.run.claims("sync_turn"):
-            outcome = self.run.ask("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+            outcome = self.run.ask("sync_turn", turn=completed_turn(TORTOISE.said), session=session)
             if not outcome.ok:
                 return f"sync_turn {outcome.status}: {outcome.error}"
         if not self.run.claims("prefetch"):

@@ -35,7 +35,7 @@ from hermes_core.testing.guards import (
 FACTS = TORTOISE, BOATHOUSE, REHEARSAL
 
 
-class Lifecycle(Suite):
+class LifecycleChecks(Suite):
     """From the first look at a provider to the end of the process."""
 
     def test_it_keeps_to_the_forms_of_the_contract(self) -> None:
@@ -252,7 +252,7 @@ def _listed(names: Sequence[str]) -> str:
 REASONS = ("new", "reset", "resume", "branch", "rewind", "compression")
 
 
-class Boundaries(Suite):
+class BoundariesChecks(Suite):
     """`on_pre_compress`, `on_session_end`, `on_session_switch`."""
 
     def test_a_compression_is_answered_with_text(self) -> None:

@@ -18,7 +18,7 @@ from hermes_core.testing.contract.suite import (
     WAYS,
     Fact,
     Suite,
-    turn_of,
+    completed_turn,
 )
 
 BUDGET = 60
@@ -27,7 +27,7 @@ LONG_AGO = 1e9
 OF_MANY_SCRIPTS = Fact("Мою черепаху зовут Çağrı-雪.", "Как зовут мою черепаху?", "Çağrı-雪")
 
 
-class Recall(Suite):
+class RecallChecks(Suite):
     """`prefetch`, `queue_prefetch` and `system_prompt_block`."""
 
     def test_recall_answers_with_a_recall(self) -> None:
@@ -80,7 +80,7 @@ class Recall(Suite):
 
     def test_a_turn_is_dated_when_it_was_said(self) -> None:
         session = self.started("prefetch", "sync_turn")
-        turn = dataclasses.replace(turn_of(TORTOISE.said), at=LONG_AGO)
+        turn = dataclasses.replace(completed_turn(TORTOISE.said), at=LONG_AGO)
         self.run.need("sync_turn", turn=turn, session=session)
         if not self.eventually(lambda: self.run.recalled(TORTOISE, session) > 0):
             self.not_claimed("nothing that sync_turn() was given is recalled word for word")
@@ -177,7 +177,7 @@ def _query(text: str, budget: int = 1500) -> Any:
 _VALUES: tuple[Any, ...] = (None, 12, [], {}, "not this")
 
 
-class Tools(Suite):
+class ToolsChecks(Suite):
     """`get_tool_schemas` and `handle_tool_call`."""
 
     def test_schemas_are_a_list(self) -> None:

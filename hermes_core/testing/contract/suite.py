@@ -191,7 +191,7 @@ class Run:
 
     def turn(self, fact: Fact, session: Session, turn_id: str = "") -> Turn:
         """A completed turn in which the person says the fact; stored durably when this returns."""
-        turn = turn_of(fact.said, turn_id)
+        turn = completed_turn(fact.said, turn_id)
         self.manager.sync_all(turn, session)
         return turn
 
@@ -246,7 +246,7 @@ class Run:
         return provider
 
 
-def turn_of(said: str, turn_id: str = "") -> Turn:
+def completed_turn(said: str, turn_id: str = "") -> Turn:
     """A completed turn with its two messages."""
     return Turn(
         turn_id or uuid.uuid4().hex, 1, said, "I will keep that in mind.", messages_of([said]), at=time.time()
@@ -495,4 +495,4 @@ def _described(request: pytest.FixtureRequest) -> tuple[str, str]:
     check = request.node.originalname
     group = next(base for base in reversed(request.cls.__mro__) if check in vars(base))
     title = str(request.node.name).removeprefix("test_").replace("_", " ")
-    return group.__name__.lower(), title
+    return group.__name__.removesuffix("Checks").lower(), title

@@ -12,8 +12,8 @@ from hermes_core.testing.contract.suite import (
     REHEARSAL,
     TORTOISE,
     Suite,
+    completed_turn,
     messages_with_tool,
-    turn_of,
 )
 
 REPEAT = (
@@ -21,7 +21,7 @@ REPEAT = (
 )
 
 
-class Writes(Suite):
+class WritesChecks(Suite):
     """`sync_turn`, `on_memory_write`, `on_delegation`, delivered from the outbox at least once."""
 
     def test_a_turn_is_taken(self) -> None:
@@ -120,7 +120,7 @@ class Writes(Suite):
 
     def test_a_turn_that_comes_twice_is_kept_once(self) -> None:
         session = self.started("sync_turn")
-        turn = turn_of(TORTOISE.said)
+        turn = completed_turn(TORTOISE.said)
         self.run.need("sync_turn", turn=turn, session=session)
         if self.exactly_once and self.received() is not None:
             self.run.need("sync_turn", turn=turn, session=session)
@@ -158,9 +158,9 @@ class Writes(Suite):
 
     def test_a_turn_of_any_messages_is_taken(self) -> None:
         session = self.started("sync_turn")
-        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        self.run.need("sync_turn", turn=completed_turn(TORTOISE.said), session=session)
         for what, messages in (("a tool call", messages_with_tool()), ("no messages", ())):
-            turn = dataclasses.replace(turn_of(BOATHOUSE.said), messages=messages)
+            turn = dataclasses.replace(completed_turn(BOATHOUSE.said), messages=messages)
             outcome = self.run.ask("sync_turn", turn=turn, session=session)
             if outcome.status == "failed":
                 self.fault(
@@ -178,15 +178,15 @@ class Writes(Suite):
 
     def test_hostile_turns_are_taken(self) -> None:
         session = self.started("sync_turn")
-        self.run.need("sync_turn", turn=turn_of(TORTOISE.said), session=session)
+        self.run.need("sync_turn", turn=completed_turn(TORTOISE.said), session=session)
         for what, text in HOSTILE.items():
-            outcome = self.run.ask("sync_turn", turn=turn_of(text), session=session)
+            outcome = self.run.ask("sync_turn", turn=completed_turn(text), session=session)
             if outcome.status in BAD:
                 self.fault(
                     f"sync_turn fails for a message with {what}: {outcome.error}",
                     "clean or cut it to what the backend takes (kit.storable, kit.clip): the row would block its session",
                 )
-        self.run.need("sync_turn", turn=turn_of(BOATHOUSE.said), session=session)
+        self.run.need("sync_turn", turn=completed_turn(BOATHOUSE.said), session=session)
 
     def test_hostile_memory_writes_are_taken(self) -> None:
         session = self._with_entry()
