@@ -290,6 +290,7 @@ def _leave(end: SystemExit) -> None:
     """
     if not any(thread.daemon for thread in threading.enumerate()):
         return
+    # os._exit runs none of them, and one of them stops the workers of providers.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

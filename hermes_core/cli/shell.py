@@ -111,6 +111,7 @@ def _candidates() -> Iterator[Path]:
     suffixes = (
         os.environ.get("PATHEXT", ".COM;.EXE;.BAT;.CMD").lower().split(";") if os.name == "nt" else [""]
     )
+    # Every folder, not the first hit: our launcher must not hide another program further down PATH.
     for folder in dict.fromkeys([*_search_path(), _folder()]):
         for suffix in suffixes:
             path = folder / f"{ALIAS}{suffix}"
@@ -127,6 +128,7 @@ def _on_terminal() -> bool:
 
 
 def _is_ours(path: Path) -> bool:
+    # The file may be a big binary, or unreadable: then it is not ours.
     with contextlib.suppress(OSError), path.open("rb") as file:
         return _MARK.encode() in file.read(_MAX_LAUNCHER_BYTES)
     return False

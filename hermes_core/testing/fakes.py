@@ -149,6 +149,7 @@ class RecordingProvider(EveryHook):
         self.threads: dict[str, set[str]] = {}
         self.results: dict[str, Any] = {}
         self.gates: dict[str, threading.Event] = {}
+        # Hooks run on the manager's workers, while the test reads the calls on its own thread.
         self.changed = threading.Condition()
 
     def answer(self, hook: str, **arguments: Any) -> Any:
@@ -156,6 +157,7 @@ class RecordingProvider(EveryHook):
             self.calls.append((hook, arguments))
             self.threads.setdefault(hook, set()).add(threading.current_thread().name)
             self.changed.notify_all()
+        # Outside the lock, since other hooks must be recorded while this one hangs.
         if hook in self.gates:
             self.gates[hook].wait()
         result = self.results.get(hook, self._default(hook, arguments))
@@ -228,6 +230,7 @@ class HangingProvider(EveryHook):
     def answer(self, hook: str, **arguments: Any) -> Any:
         self.entered.append(hook)
         if hook not in self.well:
+            # No timeout: a deadline of the manager has to end the wait, not this fake.
             self._released.wait()
         return self._working.answer(hook, **arguments)
 

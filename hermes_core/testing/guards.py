@@ -89,9 +89,11 @@ class Before:
 
     def left(self, within: float = 2.0) -> Left:
         """Return all that is new, after waiting up to `within` seconds for it to go away."""
+        # A thread or a file of an object in a reference cycle stays until the collector runs.
         gc.collect()
         until = time.monotonic() + within
         while (left := self._look()) != Left() and time.monotonic() < until:
+            # Threads end and sockets close in the background, without an event that could be waited for.
             _pause.wait(0.02)
         return left
 

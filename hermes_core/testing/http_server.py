@@ -80,6 +80,7 @@ class StandIn:
         self._check = check
         self._routes: dict[tuple[str, str], _Route] = {}
         self._everywhere: deque[Fault] = deque()
+        # Each request is answered on a thread of its own.
         self._lock = threading.Lock()
         self.closing = threading.Event()
         self._server: ThreadingHTTPServer | None = None
@@ -163,6 +164,7 @@ class StandIn:
 
     def _listen(self, port: int) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        # A request that a test left hanging must not hold the process at its end.
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -187,6 +189,7 @@ class StandIn:
             self.requests.append(request)
             route = self._find(request)
             fault = _next(self._everywhere) or (_next(route.faults) if route else None) or Fault()
+        # An event instead of a sleep, so that a closed server ends its slow answers at once.
         if fault.delay:
             self.closing.wait(fault.delay)
         if fault.status:

@@ -92,6 +92,7 @@ class ModelServer:
         self._script = list(script) or [Reply("ok")]
         self._loop = loop
         self._strict = strict
+        # The agent's turn and its background review ask at the same time.
         self._lock = threading.Lock()
         self.requests: list[dict[str, Any]] = []
         self.refused: list[str] = []
@@ -280,6 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if reply.hold is not None:
+            # Longer than any test waits; only a test that forgot to release it comes to the end.
             reply.hold.wait(30)
         self._event(_chunk(request, {}, finish=_finish(reply)))
         self._event({**_chunk(request, {}), "choices": [], "usage": _usage(request, reply)})

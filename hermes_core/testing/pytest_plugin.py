@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not select(found, name):
             raise pytest.UsageError(str(not_found(name, found)))
         named = config.args if config.args_source is config.ArgsSource.ARGS else []
+        # Without this, pytest would also collect `testpaths` of the project in which it is run.
         config.args = [*named, str(Path(__file__).with_name("installed.py"))]
 
 

@@ -302,6 +302,7 @@ class PackagingChecks(Suite):
     def test_its_import_starts_nothing(self) -> None:
         self._distribution()
         code = _WATCHED.format(events=frozenset(_EVENTS), module=self._module())
+        # Generous, because an SDK with native libraries imports slowly on a busy machine.
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
         if done.returncode:
             self.not_run(f"a new process can't import {self._module()}: {done.stderr.strip()[-200:]}")

@@ -211,6 +211,7 @@ class OutageChecks(Suite):
         with self._of("outage()", self.outage()):
             for text in said:
                 self.run.turn(Fact(text, text, text), session)
+                # Long enough for one try that fails at once; the outage goes on without waiting for a backoff.
                 self.run.manager.flush(0.05)
                 self.run.clock.skip(PACE)
         self._all_arrive(self.run, said, "what was said in an outage", once=self.exactly_once)
@@ -277,6 +278,7 @@ class OutageChecks(Suite):
         """Fail unless the backend has all texts after a while, in order and, if `once`, without repeats."""
         for _ in range(len(said) + 1):
             run.clock.skip(A_WHILE)
+            # Each turn may have its own backoff, so the clock is moved once for each of them.
             if run.manager.flush(10.0):
                 break
         got = [text for text in self.received() or () if text.startswith("Remark ")]
@@ -317,6 +319,7 @@ class OutageChecks(Suite):
         spoken = 0
         while spoken < SPOKEN and child.stdout.readline():
             spoken += 1
+        # Windows has no SIGKILL; its SIGTERM ends a process at once too.
         child.send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
         rest, errors = child.communicate()
         if spoken < SPOKEN:

@@ -169,6 +169,7 @@ class Run:
     def delivered(self) -> str:
         """Wait until the provider took all writes; what went wrong with the first that it did not take, else ""."""
         longest = max(self.deadlines[hook] for hook, policy in POLICIES.items() if policy.durable)
+        # The slowest hook may use its whole deadline, and 5 s are for the way to it on a busy machine.
         until = time.monotonic() + longest + 5.0
         outbox = self.manager.outbox
         while waiting := [*outbox.dead_letters(self.name), *outbox.pending(self.name)]:
@@ -178,6 +179,7 @@ class Run:
                 return f"{failed.hook}() {how}: {failed.error}"
             if time.monotonic() > until:
                 return f"{waiting[0].hook}() is not delivered: {self.health.reason}"
+            # Short, so that a row that failed is seen before its next try.
             self.manager.flush(0.05)
         return ""
 
@@ -396,8 +398,10 @@ class Suite:
             folder.mkdir()
         for name in _PERSON:
             monkeypatch.setenv(name, str(self.person))
+        # With these set, a provider would find the files of the person who runs the tests.
         for name in (*_XDG, "HERMES_PROFILE"):
             monkeypatch.delenv(name, raising=False)
+        # A provider that writes into the working folder is found there, and the repository stays clean.
         monkeypatch.chdir(self.folder)
         monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
         self.home = HermesHome(tmp_path / "home")
