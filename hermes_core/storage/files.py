@@ -57,7 +57,7 @@ class FileSystem:
 
     @property
     def carries_wal(self) -> bool:
-        """Whether SQLite's write-ahead log is safe on it."""
+        """True if SQLite's write-ahead log is safe on it."""
         return self.kind not in _NO_SHARED_MEMORY and not self.kind.startswith("fuse")
 
 

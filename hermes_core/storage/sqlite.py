@@ -192,7 +192,7 @@ class Database:
 
     @property
     def moved(self) -> bool:
-        """Whether the file was moved, deleted or replaced since it was opened."""
+        """True if the file was moved, deleted or replaced since it was opened."""
         return self._ready and _inode(self.path) != self._inode
 
     def shorten_waits(self) -> None:

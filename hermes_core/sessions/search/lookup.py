@@ -360,7 +360,7 @@ class Filters:
 
     @property
     def needs_sessions(self) -> bool:
-        """Whether the conditions read columns of sessions."""
+        """True if the conditions read columns of sessions."""
         named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
         return any(named) or self.user is not None
 
