@@ -83,10 +83,13 @@ class DyingOutbox(Outbox):
             die()
 
 
-def opened(home: Path, provider: FileProvider, point: str = "") -> MemoryManager:
+def opened(home: Path, provider: FileProvider, point: str = "", speed: float = 1.0) -> MemoryManager:
+    """Open a manager with the provider. Its pauses pass `speed` times as fast as the time of day."""
     outbox = DyingOutbox(open_outbox(HermesHome(home)).database)
     outbox.point = point
-    manager = MemoryManager(HermesHome(home), redact=lambda value: value, outbox=outbox)
+    manager = MemoryManager(
+        HermesHome(home), redact=lambda value: value, outbox=outbox, clock=lambda: time.monotonic() * speed
+    )
     manager.add_provider(provider)
     return manager
 
@@ -108,7 +111,7 @@ def run(order: dict[str, Any]) -> None:
     provider = FileProvider(
         home / "taken.jsonl", dies_after=order.get("dies_after", ""), slow=order.get("slow", 0.0)
     )
-    manager = opened(home, provider, order.get("point", ""))
+    manager = opened(home, provider, order.get("point", ""), order.get("speed", 1.0))
     manager.initialize_all(Session("a"))
     say(f"ready {order['run']}")
     talk(manager, order["run"], order["rounds"], order.get("sessions", "ab"))
