@@ -455,7 +455,7 @@ class Memory:
 
     @property
     def outbox_problem(self) -> str:
-        """Why the last write is not sent to the provider; "" if it is."""
+        """The reason that the last write is not sent to the provider; "" if it is sent."""
         return redact(self._failures.get("outbox", ""))
 
     # --------------------------------------------------------------------- end

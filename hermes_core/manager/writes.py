@@ -57,7 +57,7 @@ class Writes:
         self._selected = selected
         self._workers: dict[str, OutboxWorker] = {}
         self._context = contextvars.copy_context()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # two turns at once must not make two workers
         self._waited = 0.0
 
     # --------------------------------------------------------------------- add

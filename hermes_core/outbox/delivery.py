@@ -46,8 +46,9 @@ log = logging.getLogger(__name__)
 IDLE_POLL_S = 5.0
 """Seconds between looks for rows of other processes. Rows of this process wake the worker."""
 
+# More of a turn may follow, and taking the lock costs more than sending a row.
 LINGER_S = 0.1
-"""Seconds for which the lock is kept after the last row: more of a turn may follow, and taking it costs more than sending."""
+"""Seconds for which the lock is kept after the last row."""
 
 LOCK_POLL_S = 0.5
 """Seconds between tries for the lock while rows wait and another process has it."""
@@ -58,8 +59,9 @@ MAX_ATTEMPTS = 5
 BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 
+# A backend whose clock is wrong asks for years.
 MAX_RETRY_AFTER_S = 3600.0
-"""Longest pause that a backend is granted: one whose clock is wrong asks for years."""
+"""Longest pause that a backend is granted."""
 
 DISK_ERRORS = (HermesError, sqlite3.Error, OSError)
 """Errors that a full disk or a lost file raises."""
@@ -89,7 +91,7 @@ class Delivery(NamedTuple):
 
 
 class Breaker(Protocol):
-    """What a worker asks of the breaker of the provider's writes."""
+    """The breaker of the provider's writes, as a worker sees it."""
 
     @property
     def state(self) -> str:
@@ -165,7 +167,7 @@ class OutboxWorker:
         self._emit = emit
         self._context = (context or contextvars.Context()).copy()
         self._lock = DeliveryLock.of(folder, self._name)
-        self._start_lock = threading.Lock()
+        self._start_lock = threading.Lock()  # any thread may wake the worker first, or stop it meanwhile
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._wake_up = threading.Event()
@@ -173,6 +175,7 @@ class OutboxWorker:
         self._retry_at: dict[str, tuple[float, int]] = {}
         self._unready: frozenset[str] = frozenset()
         self._in_doubt: dict[int, Row] = {}
+        # A deque: the provider's thread appends while this worker's thread takes.
         self._late: deque[tuple[Row, Delivery]] = deque()
         self._last_failed = ""
         self._answered = False
@@ -416,6 +419,7 @@ class OutboxWorker:
             return self._bury(row, delivery.error)
         self._outbox.failed(row, delivery.error, counted=counted)
         tries = self._retry_at.get(row.session_id, (0.0, 0))[1] + 1
+        # Random, so that the sessions of an outage do not all come back in the same moment.
         delay = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
         delay = max(delay, min(delivery.retry_after, MAX_RETRY_AFTER_S))
         self._retry_at[row.session_id] = (self._clock() + delay, tries)
@@ -478,7 +482,7 @@ class DeliveryLock:
 
     @property
     def held(self) -> bool:
-        """Whether this process has the lock."""
+        """True if this process has the lock."""
         return self._file.is_locked
 
     def acquire(self) -> bool:

@@ -82,6 +82,7 @@ _TABLES = (
     ) STRICT
     """,
     "CREATE INDEX outbox_settled_by_age ON outbox_settled (settled_at)",
+    # A rewind asks which providers had a turn, whatever their names.
     "CREATE INDEX outbox_settled_by_event ON outbox_settled (event)",
     """
     CREATE TABLE outbox_refused (
@@ -355,7 +356,7 @@ class Outbox:
 
     @property
     def depth(self) -> int:
-        """How many rows wait, of all providers."""
+        """Number of rows that wait, of all providers."""
         query = "SELECT count(*) FROM outbox_rows WHERE state = 'pending'"
         return int(self.database.execute(query).fetchone()[0])
 
