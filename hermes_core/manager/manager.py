@@ -304,17 +304,14 @@ class MemoryManager:
         if row is not None:
             self._writes.put(session, row)
 
-    def on_memory_write(self, write: MemoryWrite, session: Session, provider: str | None = None) -> bool:
+    def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
         """Store a change of the notes for the provider, as `sync_all` does. Return False if no provider takes it.
-
-        Args:
-            provider: Name of another provider than the one in use, if that one has to hear of it.
 
         Raises:
             OutboxError: The change was not made in the file (`performed` is False), so that no other place has it, and
                 no provider takes it.
         """
-        taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact), provider)
+        taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact))
         if not (write.performed or taken):
             raise OutboxError(
                 f"no memory provider stores what a session of kind {session.agent_context!r} writes",

@@ -68,15 +68,13 @@ class Writes:
             return {self._selected: UNKNOWN_ACCOUNT}
         return {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
 
-    def put(self, session: Session, row: NewRow, provider: str | None = None) -> bool:
-        """Store a row for each provider that has the hook, or for `provider` alone. Return False if there is none.
+    def put(self, session: Session, row: NewRow) -> bool:
+        """Store a row for each provider that has the hook. Return False if there is none.
 
         Raises:
             OutboxFull: There is no room for it.
         """
         recipients = self.recipients(row.hook) if session.primary else {}
-        if provider is not None and session.primary:
-            recipients = {provider: self._fingerprint(provider, row.hook)}
         self._waited = 0.0
         for name, fingerprint in recipients.items():
             try:
@@ -191,9 +189,6 @@ class Writes:
 
     def _loaded(self) -> set[str]:
         return {handle.name for handle in self._registry.external}
-
-    def _fingerprint(self, provider: str, hook: str) -> str:
-        return self.recipients(hook).get(provider, UNKNOWN_ACCOUNT)
 
     def _worker(self, handle: ProviderHandle) -> OutboxWorker:
         with self._lock:

@@ -344,14 +344,6 @@ class Outbox:
             rows = self._select("session_id = ?", (session_id,))
             return self._settle(connection, [row for row in rows if not names_rewound_turns(row)])
 
-    def drop_write(self, provider: str, condition: Callable[[Row], bool]) -> None:
-        """Delete the waiting memory writes of a provider for which `condition` is true."""
-        with self.transaction() as connection:
-            rows = self._select(
-                "provider = ? AND state = 'pending' AND hook = 'on_memory_write'", (provider,)
-            )
-            self._settle(connection, [row for row in rows if condition(row)])
-
     # ------------------------------------------------------------------ report
 
     @property
