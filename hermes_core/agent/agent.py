@@ -3,8 +3,9 @@
     with open_memory() as memory, Agent(memory, model) as agent:
         print(agent.run_turn("Where did we leave off?").text)
 
-A turn recalls once for the person's message, asks the model, runs the tools that it calls, stores all messages and hands
-the finished turn to the memory. A failure of memory never fails a turn, and an interrupted turn reaches no provider.
+A turn recalls once for the person's message, asks the model and runs the tools that the model calls. It stores all
+messages and hands the finished turn to the memory. A failure of the memory never fails a turn, and an interrupted turn
+reaches no provider.
 """
 
 from __future__ import annotations
@@ -70,32 +71,33 @@ SUBAGENT_INSTRUCTIONS = (
 
 
 class Agent:
-    """One conversation with a model, on a memory that outlives it.
+    """One conversation with a model. The memory lives longer than the agent.
 
-    An agent is cheap: a gateway makes one for each message and drops it without `close`, which would end the session. It
-    is not shared between threads, but any thread may call `interrupt`.
+    An agent is cheap: a gateway makes an agent for each message and drops it without `close`, which would end the
+    session. Use an agent on one thread only; any thread may call `interrupt`.
 
     Args:
         memory: The memory, as `open_memory` returns it.
         model: The model of the conversation.
-        session_id: Id of the session; a stored session continues.
-        auxiliary: Model for summaries, reviews, flushes and curation; `model` if None.
+        session_id: Id of the session. If a session with this id is stored, the agent continues it.
+        auxiliary: Model for the agent's own work: summaries of a long conversation, saving notes in the background, and
+            curation of the notes. None uses `model`.
         instructions: Text for the system prompt.
         tools: The host's own tools.
-        toolsets: Names of the enabled toolsets; None for what config.yaml says for the platform.
-        folder: Folder with an AGENTS.md.
+        toolsets: Names of the enabled toolsets; None for the toolsets that config.yaml enables on the platform.
+        folder: Folder whose AGENTS.md, or else CLAUDE.md, becomes part of the system prompt.
         source: Name under which sessions are listed; the platform by default.
         skip_memory: Leave notes and providers out; `session_search` still works.
-        compressor: A compressor of the host's own.
-        on_review: Function that gets each background review that changed something or failed.
-        background: Place for reviews, one at a time; by default shared by all agents of the memory.
-        clock: Clock for ages of sessions and dates, in seconds since 1970.
-        cancel: Switch of agents that stop together.
+        compressor: The host's compressor of long conversations; None for `SummaryCompressor`.
+        on_review: Function that gets each background review or curation that changed something or failed.
+        background: Runner of background reviews; None for the runner that all agents of the memory share.
+        clock: Function that returns the current time in epoch seconds.
+        cancel: Switch that several agents share, so that all of them stop together.
         **identity: Fields of `Session`: platform, user_id, chat_id and others.
 
     Raises:
         ConfigError: an argument is of the wrong kind.
-        SessionError: the stored session is another person's.
+        SessionError: the stored session belongs to another person.
     """
 
     def __init__(
@@ -149,11 +151,11 @@ class Agent:
             if skip_memory
             else with_memory_tools(memory, others, self._toolsets, problems)
         )
-        # As many characters as the context has tokens: a quarter of it in most scripts.
+        # As many characters as the context has tokens: in most scripts that fills a quarter of the context.
         self.tools = ToolRegistry(
             all_tools, self._toolsets, min(self._settings.result_limit, model.context_length)
         )
-        self._own_background = background is None  # a given one may run reviews of another memory too
+        self._own_background = background is None  # the host's own may run reviews of another memory too
         background, auxiliary = background or shared.background, auxiliary or model
         self._reviewer = Reviewer(memory, auxiliary, self.tools, background, on_review)
         self._curator = AutoCurator(memory, auxiliary, background, on_review, clock)
@@ -215,16 +217,16 @@ class Agent:
     ) -> TurnResult:
         """Answer a message of the person.
 
-        Failures of memory and model are no exceptions: see `outcome` and `problems` of the result.
+        A failure of the memory or the model raises no exception: `outcome` and `problems` of the result report it.
 
         Args:
             message: Text, or OpenAI content parts of text and pictures.
-            on_text: Function that gets the text of the answer as it comes.
+            on_text: Function that gets each piece of the answer's text when it arrives.
             on_tool_call: Function that gets each tool call with its result.
             author: Name of the person, if several speak in the session.
 
         Raises:
-            SessionError: the message is empty or no message, or a turn runs on another thread.
+            SessionError: the message is empty or of another type, or a turn runs on another thread.
         """
         require_function("on_text", on_text)
         require_function("on_tool_call", on_tool_call)
@@ -252,16 +254,17 @@ class Agent:
             return result
 
     def interrupt(self) -> None:
-        """Interrupt the turn in progress, from any thread. Its messages are stored and reach no provider.
+        """Interrupt the turn in progress. Any thread may call this.
 
-        Outside of a turn only waits end: a compression is given up, other methods run to their end.
+        The messages of the interrupted turn are stored, but no provider gets them. Between turns, a compression that is
+        running is abandoned; other methods only stop waiting and run to completion.
         """
         self._guard.cancel.set()
 
     def delegate(self, task: str, context: str = "") -> str:
-        """Give a task to a subagent and return its report; the parent's provider is notified.
+        """Let a subagent do a task and return the subagent's report; notify the provider of task and report.
 
-        A subagent has a fresh context, no memory and no further delegation. Raises `Cancelled` on an interrupt.
+        The subagent sees only `task` and `context`, has no memory and can't delegate. Raises `Cancelled` on interrupt.
         """
         self._guard.begin_work()
         stop = current_stop()  # in a tool that an earlier turn abandoned, that turn's switch
@@ -297,7 +300,7 @@ class Agent:
     # --------------------------------------------------------------- lifecycle
 
     def new(self) -> None:
-        """End the session and begin an empty one.
+        """End the session and begin an empty session.
 
         Like `reset`, `resume`, `branch`, `undo` and `compress`, raises `SessionError` during a turn.
         """
@@ -305,14 +308,15 @@ class Agent:
         self._life.new()
 
     def reset(self) -> None:
-        """End the session and begin an empty one, as `new` does; for a gateway whose chat was cleared."""
+        """End the session and begin an empty session, as `new` does, because a gateway's chat was cleared."""
         self._guard.require_none()
         self._life.reset()
 
     def resume(self, session: str) -> None:
-        """Leave the session and continue a stored one, named by its id, the beginning of its id, or its title.
+        """Leave the current session and continue a stored session.
 
-        Raises `SessionError` if there is none.
+        `session` is the id of the stored session, the beginning of that id, or the title. Raises `SessionError` if no
+        stored session has it.
         """
         self._guard.require_none()
         target = find_session(self.memory, session, self.session)
@@ -320,18 +324,18 @@ class Agent:
             self._life.resume(target)
 
     def branch(self) -> None:
-        """Continue in a copy of the session, which stays as it is.
+        """Copy the session and continue in the copy; the original session does not change.
 
-        For providers the turns so far belong to the old session only: an `undo` there removes them from the provider, and
-        an `undo` in the copy does not.
+        For providers, the turns so far belong to the original session only: an `undo` in the original removes them from
+        the provider, and an `undo` in the copy does not.
         """
         self._guard.require_none()
         self._life.branch()
 
     def undo(self, turns: int = 1) -> str:
-        """Undo the last turns, also at the provider; return the person's message that began the first of them.
+        """Undo the last `turns` turns, also at the provider; return the person's message of the first undone turn.
 
-        Raises `SessionError` if there are not so many, or another process said something in between.
+        Raises `SessionError` if the session has fewer turns, or another process added messages among them.
         """
         self._guard.require_none()
         first = rewind_target(self.memory, self.session, turns, self._life.history)
@@ -339,9 +343,9 @@ class Agent:
         return first.content
 
     def compress(self) -> bool:
-        """Summarise the middle of the conversation and continue in a child session; return True if that happened.
+        """Summarise the middle of the conversation and continue in a child session; return True if the session changed.
 
-        While another process compresses the session, wait for it and continue in the session that it made.
+        If another process is compressing the session, wait for that process and continue in its child session.
         """
         self._guard.require_none()
         before = self.session.id
@@ -350,9 +354,9 @@ class Agent:
         return self.session.id != before
 
     def commit_memory_session(self, messages: Messages = ()) -> None:
-        """Let providers learn from the session so far without ending it; for a host that is about to change its id.
+        """Let providers learn from the session so far without ending it.
 
-        `messages` is ignored: the stored messages count.
+        For a host that is about to change the session's id. `messages` is ignored: providers get the stored messages.
         """
         del messages
         self._life.commit()
@@ -366,19 +370,21 @@ class Agent:
         self._life.shutdown(deadline)
 
     def end_crashed(self, session_id: str) -> None:
-        """End a session whose process died: its stored turns reach the providers, and they hear of the end."""
+        """End a session whose process died, and notify the providers of its stored turns and of its end."""
         self._life.end_crashed(session_id)
 
     def evict(self) -> None:
-        """End the session because it was idle for long; the next turn, or a resume, opens it again."""
+        """End the session because it was idle for long; the next turn, or a resume, opens the session again."""
         self._leave(None)
         self._life.evict()
 
     def close(self, timeout: float | None = None) -> None:
-        """End the session. Closing the memory, and the end of the program, do so too.
+        """End the session. The session also ends when the memory is closed and when the program exits.
 
         The memory stays open for other agents and for a running review. A further turn opens the session again.
-        `timeout` are the seconds left for this and for closing the memory; None for no limit.
+
+        Args:
+            timeout: Seconds for ending the session and closing the memory together; None for no limit.
         """
         self._life.close(self._leave(timeout))
 
@@ -430,7 +436,7 @@ class Agent:
             life.history += turn.chat() if complete else turn.hidden()
 
     def _make_room(self, turn: AgentTurn, cadence_due: bool) -> None:
-        """Do the work that is due before a turn: that of a chat that never ends, and compression if it can be stored."""
+        """Let providers learn from an endless chat if `cadence_due`, and compress a conversation that is too long."""
         if cadence_due:
             self._life.cadence()
         fixed, before = self._fixed_text(), self.session.id
@@ -449,7 +455,7 @@ class Agent:
         return self._toolsets is None or name in self._toolsets
 
     def _build_prompt(self, session: Session, problems: list[str]) -> str:
-        """Build the system prompt of a session that begins now; `problems` gets a sentence for each part left out."""
+        """Build the system prompt of a new session. Append to `problems` a sentence for each part that is left out."""
         return system_prompt(
             [schema["name"] for schema in self.tools.schemas],
             identity=read_part(self.memory.home.soul_md, problems),
@@ -482,15 +488,15 @@ class Agent:
         return self._life.attempt("recall", lambda: memory.begin_turn(text, session, recent=recent))
 
     def _request(self, turn: AgentTurn) -> list[ChatMessage]:
-        """Return prompt, history and the person's message; the recall is in this copy of the message only."""
+        """Return system prompt, history and the person's message. Recalled text is added to the request, not stored."""
         content = turn.recall.inject(turn.content) if turn.recall is not None else turn.content
-        if not self.prompt:  # its building was interrupted
+        if not self.prompt:  # an interrupt stopped the building of the prompt
             self._life.attempt("writing the system prompt", lambda: self._life.write_prompt(self.session))
         system = {"role": "system", "content": self.prompt}
         return [system, *repair_messages([*self._life.history, {"role": "user", "content": content}])]
 
     def _store_message(self, turn: AgentTurn, message: ChatMessage) -> None:
-        """Store a message at once, so that it survives an interrupt and a crash."""
+        """Store a message of the turn at once, so that the message survives an interrupt and a crash."""
         ref = turn.add(message)
 
         def store() -> None:
@@ -522,9 +528,9 @@ class Agent:
             self._usage.save(sessions, self.session.id)
 
     def _store_turn(self, turn: AgentTurn) -> None:
-        """Mark the turn as complete and hand it to the provider.
+        """Mark the turn as complete and hand it to the provider; give an untitled session a title.
 
-        With `skip_memory` it is not marked: its messages stay in state.db, and no recovery forwards them.
+        With `skip_memory` the turn is not marked: its messages stay in state.db, but a provider never gets them.
         """
         if not self._skip_memory:
             self.memory.end_turn(
@@ -542,11 +548,14 @@ class Agent:
     # ------------------------------------------------------------ background reviews
 
     def wait_for_review(self, timeout: float) -> bool:
-        """Wait for a background review for so many seconds; return True if none runs any more."""
+        """Wait at most `timeout` seconds for background work on the notes; return True if none runs afterwards."""
         return self._reviewer.background.wait(timeout)
 
     def stop_review(self, timeout: float = 1.0) -> bool:
-        """Stop a background review, also one of another agent of the memory; return True if none runs any more."""
+        """Stop background work on the notes, even if another agent on the same memory started it.
+
+        Return True if no such work is running after `timeout` seconds.
+        """
         return self._reviewer.background.stop(timeout)
 
     def _review(self, turn: AgentTurn) -> None:
@@ -557,7 +566,7 @@ class Agent:
 
 
 def _require_all(name: str, values: Iterable[Item], kind: Kind, instead: str) -> tuple[Item, ...]:
-    """Return the values of a list argument. Raise `ConfigError` for a single value, and for one of another kind."""
+    """Return a list argument as a tuple. Raise `ConfigError` if it is no list, or an item is not of this kind."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise refused(f"{name}s", values, f"a list, and in it {instead}")
     items = tuple(values)
@@ -567,9 +576,11 @@ def _require_all(name: str, values: Iterable[Item], kind: Kind, instead: str) ->
 
 
 class SharedServices:
-    """The parts that all agents of a memory share, so that an agent can be made for each message and dropped.
+    """The objects that all agents of a memory share, so that a host can make an agent for each message and drop it.
 
-    `background` runs one review at a time; `skills` is None if they are switched off. Both end with the memory.
+    Attributes:
+        background: Runner of background reviews, one at a time. Stopped when the memory is closed.
+        skills: The store of skills, closed with the memory; None if skills are switched off.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -586,7 +597,7 @@ _shared: WeakKeyDictionary[Memory, SharedServices] = WeakKeyDictionary()
 
 
 def shared_services(memory: Memory) -> SharedServices:
-    """Return the services that the agents of this memory share, made for the first of them."""
+    """Return the services that the agents of this memory share; make them if this is the first agent."""
     with _lock:
         if memory not in _shared:
             _shared[memory] = SharedServices(memory)

@@ -16,8 +16,8 @@ from hermes_core.sessions.records import sqlite_text
 ChatMessage = dict[str, Any]
 Messages = Sequence[ChatMessage]
 
-# Key of the fields that a server wants back with each message it wrote. They are neither stored nor sent to
-# another.
+# Key of the fields that a server wants back with each message it wrote. They are not stored, and no other server
+# gets them.
 ECHO = "echo"
 
 # Key of a message that is hidden from providers, since its turn did not complete or memory was off.
@@ -37,9 +37,14 @@ _STREAMED_DETAILS = ("reasoning.text", "reasoning.summary")
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A tool call that the model asks for; `arguments` is the text that it wrote, JSON or not.
+    """A tool call that the model asks for.
 
-    `extra` goes back to the server with the call: Gemini 3 refuses one without the signature of its thoughts.
+    Attributes:
+        id: Id of the call; the result of the tool refers to it.
+        name: Name of the tool.
+        arguments: Text that the model wrote as arguments. It should be JSON, but may be anything.
+        extra: Data that the server wants back with the call, else None. Gemini 3 refuses a call without the signature
+            of the thoughts that led to it.
     """
 
     id: str
@@ -63,9 +68,12 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request or of several together; `cached` counts those of `prompt` that came from the server's cache.
+    """Tokens of one request, or the sum for several requests. A figure below 0 or above `MAX_TOKENS` becomes 0.
 
-    A figure below 0 or above `MAX_TOKENS` counts as 0.
+    Attributes:
+        prompt: Tokens of the request.
+        completion: Tokens of the answer.
+        cached: Part of `prompt` that the server had in its cache.
     """
 
     prompt: int = 0
@@ -91,7 +99,7 @@ class Answer:
     Attributes:
         finish: The server's reason for the end: stop, length, tool_calls, ...
         reasoning: The model's thoughts.
-        details: OpenRouter's reasoning details, which it wants back with calls of Gemini 3.
+        details: OpenRouter's reasoning details, which OpenRouter wants back with the tool calls of Gemini 3.
     """
 
     text: str = ""
@@ -111,7 +119,7 @@ class Answer:
         require("usage", self.usage, Usage, "a Usage")
 
     def message(self, text: str | None = None) -> ChatMessage:
-        """Return the assistant's message of this answer, with `text` instead of its own if given."""
+        """Return this answer as a chat message of the assistant. A given `text` replaces the text of the answer."""
         message: ChatMessage = {"role": "assistant", "content": self.text if text is None else text}
         if self.calls:
             message["tool_calls"] = [call.chat() for call in self.calls]
@@ -123,7 +131,10 @@ class Answer:
         return message
 
     def _echo(self) -> ChatMessage:
-        """Return the fields that only this server wants back; they replace the usual fields of the same name."""
+        """Return the message fields that only the server of this answer understands.
+
+        A later request to the same server sends them in place of the usual fields of the same name.
+        """
         echo: ChatMessage = {}
         if self.calls and self.details:
             echo["reasoning_details"] = list(self.details)
@@ -136,7 +147,10 @@ class Answer:
 
 
 def without_thoughts(text: str) -> str:
-    """Remove thoughts of which the server sends only the end tag, since the model's template contains the beginning."""
+    """Remove the model's thoughts from a text in which they end with `</think>` but do not begin with `<think>`.
+
+    Such a text comes from a model whose chat template already contains the opening tag.
+    """
     before, end, after = text.rpartition(f"{_CLOSE}\n\n")
     return after if end and _OPEN not in before else text
 
@@ -144,10 +158,13 @@ def without_thoughts(text: str) -> str:
 class AnswerBuilder:
     """Builder of one answer from the chunks of its stream.
 
-    Servers send tool calls in different ways. The pieces of a call have one `index` (OpenAI) or none (Gemini). The id
-    comes with the first piece, with none (some llama.cpp templates), or a new one with each piece (older vLLM). The name
-    comes once or with each piece. The arguments are text, an object, or text after an empty object (Bedrock). Several
-    whole calls may all have index 0 and different ids (older Ollama).
+    Servers send the pieces of a tool call in different ways:
+
+    - `index`: the same for all pieces of a call (OpenAI), or missing (Gemini). Older Ollama sends several whole calls
+      with index 0 and different ids.
+    - Id: with the first piece, never (some llama.cpp templates), or a new id with each piece (older vLLM).
+    - Name: with the first piece, or with each piece.
+    - Arguments: a text, an object, or a text after an empty object (Bedrock).
     """
 
     def __init__(self) -> None:
@@ -160,12 +177,12 @@ class AnswerBuilder:
         self._thoughts = _ThoughtSplitter()
         self._half = ""
         self.finish = ""
-        # True if the last chunk was the end. A server may say so of each piece of an answer
-        # (gcli2api).
+        # True if the last chunk had a reason for the end of the answer and nothing else. Some servers
+        # (gcli2api) send that reason with each piece.
         self.over = False
 
     def feed(self, chunk: Any) -> str:
-        """Add a chunk of the SDK and return its text. Raise `ValueError` if it has an unknown shape."""
+        """Add a chunk of the SDK and return the text to show. Raise `ValueError` if the chunk has an unknown shape."""
         try:
             return self._feed(chunk)
         except (AttributeError, TypeError, LookupError) as exc:
@@ -195,18 +212,21 @@ class AnswerBuilder:
         return self._add_text(self._whole_letters(text))
 
     def _whole_letters(self, text: str) -> str:
-        """Hold half a surrogate pair until the next chunk: some servers cut text between its two UTF-16 units."""
+        """Return `text` without a half surrogate pair at its end, which is kept and put before the next text.
+
+        Some servers cut a character between its two UTF-16 units.
+        """
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return sqlite_text(text.removesuffix(self._half))
 
     def end(self) -> str:
-        """End the stream; return the text that was held until now."""
+        """End the stream; return the rest of the text, which was kept back because it could be half a tag or letter."""
         half = sqlite_text(self._half)
         return self._add_text(half) + self._add_text("", ended=True)
 
     def answer(self) -> Answer:
-        """Return the answer so far; each call gets an id of its own."""
+        """Return the answer so far. A tool call without an id, or with the id of another call, gets a new id."""
         calls: dict[str, ToolRequest] = {}
         for call in self._calls:
             own = call.id if call.id and call.id not in calls else uuid.uuid4().hex[:_ID_LENGTH]
@@ -246,7 +266,13 @@ class AnswerBuilder:
             call.arguments.append(_arguments(piece.function.arguments))
 
     def _open_call(self, index: int | None, own: str, name: str) -> _PartialCall | None:
-        """Return the call that a piece continues, or None if it begins one, which only a piece with a name does."""
+        """Return the call that a piece continues, or None if the piece begins a new call.
+
+        Args:
+            index: The piece's index, or None.
+            own: The piece's id, or "".
+            name: The piece's name, or "". If a call is open, only a piece with a name begins a new call.
+        """
         if index is not None:
             call = self._slots.get(index)
             another = call is not None and name and own and call.id and own != call.id
@@ -258,7 +284,7 @@ class AnswerBuilder:
 
 @dataclass(slots=True)
 class _PartialCall:
-    """A tool call of which some pieces came."""
+    """A tool call that may still lack pieces."""
 
     id: str = ""
     name: str = ""
@@ -267,14 +293,14 @@ class _PartialCall:
 
 
 class _ThoughtSplitter:
-    """Splitter of thoughts and answer, for servers that leave thoughts in the text: in <think> tags at its beginning."""
+    """Splitter of a text that begins with the model's thoughts in <think> tags into thoughts and answer."""
 
     def __init__(self) -> None:
         self._buffer = ""
         self._state: Literal["before", "inside", "after", "over"] = "before"
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Return the text and the thoughts that this piece adds."""
+        """Take the next piece of the text; return the answer text and the thoughts that can be told apart now."""
         if self._state == "over":
             return text, ""
         self._buffer += text
@@ -303,14 +329,14 @@ class _ThoughtSplitter:
         return text, thought
 
     def end(self) -> tuple[str, str]:
-        """Return the text and the thoughts that were held."""
+        """End the text; return the answer text and the thoughts that `feed` kept back."""
         rest, inside = self._buffer, self._state == "inside"
         self._buffer, self._state = "", "over"
         return ("", rest) if inside else (rest, "")
 
 
 def _add_details(details: list[dict[str, Any]], pieces: Any) -> None:
-    """Add reasoning details; a piece of a text is appended to the one before it."""
+    """Add the pieces of reasoning details to `details`; append text to the last detail of the same type and index."""
     for piece in pieces if isinstance(pieces, list) else ():
         if not isinstance(piece, dict):
             continue
@@ -328,7 +354,7 @@ def _add_details(details: list[dict[str, Any]], pieces: Any) -> None:
 
 
 def _plain(content: Any) -> str:
-    """Return the text of a piece of content: a text, or parts of which some are text and others thoughts."""
+    """Return the text of a message's content, which is a text or a list of parts; parts without text are left out."""
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
@@ -341,7 +367,7 @@ def _arguments(value: Any) -> str:
 
 
 def _usage(usage: Any) -> Usage:
-    """Read the figures of a chunk; servers name cached tokens in three ways."""
+    """Return the token counts in a chunk. Servers name the count of cached tokens in three ways."""
 
     def part(of: Any, name: str) -> Any:
         return of.get(name) if isinstance(of, dict) else getattr(of, name, None)

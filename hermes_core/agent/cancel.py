@@ -1,6 +1,6 @@
 """Cancellation of blocking work, and the threads that such work runs on.
 
-The caller goes on at once when the work is cancelled; the work itself ends as soon as it can.
+When the work is cancelled, its caller continues at once, and the work itself ends as soon as it can.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cancelled(Exception):
 
 
 class Cancel:
-    """A switch that any thread, and any signal handler, may set once to cancel one piece of work."""
+    """A switch that cancels one piece of work. Any thread and any signal handler may set it; it stays set."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -52,11 +52,11 @@ class Cancel:
             callback()
 
     def is_set(self) -> bool:
-        """Return True after `set`."""
+        """Return True if the work was cancelled."""
         return self._is_set
 
     def wait(self, seconds: float) -> None:
-        """Sleep. Raise `Cancelled` as soon as the switch is set."""
+        """Sleep for `seconds`. Raise `Cancelled` as soon as the switch is set."""
         deadline, wake = time.monotonic() + seconds, SimpleQueue[None]()
         with self.callback(lambda: wake.put(None)):
             while not self._is_set and (left := deadline - time.monotonic()) > 0:
@@ -67,10 +67,13 @@ class Cancel:
 
     @contextlib.contextmanager
     def callback(self, action: Callable[[], None]) -> Iterator[None]:
-        """Within the block, run `action` when the switch is set; it must be quick and must not raise."""
+        """Within the block, run `action` when the switch is set, at once if it is set already.
+
+        `action` runs on the thread that sets the switch, so it must be quick and must not raise.
+        """
         with self._lock:
             self._callbacks.append(action)
-        if self._is_set:  # it was set before the action was registered
+        if self._is_set:  # `set` may have run before the action was registered
             action()
         try:
             yield
@@ -94,7 +97,7 @@ def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
 
 
 def call_later(seconds: float, action: Callable[[], object]) -> Callable[[], None]:
-    """Run `action` on a thread of its own after so many seconds; return a function that prevents it."""
+    """Run `action` on a separate thread after `seconds`; return a function that calls the action off."""
     timer = threading.Timer(seconds, action)
     timer.daemon = True
     timer.start()
@@ -102,7 +105,7 @@ def call_later(seconds: float, action: Callable[[], object]) -> Callable[[], Non
 
 
 def next_item(queue: SimpleQueue[Item]) -> Item:
-    """Return the next item of the queue, and let signal handlers run while it waits."""
+    """Wait for the next item of the queue and return it; let signal handlers run during the wait."""
     while True:
         with contextlib.suppress(Empty):
             return queue.get(timeout=SIGNAL_CHECK_S)
@@ -116,11 +119,17 @@ def relay(
 ) -> Result:
     """Run `produce(emit)` on a daemon thread, pass each emitted item to `consume` on this thread, return the result.
 
-    The work sees the caller's contextvars. After a cancellation its next `emit` raises `Cancelled` on the work's thread.
+    `produce` sees the caller's contextvars. After a cancellation, its next call of `emit` raises `Cancelled`.
+
+    Args:
+        produce: Function that calls `emit` with each item and returns the result.
+        consume: Function that gets each item.
+        cancel: Switch that ends the wait for `produce`.
+        name: Name of the thread.
 
     Raises:
         HermesError: no thread can be started.
-        Cancelled: `cancel` was set, however long the work still hangs.
+        Cancelled: `cancel` was set. This function then returns at once, even if `produce` still hangs.
         BaseException: whatever `produce` or `consume` raised.
     """
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()

@@ -1,7 +1,7 @@
-"""Compression of a conversation that grows too long for its model: what to keep, the summary, and when it is due.
+"""Compression of a conversation that grows too long for its model: what to keep, the summary, and when to compress.
 
-The first and the last messages stay as they are, and one summary replaces the messages between them. A tool call is never
-separated from its results. The planning is pure.
+The first and the last messages stay as they are, and one summary replaces the messages between them. A tool call is
+never separated from its results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 # First line of a summary. The notes in the system prompt come before it.
 SUMMARY_MARK = "[Summary of the earlier conversation. Background for what follows, not a new request.]"
 
-# Characters that a memory provider may add to the request for a summary.
+# A provider may add this many characters to the request for a summary; more would crowd out the conversation itself.
 PROVIDER_TEXT_LIMIT = 6000
 
 # A function that estimates the tokens of a text.
@@ -44,9 +44,11 @@ PICTURE_TOKENS = 1000
 _HEAD_SHARE = 0.15
 _TAIL_SHARE = 0.2
 _SUMMARY_SHARE = 0.15
-_HUGE_SHARE = 0.5  # a message that takes more of the context than this is not protected for being the last
-_MAX_SUMMARY_RATIO = 0.9  # of the messages that a summary replaces, it may take as much as this
-_MIN_GROWTH = 0.1  # of the context, after which a conversation that was compressed is tried again
+_HUGE_SHARE = 0.5  # of the context: a message that takes more is summarised even if it is the last one
+_MAX_SUMMARY_RATIO = 0.9  # of the tokens that a summary replaces: a longer summary is not worth its request
+_MIN_GROWTH = (
+    0.1  # of the context: after an attempt the conversation must grow by this before the next attempt
+)
 _SAVE_FROM = 0.5  # of the compression threshold: a shorter conversation is not worth a write each turn
 
 _INSTRUCTIONS = """\
@@ -81,7 +83,10 @@ class ContextLimits:
 
     @property
     def room(self) -> float:
-        """Tokens for messages before a compression; at least a quarter of the threshold, however long the prompt is."""
+        """Tokens that messages may take before the conversation is compressed.
+
+        At least a quarter of the compression threshold, even if the system prompt and the tools leave less.
+        """
         threshold = self.context_length * self.at
         return max(threshold - self.fixed, threshold / 4)
 
@@ -97,7 +102,7 @@ class ContextLimits:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRange:
-    """The messages `[head:tail]`, which a summary replaces."""
+    """The range `messages[head:tail]` of a conversation, which a summary replaces."""
 
     head: int
     tail: int
@@ -105,7 +110,13 @@ class SummaryRange:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """A conversation after compression. `failure` gives the reason if there is no real summary, else ""."""
+    """The result of a compression.
+
+    Attributes:
+        messages: The shorter conversation.
+        left_out: Number of messages that are missing in `messages`.
+        failure: The reason if there is no summary by a model, else "".
+    """
 
     messages: tuple[ChatMessage, ...]
     left_out: int
@@ -122,28 +133,32 @@ class Compressed:
 
 
 class Compressor(Protocol):
-    """Protocol of an object that shortens conversations; a host's own may stand in for `SummaryCompressor`.
+    """Protocol of an object that shortens conversations. A host may replace `SummaryCompressor` by its own compressor.
 
-    If it also has a method `can_shorten(messages)`, that is called first. When it returns False, no flush runs and no
-    provider is asked what to keep.
+    A compressor may also have a method `can_shorten(messages)`. It is called before each compression; if it returns
+    False, the compression ends there: the model is not asked to save notes, and providers are not asked what to keep.
     """
 
     def compress(self, messages: Messages, memory_context: str, cancel: Cancel) -> Compressed | None:
         """Shorten the conversation, or return None if nothing can be left out.
 
-        Runs on a thread that is abandoned when `cancel` is set. An exception becomes a problem of the turn, and the
-        conversation stays as it is.
+        Called on a thread that is abandoned when `cancel` is set. If the method raises, the conversation stays as it is
+        and the turn reports the exception among its problems.
 
         Args:
-            messages: The conversation, as copies.
+            messages: Copies of the messages of the conversation.
             memory_context: Text that providers want the summary to keep.
             cancel: The switch that cancels the compression.
         """
         ...
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
-        """Note that a session began or continues: start, open (a stored one, in an agent made for it), new, reset, resume,
-        branch, compression.
+        """Note that a session began or continues.
+
+        Args:
+            session: The session.
+            boundary_reason: "start", "new" or "reset" (an empty session), "open" (a stored session in a new agent),
+                "resume" (a stored session in the same agent), "branch" or "compression".
         """
         ...
 
@@ -153,10 +168,13 @@ class Compressor(Protocol):
 
 
 class SummaryCompressor:
-    """A compressor that replaces the middle of a conversation by a summary that `model` writes.
+    """A compressor that replaces the middle of a conversation by a summary; a later summary includes the earlier one.
 
-    A later summary includes the earlier one. `fixed` returns the text that comes before the messages in each request:
-    the system prompt and the tools.
+    Args:
+        model: The model that writes the summary.
+        limits: Limits of the model of the conversation.
+        count: Function that estimates the tokens of a text.
+        fixed: Function that returns the text before the messages in each request: the system prompt and the tools.
     """
 
     def __init__(
@@ -172,11 +190,14 @@ class SummaryCompressor:
         return replace(self._base_limits, fixed=self._count(self._fixed()))
 
     def can_shorten(self, messages: Messages) -> bool:
-        """Return False if there is nothing but the protected ends and an old summary."""
+        """Return False if the conversation has only messages that must stay (first and last) and an old summary."""
         return summary_range(messages, self._limits, self._count) is not None
 
     def compress(self, messages: Messages, memory_context: str, cancel: Cancel) -> Compressed | None:
-        """Shorten the conversation as `Compressor` says; a note replaces the middle if the model writes no summary."""
+        """Replace the middle of the conversation by a summary, or by a note if the model writes no summary.
+
+        Return None if nothing can be left out, or if the summary would be as long as the messages.
+        """
         limits = self._limits
         middle_range = summary_range(messages, limits, self._count)
         if middle_range is None:
@@ -189,7 +210,7 @@ class SummaryCompressor:
         room = int(self._model.context_length * 0.5 * len(text) / max(self._count(text), 1))
         try:
             request = summary_request(middle, memory_context, room, max_tokens)
-            # Providers add text to the request: a fence that the model copies from there would be stored.
+            # Providers add text to the request. If the model copied a fence from it, the fence would be stored.
             summary = sanitize_context(ask_without_tools(self._model, request, cancel).text).strip()
             failure = "" if summary else "the model wrote no summary"
         except ModelError as exc:
@@ -205,10 +226,10 @@ class SummaryCompressor:
         return Compressed(tuple(shorter), len(middle), failure)
 
     def on_session_start(self, session: Session, boundary_reason: str) -> None:
-        """Do nothing: nothing is kept between calls."""
+        """Do nothing, because this compressor keeps no state between calls."""
 
     def on_session_end(self, session: Session) -> None:
-        """Do nothing: nothing is kept between calls."""
+        """Do nothing, because this compressor keeps no state between calls."""
 
 
 # -------------------------------------------------------------- the plan
@@ -227,7 +248,10 @@ def tokens_of(messages: Messages, count: Count) -> int:
 
 
 def last_that_fit(messages: Messages, room: float, count: Count) -> Messages:
-    """Return the messages if they take at most `room` tokens, else the longest end that does and starts with the user."""
+    """Return all messages if they take at most `room` tokens.
+
+    Otherwise return as many of the last messages as fit, beginning with a message of the user.
+    """
     start_at = len(messages)
     for start, end in reversed(list(_blocks(messages))):
         room -= tokens_of(messages[start:end], count)
@@ -239,7 +263,10 @@ def last_that_fit(messages: Messages, room: float, count: Count) -> Messages:
 
 
 def summary_range(messages: Messages, limits: ContextLimits, count: Count) -> SummaryRange | None:
-    """Return the messages to summarise; None if there is nothing but the protected ends or an old summary."""
+    """Return the range of messages to summarise.
+
+    Return None if the conversation has only messages that must stay (the first and the last) and an old summary.
+    """
     blocks = list(_blocks(messages))
     head = _head(messages, blocks, limits, count)
     tail = _tail(messages, blocks, limits, count)
@@ -251,18 +278,21 @@ def summary_range(messages: Messages, limits: ContextLimits, count: Count) -> Su
 
 
 def replace_range(messages: Messages, middle_range: SummaryRange, text: str) -> list[ChatMessage]:
-    """Return the conversation with a summary of this text in place of the range."""
+    """Return the conversation with one summary message that contains `text` in place of `middle_range`."""
     summary = {"role": _summary_role(messages, middle_range.head), "content": f"{SUMMARY_MARK}\n{text}"}
     return [*messages[: middle_range.head], summary, *messages[middle_range.tail :]]
 
 
 def is_summary(message: ChatMessage) -> bool:
-    """Return True if the message is a summary of others."""
+    """Return True if the message is a summary that a compression wrote."""
     return isinstance(message.get("content"), str) and message["content"].startswith(SUMMARY_MARK)
 
 
 def left_out_note(middle: Messages) -> str:
-    """Return the note in place of messages without a summary: the earlier summary, and how to find the messages."""
+    """Return the note that replaces messages if no summary could be written.
+
+    The note repeats an earlier summary among the messages, and says that `session_search` finds the others.
+    """
     earlier = [_without_mark(message) for message in middle if is_summary(message)]
     number = len(middle) - len(earlier)
     note = f"({number} messages are left out here. They are stored: session_search finds them.)"
@@ -270,13 +300,13 @@ def left_out_note(middle: Messages) -> str:
 
 
 def summary_request(middle: Messages, memory_context: str, room: int, max_tokens: int) -> list[ChatMessage]:
-    """Return the request for a summary.
+    """Return the request to a model for a summary.
 
     Args:
         middle: The messages to summarise.
-        memory_context: Text that providers want kept.
-        room: Characters that the material may take, about.
-        max_tokens: Length of the summary in tokens.
+        memory_context: Text that providers want the summary to keep.
+        room: Approximate limit in characters for `middle` and `memory_context` in the request.
+        max_tokens: Longest summary to ask for, in tokens.
     """
     previous = "\n\n".join(_without_mark(message) for message in middle if is_summary(message))
     rest = [message for message in middle if not is_summary(message)]
@@ -299,7 +329,14 @@ def summary_request(middle: Messages, memory_context: str, room: int, max_tokens
 
 
 def hide_summary(before: Messages, shorter: Messages) -> list[ChatMessage]:
-    """Return the shorter conversation; hide its new messages from providers if they replace a hidden message."""
+    """Return `shorter`. If a message hidden from providers is missing there, hide the new messages from providers too.
+
+    A summary of a hidden message would otherwise show its content to providers.
+
+    Args:
+        before: The conversation before compression.
+        shorter: The conversation after compression.
+    """
     refs = [message.get(HIDDEN) for message in shorter]
     if all(message.get(HIDDEN) in refs for message in before if HIDDEN in message):
         return list(shorter)
@@ -315,7 +352,7 @@ def _summary_role(messages: Messages, head: int) -> str:
 
 
 def _blocks(messages: Messages) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each tool call with its results, and of each other message."""
+    """Yield the ranges that must not be split: each message together with the tool results that follow it."""
     start = 0
     while start < len(messages):
         end = start + 1
@@ -352,7 +389,7 @@ def _tail(messages: Messages, blocks: Sequence[tuple[int, int]], limits: Context
 
 
 def _is_chat_message(message: object) -> bool:
-    """Return True if an agent can store this message and send it."""
+    """Return True if the message has the OpenAI chat form, so that an agent can store it and send it."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
         return False
     content, calls = message.get("content"), message.get("tool_calls", ())
@@ -397,14 +434,14 @@ _NO_USAGE: _StoredUsage = (0, 0, None, 0, 0)
 
 @dataclass(slots=True)
 class ContextUsage:
-    """The use of the model's context before a turn, stored with the session for the next agent in it.
+    """The use of the model's context. It is stored with the session, for the next agent that continues the session.
 
     Attributes:
         limits: The limits of the model.
         count: The function that estimates tokens.
-        server_tokens: Tokens of the last request and its answer as the server counted them; 0 if it did not.
-        tokens_after_attempt: Tokens of the messages after the last attempt to compress them; None before the first one.
-        omitted_range: Index of the first stored message that was left out without a summary, and their number.
+        server_tokens: Tokens of the last request and its answer, as the server counted them; 0 without a count.
+        tokens_after_attempt: Tokens of the messages after the last attempt to compress them; None without an attempt.
+        omitted_range: The stored messages that a compression left out without a summary: first index, and number.
     """
 
     limits: ContextLimits
@@ -418,7 +455,13 @@ class ContextUsage:
     def is_due(self, fixed: str, messages: Messages, turn_messages: Messages) -> bool:
         """Return True if the conversation has to be compressed before this turn.
 
-        After an attempt the conversation has to grow first: else each turn would cost an attempt.
+        After an attempt to compress, the conversation has to grow before the next attempt; otherwise each turn would
+        cost an attempt.
+
+        Args:
+            fixed: Text before the messages in each request: the system prompt and the tools.
+            messages: The conversation so far.
+            turn_messages: The messages of this turn.
         """
         old, new = tokens_of(messages, self.count), tokens_of(turn_messages, self.count)
         size = max(self.count(fixed) + old, self.server_tokens) + new
@@ -429,16 +472,22 @@ class ContextUsage:
         return old + new > self.tokens_after_attempt + self.limits.context_length * _MIN_GROWTH
 
     def record_attempt(self, before: Messages, after: Messages, *, rotated: bool) -> None:
-        """Record an attempt to compress; `rotated` means that `after` is stored as another session."""
+        """Record an attempt to compress.
+
+        Args:
+            before: The conversation before the attempt.
+            after: The conversation after the attempt.
+            rotated: True if `after` is stored as a new session.
+        """
         self.server_tokens, self.tokens_after_attempt = 0, tokens_of(after, self.count)
         self.omitted_range = (0, 0) if rotated else _omitted_range(before, after, self.omitted_range)
 
     def reset(self) -> None:
-        """Forget the figures: another conversation begins, or a part of this one was undone."""
+        """Forget the token counts and the omitted range, because the conversation is another one now."""
         self.server_tokens, self.tokens_after_attempt, self.omitted_range = 0, None, (0, 0)
 
     def problem(self, fixed: str) -> str:
-        """Return the problem if the prompt and the tools alone leave no room for messages, else ""."""
+        """Return a sentence if `fixed`, the system prompt and the tools, alone fills the context; else ""."""
         size, whole = self.count(fixed), self.limits.context_length
         if not self.limits.exceeded(size):
             return ""
@@ -448,9 +497,10 @@ class ContextUsage:
         )
 
     def load(self, sessions: SessionDB, session_id: str, messages: list[ChatMessage]) -> list[ChatMessage]:
-        """Load the figures of a stored session; return its messages without those that were left out.
+        """Load the use of the context that is stored with a session.
 
-        Figures for a model with another context length are ignored.
+        Return `messages` with a note in place of the messages that a compression left out. If the values were stored
+        for a model with another context length, ignore them and return all messages.
         """
         key = meta_key("fullness", session_id)
         text = sessions.get_meta(key)
@@ -467,9 +517,10 @@ class ContextUsage:
         return hide_summary(messages, replace_range(messages, SummaryRange(start, start + number), note))
 
     def save(self, sessions: SessionDB, session_id: str) -> None:
-        """Store the figures with the session if they changed and matter.
+        """Store the use of the context with the session, if it changed and the next agent needs it.
 
-        Also stores for `session_search` that the model sees only a part of the session.
+        The next agent needs it after an attempt to compress, or if the context is half full. Also store, for
+        `session_search`, whether the model sees only a part of the session.
         """
         values = (
             self.limits.context_length,
@@ -499,9 +550,12 @@ def _parse_usage(text: str) -> _StoredUsage:
 
 
 def _omitted_range(before: Messages, after: Messages, earlier: tuple[int, int]) -> tuple[int, int]:
-    """Return the range of stored messages that are missing in `after`.
+    """Return the stored messages that are missing in `after`: the index of the first, and their number.
 
-    In `before` one note stands for the `earlier` range, so indexes behind it are shifted.
+    Args:
+        before: The conversation before the compression. One note in it replaces the messages of `earlier`.
+        after: The conversation after the compression.
+        earlier: The stored messages that were missing before: index and number.
     """
     shared = min(len(before), len(after))
     start = next((at for at in range(shared) if before[at] is not after[at]), shared)

@@ -1,4 +1,4 @@
-"""Connections to a model's server: certificates, cutting a request off at any time, and the server's errors."""
+"""Connections to a model's server: certificates, cutting off a running request, and the errors of servers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import sqlite_text
 
 _FRAMES = frozenset({"content-length", "transfer-encoding"})
-# Events of httpx that bring a connection.
+# Events of httpx's trace that return a new connection.
 _CONNECTED = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
 
-# Time for a server to count its tokens and close the connection after the last chunk of an answer.
+# Time for a server to send its token counts and close the connection after the last chunk of an answer.
 LINGER_S = 5.0
 
 # Time in which a server may send keep-alive lines and no data: a model that thinks without showing it takes
@@ -35,20 +35,26 @@ _EMPTY_EVENT = re.compile(rb"(?:event|id|retry)\b|data:? *\r?$")
 
 
 def ssl_context() -> ssl.SSLContext:
-    """Return the certificates that this process trusts."""
+    """Return a TLS context with the certificates that this process trusts."""
     return _ssl_context_of(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @cache
 def _ssl_context_of(*_paths: str | None) -> ssl.SSLContext:
-    """Read the SDK's certificates once for all models: it takes 30 ms, and a gateway makes a model for each turn."""
+    """Read the SDK's certificates once for all models, because that takes 30 ms and a gateway makes many models.
+
+    `_paths` are the paths in the environment that change the certificates; they only serve as the key of the cache.
+    """
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 def connection_hint(url: str) -> str:
-    """Return what to check after a failed connection. An error of a proxy reads like one of the server."""
+    """Return advice after a failed connection to `url`. It names the proxy too if one is in use.
+
+    The error of a proxy can't be told from an error of the server.
+    """
     from urllib.request import getproxies, proxy_bypass  # 20 ms, of use only here
 
     parts, proxies = urlsplit(url), getproxies()
@@ -60,7 +66,11 @@ def connection_hint(url: str) -> str:
 
 @contextlib.contextmanager
 def cut_after_end(response: Any) -> Iterator[Callable[[bool], None]]:
-    """Yield a function to call after each chunk with True if it was the last one: soon after that the response is cut."""
+    """Within the block, cut the response `LINGER_S` seconds after its last chunk.
+
+    Yields a function to call after each chunk, with True if the chunk was the last one. Some servers keep the
+    connection open after an answer.
+    """
     stop_timer: Callable[[], None] = ignore
 
     def at_end(is_last: bool) -> None:
@@ -75,13 +85,13 @@ def cut_after_end(response: Any) -> Iterator[Callable[[bool], None]]:
 
 
 def drop_empty_events(response: Any) -> None:
-    """Let the SDK read only the lines with data of a stream of events."""
+    """Change the response so that the SDK skips server-sent events without data, which it can't read."""
     pieces = response.iter_bytes()
     response.iter_bytes = lambda: _data_of(pieces)
 
 
 def _data_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    r"""Yield the stream in pieces that end with a line, without lines that hold no data.
+    r"""Yield the stream of events without the lines that hold no data, in pieces that end at a line's end.
 
     >>> list(_data_of([b"retry: 3\n\nda", b"ta: 1\r\n", b"data:\n\n: on"]))
     [b'\n', b'data: 1\r\n', b'\n', b': on']
@@ -106,12 +116,12 @@ def _data_of(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def has_framing(response: Any) -> bool:
-    """Return True if a broken connection can be told from the end of this response."""
+    """Return True if the response says where it ends, so that a broken connection can be told from its end."""
     return response.http_version == "HTTP/2" or not response.headers.keys().isdisjoint(_FRAMES)
 
 
 class RequestConnections:
-    """The connections of one request. One that is made for the request is known before the answer begins."""
+    """The connections of one request. A new connection is added when it opens, before the answer begins."""
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
@@ -122,13 +132,13 @@ class RequestConnections:
         self.add(_stream_of(response))
 
     def add(self, stream: Any) -> None:
-        """Add a connection, and cut it at once if the request was cancelled before."""
+        """Add a connection; cut the connection at once if the request was cut before."""
         self._streams.append(stream)
         if self._is_cut:
             self.cut()
 
     def cut(self) -> None:
-        """Cut the connections of the request, also those that are added later."""
+        """Cut the connections of the request, and each connection that is added later."""
         self._is_cut = True
         for stream in list(self._streams):
             _cut(stream)
@@ -139,7 +149,7 @@ _current: ContextVar[RequestConnections | None] = ContextVar("hermes_connections
 
 @contextlib.contextmanager
 def cut_on_cancel(cancel: Cancel) -> Iterator[RequestConnections]:
-    """Within the block, cut the connections of this thread's request when `cancel` is set."""
+    """Within the block, cut the connections of this thread's request when `cancel` is set. Yield the connections."""
     connections = RequestConnections()
     token = _current.set(connections)
     try:
@@ -150,7 +160,7 @@ def cut_on_cancel(cancel: Cancel) -> Iterator[RequestConnections]:
 
 
 def trace_connections(request: Any) -> None:
-    """Record the connections that are made for a request, with httpx's trace extension."""
+    """Add each connection that httpx opens for the request to the `RequestConnections` of this thread."""
     connections = _current.get()
     if connections is not None:
         request.extensions["trace"] = lambda event, info: (
@@ -159,10 +169,10 @@ def trace_connections(request: Any) -> None:
 
 
 def connection_limits() -> Any:
-    """Return httpx's limits: as many connections as the SDK opens, and none kept alive.
+    """Return limits for httpx that allow as many connections as the SDK's own limits, but keep no connection alive.
 
-    httpx does not tell which open connection a request goes over before the answer begins, so it could not be cut. Little
-    is lost: the SDK closes a connection after a streamed answer anyway.
+    If a request used a kept connection, httpx would not tell which one until the answer began, so the request could not
+    be cut. Little is lost: the SDK closes a connection after a streamed answer anyway.
     """
     import httpx2
 
@@ -174,7 +184,7 @@ def _stream_of(response: Any) -> Any:
 
 
 def _cut(stream: Any) -> None:
-    """Shut the socket down: closing it would not wake a thread that reads from it."""
+    """Shut down the socket of a connection. Closing the socket instead would not wake a thread that reads from it."""
     connection = stream.get_extra_info("socket") if stream is not None else None
     if connection is not None:
         with contextlib.suppress(OSError):
@@ -214,14 +224,14 @@ _PAUSE = re.compile(
 def server_error(
     server: str, status: int, body: object, secret: str = "", retry_after: float | None = None
 ) -> ModelError:
-    """Return the error for an error response.
+    """Return the `ModelError` for an error response of a model's server.
 
     Args:
         server: Address of the server.
         status: HTTP status; 0 if the server broke off an answer.
         body: Decoded body of the response.
-        secret: Key that must not appear in the error.
-        retry_after: Seconds to wait, from the headers.
+        secret: API key to remove from the error's text.
+        retry_after: Seconds that the headers ask to wait before another try; None if they don't.
     """
     text, code = error_text(body, secret), _inner(body).get("code")
     message = f"{server!r} {f'answered {status}' if status else 'broke off'}: {text}"
@@ -247,7 +257,7 @@ def server_error(
 
 
 def _inner(body: object) -> dict[str, object]:
-    """Return the error object in a body; Gemini's is in a list."""
+    """Return the error object in the body of an error response; {} if there is none. Gemini puts it into a list."""
     if isinstance(body, list) and len(body) == 1:
         body = body[0]
         body = body.get("error", body) if isinstance(body, dict) else body
@@ -255,7 +265,7 @@ def _inner(body: object) -> dict[str, object]:
 
 
 def _pause(body: object) -> float | None:
-    """Return the seconds that the text of an error asks to wait."""
+    """Return the seconds that the text of an error asks to wait, as in "retry in 20s"; None if it asks for no wait."""
     match = _PAUSE.search(str(_inner(body).get("message"))[:_MAX_PAGE])
     if match is None:
         return None
@@ -265,7 +275,9 @@ def _pause(body: object) -> float | None:
 
 
 def error_text(body: object, secret: str = "") -> str:
-    """Return the text of an error body on one line, without `secret`: `{message}`, `{detail}`, plain text or HTML.
+    """Return the message in the body of an error response, on one line and without `secret`.
+
+    The body may be JSON with a `message` or `detail`, plain text, or HTML.
 
     >>> error_text("<html><head><title>502 Bad Gateway</title></head></html>")
     '502 Bad Gateway'
@@ -284,11 +296,11 @@ def error_text(body: object, secret: str = "") -> str:
         text = text.replace(secret, "[key]")
     return redact(sqlite_text(" ".join(text[:_MAX_PAGE].split())))[
         :_MAX_ERROR_TEXT
-    ]  # redacted before it is cut: half a key does not look like one
+    ]  # redacted before it is cut, because half a key would not be recognised
 
 
 def status_in(body: object) -> int:
-    """Return the status in the body of an error, as in the middle of a stream; 0 if there is none."""
+    """Return the HTTP status in an error object that a server sent inside a stream; 0 if the object has none."""
     code = str(body.get("code")) if isinstance(body, dict) else ""
     return int(code) if re.fullmatch("[45][0-9][0-9]", code) else 0
 

@@ -1,9 +1,9 @@
-"""The life of an agent's sessions: one method for each event, which reads from top to bottom.
+"""The life of an agent's sessions: the events that begin, change and end a session, one method for each event.
 
-An event is a series of steps. A step calls a hook of the providers, changes rows of state.db, or changes the agent itself.
-A step that fails is logged and reported; the later steps run all the same. The end of a session always comes before the
-switch to another one. `EVENTS` and `STEPS` at the end of this file are the table in the documentation; the tests compare it
-with the steps that the methods run.
+An event is a series of steps. A step calls a hook of the providers, changes rows of state.db, or changes the agent
+itself. A step that fails is logged and reported; the later steps run all the same. A session always ends before the agent
+switches to another session. The documentation prints `EVENTS` and `STEPS`, at the end of this file, as a table; the
+tests compare this table with the steps that the methods run.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-# Time for a compressor to note the begin or the end of a session.
+# Time for a compressor's `on_session_start` or `on_session_end`: a host's code must not hold up the session.
 COMPRESSOR_TIMEOUT_S = 2.0
 
-# Time kept from the flush at the end of a session: for the compressor, the rows and the providers'
-# shutdown.
+# Time before the deadline of a session's end at which the flush stops. The compressor, the rows and the providers'
+# shutdown need this time.
 RESERVED_AFTER_FLUSH_S = 7.0
 
 FOLLOWED = "another process has compressed this conversation; it continues with the summary"
@@ -67,8 +67,9 @@ JOINED = (
 class TurnGuard:
     """A guard that allows one turn at a time.
 
-    `cancel` is the switch that interrupts the turn, and other work of the agent: a new one for each piece of work, or one
-    that agents share which stop together.
+    Attributes:
+        cancel: Switch that interrupts the turn and other work of the agent. Each piece of work gets a new switch,
+            unless several agents share a switch (`shared`) to stop together.
     """
 
     def __init__(self, shared: Cancel | None) -> None:
@@ -78,11 +79,11 @@ class TurnGuard:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Mark a turn as in progress within the block. Raise `SessionError` if one is already."""
+        """Mark a turn as in progress within the block. Raise `SessionError` if another turn is in progress."""
         if not self._busy.acquire(blocking=False):
             raise _turn_in_progress()
         try:
-            if self._is_own:  # a new one: work that an earlier turn abandoned stays cancelled
+            if self._is_own:  # a new switch, so that work which an earlier turn abandoned stays cancelled
                 self.cancel = Cancel()
             yield
         finally:
@@ -94,12 +95,12 @@ class TurnGuard:
             raise _turn_in_progress()
 
     def begin_work(self) -> None:
-        """Begin work outside of a turn: an earlier interrupt does not cancel it. Within a turn it is part of the turn."""
+        """Begin a piece of work that an earlier interrupt does not cancel. Do nothing within a turn, or if `cancel` is shared."""
         if self._is_own and not self._busy.locked():
             self.cancel = Cancel()
 
     def stop(self, timeout: float) -> None:
-        """Interrupt a turn that runs on an abandoned thread, and wait for its end."""
+        """Interrupt the turn that another thread runs, if any, and wait at most `timeout` seconds for its end."""
         if self._busy.locked():
             self.cancel.set()
             if self._busy.acquire(timeout=timeout):
@@ -112,20 +113,26 @@ def _turn_in_progress() -> SessionError:
 
 @dataclass(slots=True)
 class SessionLifecycle:
-    """An agent's session between two turns, and the events that begin, leave and end it.
-
-    `history` holds the messages that the stored session had up to the message with the id `loaded_up_to`, and after it
-    the messages of this agent's own turns, whose ids are in `own_turns`. Other processes may have stored more.
+    """An agent's current session, and the events that begin, change and end it.
 
     Attributes:
         memory: The memory.
         session: The current session.
-        compressor: The compressor, which may be a host's own.
-        build_prompt: Function that builds a system prompt and adds problems to the list.
-        reviewer: The reviewer, which also flushes.
-        usage: The use of the context.
-        guard: The guard whose `cancel` stops the waits of an event.
+        compressor: The compressor of long conversations, which may be a host's own.
+        build_prompt: Function that returns the system prompt of a session and appends sentences to a list of problems.
+        reviewer: The reviewer, which also lets the model save notes before messages leave its context (flush).
+        usage: The use of the model's context.
+        guard: The guard whose `cancel` ends the waits of an event.
+        model_name: Name of the model, stored with new sessions.
+        source: Name under which new sessions are listed; "" for the platform.
         skip_memory: True if providers and notes are left out.
+        history: The conversation as the model gets it: the session's stored messages up to `loaded_up_to`, then the
+            messages of this agent's own turns. Other processes may have stored more messages.
+        loaded_up_to: Id of the newest stored message when the session was entered.
+        own_turns: Ids of the turns of this agent.
+        prompt: The system prompt.
+        problems: A sentence for each failure since the last turn.
+        clock: Function that returns the current time in epoch seconds.
     """
 
     memory: Memory
@@ -158,7 +165,7 @@ class SessionLifecycle:
         self._load_counts()
 
     def open(self) -> None:
-        """Continue a stored session in an agent that was made for it."""
+        """Continue a stored session in an agent that has had no other session."""
         session = self.session
         with self._event("open") as step:
             if step("reopen", self._reopen, session):
@@ -168,11 +175,11 @@ class SessionLifecycle:
         self._load_counts()
 
     def new(self) -> None:
-        """End the session and begin an empty one."""
+        """End the session and begin an empty session."""
         self._begin_empty("new")
 
     def reset(self) -> None:
-        """End the session and begin an empty one, since a gateway's chat was cleared."""
+        """End the session and begin an empty session, because a gateway's chat was cleared."""
         self._begin_empty("reset")
 
     def _begin_empty(self, event: Literal["new", "reset"]) -> None:
@@ -190,7 +197,7 @@ class SessionLifecycle:
         self.attempt("storing the counts of the session", self._load_counts)
 
     def resume(self, session: Session) -> None:
-        """Leave the session and continue a stored one."""
+        """Leave the current session and continue the stored session `session`."""
         old, new = self.session, session
         switch = SessionSwitch(uuid.uuid4().hex, old, new, "resume")
         with self._event("resume") as step:
@@ -205,7 +212,7 @@ class SessionLifecycle:
         self.attempt("storing the counts of the session", self._load_counts)
 
     def branch(self) -> None:
-        """Continue in a copy of the session, which stays as it is."""
+        """Copy the session and continue in the copy; the original session does not change."""
         messages = list(self.history)
         old, new = self.session, successor(self.session, parent=bool(messages))
         switch = SessionSwitch(uuid.uuid4().hex, old, new, "branch")
@@ -225,7 +232,7 @@ class SessionLifecycle:
         self.attempt("storing the counts of the session", copy_counts)
 
     def rewind(self, message_id: int) -> None:
-        """Undo the turns from this message on, also at the provider."""
+        """Undo the turns from the message with this id on, also at the provider."""
         with self._event("rewind") as step:
             switch = step("rewind", self._rewind, message_id)
             self.usage.reset()
@@ -241,7 +248,7 @@ class SessionLifecycle:
     def compress(self) -> None:
         """Summarise the middle of the conversation and continue in a child session.
 
-        One process at a time does so. The others wait for it and continue in the session that it made.
+        Only one process compresses a session. Another process waits for it and continues in the same child session.
         """
         self.guard.begin_work()
         lock = lock_path(self.memory.home.path / "locks", "compress-", self.session.id)
@@ -276,13 +283,16 @@ class SessionLifecycle:
         self.attempt("storing the counts of the session", save)
 
     def cadence(self) -> None:
-        """Let providers learn from a chat that never ends, after some turns and a pause."""
+        """Let the model save notes and providers learn from the session so far, without ending the session.
+
+        For a chat that never ends: `cadence_due` says when enough turns and a pause have passed.
+        """
         with self._event("cadence") as step:
             step("flush", self._flush, self.session, goes_on=True)
             step("session_end", self._notify_end, self.session, "cadence")
 
     def commit(self) -> None:
-        """Let providers learn from the session so far, because the host is about to change its id."""
+        """Let providers learn from the session so far, because the host is about to change the session's id."""
         with self._event("commit") as step:
             step("session_end", self._notify_end, self.session, "cadence")
             step("compressor_end", self._notify_compressor_end, self.session)
@@ -292,7 +302,7 @@ class SessionLifecycle:
         self._end("evict", math.inf)
 
     def close(self, deadline: float = math.inf) -> None:
-        """End the session before the deadline on the monotonic clock."""
+        """End the session before `deadline`, in seconds of the monotonic clock."""
         self._end("close", deadline)
 
     def _end(self, event: Literal["evict", "close"], deadline: float) -> None:
@@ -303,7 +313,7 @@ class SessionLifecycle:
             step("end", self._end_row, self.session, event)
 
     def shutdown(self, deadline: float) -> None:
-        """End the session and shut all providers down before the deadline on the monotonic clock."""
+        """End the session and shut all providers down before `deadline`, in seconds of the monotonic clock."""
         with self._event("shutdown", is_last=True) as step:
             step("flush", self._flush, self.session, deadline=deadline)
             step("session_end", self._notify_end, self.session, "close")
@@ -312,7 +322,10 @@ class SessionLifecycle:
             step("compressor_end", self._notify_compressor_end, self.session)
 
     def end_crashed(self, session_id: str) -> None:
-        """End a session whose process died, or the session into which it had just been compressed, if it is still open."""
+        """End a session whose process died, if the session is still open.
+
+        If the session was compressed before the crash, its child session is ended.
+        """
         sessions = self.memory.sessions
         stored = sessions.get_session(sessions.compression_tip(session_id_of(session_id)))
         if stored is None or stored.ended_at is not None:
@@ -327,10 +340,10 @@ class SessionLifecycle:
     # ---------------------------------------------------------- between turns
 
     def follow(self) -> bool:
-        """Continue in the session into which another process compressed this one; return True if there is one.
+        """Check whether another process changed the session, and adapt.
 
-        A session that another process removed, since nothing was said in it, is stored again; one that it ended is opened
-        again.
+        If another process compressed the session, continue in the child session and return True. If another process
+        removed the session because it had no messages, store it again; if another process ended it, open it again.
         """
         sessions = self.memory.sessions
         stored = sessions.get_session(self.session.id)
@@ -346,7 +359,11 @@ class SessionLifecycle:
         return True
 
     def cadence_due(self, settings: AgentConfig) -> bool:
-        """Return True, once, if a chat that never ends has had enough turns and a pause since the last time."""
+        """Return True if providers should learn from a chat that never ends, because enough turns and a pause passed.
+
+        The answer is True only once; the turns are then counted from 0 again. `settings` sets the number of turns and
+        the length of the pause.
+        """
         turns_between, pause = settings.cadence_turns, settings.cadence_minutes * 60
         if not turns_between or self.skip_memory or not self.session.primary:
             return False
@@ -363,9 +380,10 @@ class SessionLifecycle:
         return bool(self.attempt("reading the cadence", is_due))
 
     def move_message(self, turn: AgentTurn, old_id: str) -> None:
-        """Move the message of the turn in progress, which was stored in the old session, to the current one.
+        """Move the person's message of the turn in progress from the old session to the current session.
 
-        Another process may have made a copy there, which no search finds: it is replaced.
+        Another process that compressed the old session may have put a copy of the message into the current session. No
+        search finds a copy, so the message replaces it.
         """
         sessions, message, ref = self.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
         with sessions.transaction():
@@ -378,7 +396,7 @@ class SessionLifecycle:
     def write_prompt(self, session: Session) -> None:
         """Build the system prompt of a session and store it.
 
-        A prompt whose building was interrupted is dropped: the next turn builds it.
+        If an interrupt stops the building, no prompt is stored, and the next turn builds it.
         """
         self.prompt = ""
         prompt = self.build_prompt(session, self.problems)
@@ -387,7 +405,7 @@ class SessionLifecycle:
             self._store_prompt(session)
 
     def attempt(self, action_name: str, action: Callable[[], Value]) -> Value | None:
-        """Return the result of the action. A failure of memory is logged and reported, and the result is None."""
+        """Run the action and return its result. If it raises a `HermesError`, log it, add a problem and return None."""
         try:
             return action()
         except HermesError as exc:
@@ -401,8 +419,10 @@ class SessionLifecycle:
     def _event(self, event: str, *, is_last: bool = False) -> Iterator[StepRunner]:
         """Yield the function that runs the steps of an event.
 
-        Nobody goes on with the session after an event that `is_last`: an interrupt then stops the flush, and the other
-        steps still run.
+        Args:
+            event: Name of the event.
+            is_last: True if nobody continues the session after the event. An interrupt then stops the flush, but the
+                other steps still run.
         """
         self.guard.begin_work()
         runner = StepRunner(self, event, defer_interrupt=is_last)
@@ -411,11 +431,11 @@ class SessionLifecycle:
         runner.raise_interrupt()
 
     def _not_moved(self) -> SessionError:
-        """Return the error for an event whose rows could not be changed; the last problem says why."""
+        """Return the error for an event that could not change its rows. Take the last problem as the message."""
         return SessionError(self.problems.pop(), "the conversation did not change")
 
     def _load_counts(self) -> None:
-        """Load the use of the context and the count of the reviewer, as the last agent in the session stored them."""
+        """Load the use of the context and the reviewer's count of turns that the session's last agent stored."""
         self.history = self.usage.load(self.memory.sessions, self.session.id, self.history)
         self.reviewer.load_count(self.session, self.history)
 
@@ -441,7 +461,7 @@ class SessionLifecycle:
         self.memory.manager.on_session_end(session, reason, last)
 
     def _record_switch(self, switch: SessionSwitch) -> None:
-        """Store the switch for the provider, in the transaction that changes the rows."""
+        """Put the session switch into the outbox for the provider, in the transaction that changes the rows."""
         if not self.skip_memory or switch.rewound_turns:
             self.memory.manager.on_session_switch(switch)
 
@@ -469,7 +489,7 @@ class SessionLifecycle:
         )
 
     def _rotate(self, switch: SessionSwitch, messages: Messages, reason: EndReason) -> Literal[True]:
-        """End the old session and begin the new one with these messages, in one transaction."""
+        """End the session `switch.old` and begin `switch.new` with these messages, in one transaction."""
         sessions, old, new = self.memory.sessions, switch.old, switch.new
         compressing = reason == "compression"
         with sessions.transaction():
@@ -482,7 +502,7 @@ class SessionLifecycle:
             for message in messages:
                 copied = compressing and not is_summary(message)
                 store_message(self.memory, new.id, message, copied=copied)
-            # Other processes may have said something while the summary was written.
+            # Other processes may have stored messages while the summary was written.
             late = (
                 messages_of_others(self.memory, old.id, self.loaded_up_to, self.own_turns)
                 if compressing
@@ -496,7 +516,7 @@ class SessionLifecycle:
         return True
 
     def _reopen(self, session: Session, switch: SessionSwitch | None = None) -> Literal[True]:
-        """Open a stored session again; end the old session of the switch, if there is one."""
+        """Open a stored session again. If there is a `switch`, end its old session in the same transaction."""
         sessions = self.memory.sessions
         with sessions.transaction():
             if switch is not None:
@@ -521,24 +541,27 @@ class SessionLifecycle:
         return switch
 
     def _end_row(self, session: Session, reason: EndReason) -> None:
-        """End the session in state.db; a session without messages is removed instead."""
+        """End the session in state.db, or remove it if it has no messages."""
         sessions = self.memory.sessions
         # Another process may have removed it already.
         if not sessions.delete_if_unused(session.id) and sessions.get_session(session.id) is not None:
             sessions.end_session(session.id, reason)
 
     def _enter(self, session: Session, messages: Messages) -> None:
-        """Make this the current session, with these messages."""
+        """Make `session` the current session, with `messages` as its history."""
         self.session, self.history = session, list(messages)
         self.loaded_up_to = self.memory.sessions.last_message_id(session.id) or 0
 
     # ---------------------------------------------------------- steps: the agent
 
     def _flush(self, session: Session, *, goes_on: bool = False, deadline: float = math.inf) -> None:
-        """Let the model save what matters to the notes.
+        """Let the model save to the notes what matters in the session (flush).
 
-        A session that was flushed at its end is not flushed again until something is said in it. One that `goes_on` is
-        always flushed: it has a turn in progress whose message is stored already.
+        Args:
+            session: The session.
+            goes_on: True if the session continues afterwards. If it ends, and has no new message since an earlier end,
+                nothing is done.
+            deadline: Time at which the session must have ended, in seconds of the monotonic clock.
         """
         sessions = self.memory.sessions
         key, last = meta_key("flushed", session.id), str(sessions.last_message_id(session.id))
@@ -550,7 +573,7 @@ class SessionLifecycle:
             sessions.set_meta(key, last)
 
     def _cannot_shorten(self) -> bool:
-        """Return True if the compressor says so beforehand."""
+        """Return True if the compressor has a method `can_shorten`, and it returns False for the conversation."""
         can_shorten = getattr(self.compressor, "can_shorten", None)
         if can_shorten is None:
             return False
@@ -559,9 +582,10 @@ class SessionLifecycle:
         return interruptible(ask, self.guard.cancel, "agent-compressor") == (False, None)
 
     def _summarise(self, memory_context: str) -> list[ChatMessage] | None:
-        """Return the messages of the child session, or None if there is no summary.
+        """Let the compressor shorten the conversation; return the messages of the child session.
 
-        Without a summary nothing moves: the middle of the conversation leaves this agent's prompt and stays in state.db.
+        Return None if there is no summary. The agent then stays in the session. A note may replace the middle of the
+        conversation in its requests; state.db keeps all messages.
         """
         history, cancel = list(self.history), self.guard.cancel
         copies = [dict(message) for message in history]  # the compressor may change them
@@ -575,7 +599,7 @@ class SessionLifecycle:
         if failure is not None:
             self._report(f"the compressor failed: {type(failure).__name__}: {failure}")
         elif isinstance(result, Compressed):
-            # Messages that it did not change are this agent's own objects again: `ContextUsage` compares by identity.
+            # Unchanged messages must be this agent's own objects again, because `ContextUsage` compares by identity.
             originals = {id(copy): own for copy, own in zip(copies, history, strict=False) if copy == own}
             shorter = [originals.get(id(message), message) for message in result.messages]
             messages = hide_summary(history, shorter)
@@ -597,9 +621,10 @@ class SessionLifecycle:
         self.memory.sessions.set_system_prompt(session.id, self.prompt)
 
     def _store_prompt(self, session: Session) -> None:
-        """Store the prompt, or take the stored one: processes that share a session must send the same bytes.
+        """Store the system prompt with the session; if a prompt is stored already, use that one instead.
 
-        Another process may have removed the session, since nothing was said in it: its row is created again.
+        Processes that share a session must send the same bytes. If another process removed the session because it had
+        no messages, create its row again.
         """
         sessions = self.memory.sessions
         with sessions.transaction():
@@ -617,7 +642,10 @@ class SessionLifecycle:
         self._notify_compressor(lambda: self.compressor.on_session_end(session))
 
     def _notify_compressor(self, notify: Callable[[], None]) -> None:
-        """Call a host's compressor on a thread of its own: it can neither break an event nor hold it up."""
+        """Notify the compressor of a session's begin or end, on a separate thread.
+
+        An error or a delay in a host's compressor then becomes a problem and does not affect the session.
+        """
         results: list[BaseException | None] = []
         try:
             thread = start_thread(lambda: results.append(attempt(notify)[1]), "agent-compressor")
@@ -641,15 +669,20 @@ class SessionLifecycle:
         self.problems.append(problem)
 
 
-# Steps that change rows so that there is no way back.
+# Steps that change rows of state.db. After one of them the event has to complete, since nothing undoes it.
 ROW_STEPS = frozenset({"create", "rotate", "reopen", "rewind"})
 
 
 class StepRunner:
     """A function that runs the steps of one event.
 
-    Ctrl-C or a SIGTERM before a step of `ROW_STEPS` leaves everything as it was. After it, and in an event that is the
-    session's last, the interrupt ends the step that it meets; it is raised again after the last step.
+    Ctrl-C or SIGTERM ends an event at once as long as no step of `ROW_STEPS` has run. After such a step, the interrupt
+    only ends the running step: the other steps still run, and `raise_interrupt` raises the interrupt after the last step.
+
+    Args:
+        life: The sessions of the agent.
+        event: Name of the event, for messages.
+        defer_interrupt: True if an interrupt must not end the event even before a step of `ROW_STEPS`.
     """
 
     def __init__(self, life: SessionLifecycle, event: str, *, defer_interrupt: bool) -> None:
@@ -661,7 +694,7 @@ class StepRunner:
     def __call__(
         self, step: str, action: Callable[..., Value], *arguments: object, **options: object
     ) -> Value | None:
-        """Run a step and return its result, or None if it failed, which is reported."""
+        """Run `action` as the step named `step`; return its result, or None if the step failed or was interrupted."""
         log.debug("%s: %s", self._event, step)
         try:
             result = self._life.attempt(f"{self._event}: {step}", partial(action, *arguments, **options))
@@ -681,7 +714,7 @@ class StepRunner:
 
 # -------------------------------------------------------------- the table of the documentation
 
-# What each step touches and does.
+# For each step: the kind of thing that it touches, and a description for the documentation.
 STEPS: Mapping[str, tuple[Literal["hook", "rows", "agent"], str]] = {
     "can_shorten": (
         "agent",

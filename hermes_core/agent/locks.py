@@ -1,7 +1,7 @@
 """Lock files that tell which sessions a living process has open.
 
-The operating system drops a lock when its process dies, and the file stays: a file without a lock is a session whose
-process crashed.
+When a process dies, the operating system drops its lock and the lock file stays. So a file without a lock belongs to a
+session whose process crashed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes_core.home import HermesHome
 from hermes_core.storage.files import ensure_folder, locked
 
 _PREFIX = "session-"
-# Characters of an id in a file name; file systems allow 255 bytes with prefix and suffix.
+# Characters of an id in a file name. File systems allow 255 bytes, and prefix and suffix take some of them.
 _MAX_NAME = 200
 
 # Wait for another process that compresses the same session: about as long as a summary takes.
@@ -27,7 +27,7 @@ COMPRESS_LOCK_TIMEOUT_S = 60.0
 
 
 class SessionLock:
-    """The lock of this process on one session at a time."""
+    """A lock by which this process shows others that it has a session open. It holds at most one session at a time."""
 
     def __init__(self, home: HermesHome) -> None:
         self._folder = home.path / "locks"
@@ -35,7 +35,7 @@ class SessionLock:
         self._lock = contextlib.ExitStack()
 
     def move(self, session_id: str) -> bool:
-        """Lock this session instead of the previous one; return False if another process has it open."""
+        """Release the previous session and lock this session; return False if another process has this session open."""
         if session_id == self._session_id:
             return True
         self.release()
@@ -54,14 +54,14 @@ class SessionLock:
         self._session_id = ""
 
     def crashed(self) -> list[str]:
-        """Return the ids of sessions whose process died, each of them once: their files are removed."""
+        """Return the ids of sessions whose process died. Remove their lock files, so each id is returned only once."""
         ensure_folder(self._folder)
         ids = []
         for file in sorted(self._folder.glob(f"{_PREFIX}*.lock")):
             session_id = unquote(file.name.removeprefix(_PREFIX).removesuffix(".lock"))
             if session_id == self._session_id:
                 continue
-            # A process that lives holds the lock: no wait, and no entry in the list.
+            # If the process lives, it holds the lock: `locked` raises at once, and the id is skipped.
             with contextlib.suppress(LockTimeout), locked(self._path(session_id), timeout=0.0):
                 ids.append(session_id)
                 file.unlink(missing_ok=True)
@@ -72,9 +72,9 @@ class SessionLock:
 
 
 def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
-    """Return the path to lock for a session, inside `folder` whatever the id contains.
+    """Return the path to lock for a session. It is inside `folder`, whatever characters `session_id` contains.
 
-    An id that is too long for a file name is replaced by its hash.
+    If the id is too long for a file name, its hash takes its place.
     """
     name = quote(session_id, safe="")
     if len(name) > _MAX_NAME:
@@ -84,7 +84,12 @@ def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
 
 @contextlib.contextmanager
 def locked_unless_cancelled(path: Path, cancel: Cancel) -> Iterator[None]:
-    """Hold the lock within the block. Raise `Cancelled` if the wait is cancelled, and `LockTimeout` if it takes too long."""
+    """Hold the lock on `path` within the block; wait for it if another process holds it.
+
+    Raises:
+        Cancelled: `cancel` was set during the wait.
+        LockTimeout: the wait took more than `COMPRESS_LOCK_TIMEOUT_S` seconds.
+    """
     deadline = time.monotonic() + COMPRESS_LOCK_TIMEOUT_S
     with contextlib.ExitStack() as stack:
         while True:

@@ -1,7 +1,7 @@
 """The tool loop: ask a model, run the tools that it calls, and ask again until it answers.
 
-The loop knows nothing of stored sessions and providers. Turns, background reviews, flushes and delegated tasks all run on
-it.
+The loop knows nothing of stored sessions and providers. Turns, background reviews, flushes and delegated tasks all run
+on the loop.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ LAST_REQUEST_NOTE = "You have used all tool calls of this turn. Answer now with 
 # Calls of one answer that run side by side.
 MAX_PARALLEL_CALLS = 8
 
-# Characters of a tool's result after truncation, if the conversation fills the context.
+# A tool's result is truncated to this many characters if the conversation fills the context.
 SHORT_RESULT = 2000
 
 # Share of the context for a request; the rest is for the answer and for the error of the token estimate.
 MAX_REQUEST_SHARE = 0.85
 
-# Number of newest results that stay whole, and characters of the others, tried one after another.
+# Steps of truncation, tried one after another until the request fits: the number of newest tool results that stay
+# whole, and the characters of each other result.
 _TRUNCATION_STEPS = ((1, SHORT_RESULT), (0, SHORT_RESULT), (1, SHORT_RESULT // 10))
 
 _TRUNCATED_ANSWER = {
@@ -62,15 +63,15 @@ class ToolLoop:
 
     Attributes:
         model: The model to ask.
-        tools: The tools that it may call.
+        tools: The tools that the model may call.
         session: The session that the tools act for.
         cancel: The switch that stops the run.
-        max_requests: Number of requests to the model. No tool is run for the last one, which is for an answer.
-        on_message: Function that gets each new message, to store it.
-        on_text: Function that gets the text of the answer as it comes.
+        max_requests: Largest number of requests to the model. The last request is for an answer; no tool runs after it.
+        on_message: Function that gets each new message and stores it.
+        on_text: Function that gets each piece of the answer's text when it arrives.
         on_tool_call: Function that gets each tool call with its result.
         usage: Tokens of all requests together.
-        prompt_tokens: Tokens of the last request as the server counted them; 0 if it did not.
+        prompt_tokens: Tokens of the last request, as the server counted them; 0 if the server sent no count.
         finish: The server's reason for the end of the last answer.
         calls: Number of tool calls.
         shown: Pieces of the last answer that the person saw.
@@ -93,9 +94,10 @@ class ToolLoop:
     """Number of messages in the request that `prompt_tokens` counts."""
 
     def run(self, request: list[ChatMessage]) -> str:
-        """Ask and run tools until the model answers without a call; return that answer.
+        """Ask the model and run the tools that it calls, until it answers without a tool call; return that answer.
 
-        `request` grows by all messages of the run. An interrupted run leaves every call with a result.
+        The messages of the run are appended to `request`. If the run is interrupted, each tool call without a result gets
+        a result that says so.
 
         Raises:
             ModelError: the model failed.
@@ -119,7 +121,7 @@ class ToolLoop:
         return text
 
     def problems(self, answer: str) -> list[str]:
-        """Return the reason if the last answer is missing or incomplete, else nothing."""
+        """Return a sentence with the reason if `answer`, the last answer, is empty or incomplete; else an empty list."""
         if answer.strip():
             cut = _TRUNCATED_ANSWER.get(self.finish)
             return [f"the answer is not whole: {cut}"] if cut else []
@@ -129,9 +131,10 @@ class ToolLoop:
         return [f"the model gave no answer: {reason}" if reason else "the model gave no answer"]
 
     def _ask_with_room(self, request: list[ChatMessage]) -> tuple[Answer, str]:
-        """Ask, with tool results truncated if they fill the context, and again if the server finds it too long.
+        """Ask the model; return the answer and its text as it is stored.
 
-        Results are truncated in `request` only: the stored messages stay whole.
+        If tool results fill the context, truncate them before the request. If the server still finds the request too
+        long, truncate more and ask again. Only `request` changes: the stored messages keep the whole results.
         """
         self._make_room(request)
         try:
@@ -139,7 +142,7 @@ class ToolLoop:
         except ContextOverflow:
             for whole_results in (1, 0):
                 shorter = _truncate_results(request, whole_results, SHORT_RESULT)
-                # What the person has seen begin is not said again in other words.
+                # The person has seen the beginning of an answer, and another try would answer in other words.
                 if self.shown or shorter == request:
                     continue
                 request[:] = shorter
@@ -148,9 +151,9 @@ class ToolLoop:
             raise
 
     def _make_room(self, request: list[ChatMessage]) -> None:
-        """Truncate tool results until the request fits.
+        """Truncate tool results in the request until it fits into the model's context.
 
-        Some servers, such as Ollama, silently cut a request that is too long, and the system prompt first.
+        Some servers, such as Ollama, silently cut a request that is too long, beginning with the system prompt.
         """
         if not any(message["role"] == "tool" for message in request):
             return
@@ -166,10 +169,10 @@ class ToolLoop:
             request[:] = shorter
 
     def _ask(self, request: list[ChatMessage]) -> tuple[Answer, str]:
-        """Return the answer, and its text as it is stored.
+        """Ask the model once; return the answer and its text as it is stored.
 
-        The stored text has no recalled text that the model repeated, and no thoughts that could only be recognised at
-        their end, since the server's template had begun them.
+        The stored text leaves out recalled text that the model repeated. It also leaves out thoughts that end with
+        `</think>` but don't begin with `<think>`, because the model's chat template contains the opening tag.
         """
         scrubber = StreamingContextScrubber()
         self.shown = shown = []
@@ -216,14 +219,17 @@ class ToolLoop:
             self.calls += completed
 
     def _results(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
-        """Yield the results in the order of the calls; neighbouring calls of parallel tools run at once."""
+        """Run the tool calls; yield their results in the order of the calls.
+
+        Calls of parallel tools that follow one another run at the same time; other calls run alone.
+        """
         for parallel, neighbours in itertools.groupby(calls, lambda call: self.tools.is_parallel(call.name)):
             group, size = list(neighbours), MAX_PARALLEL_CALLS if parallel else 1
             for start in range(0, len(group), size):
                 yield from self._run_parallel(group[start : start + size])
 
     def _run_parallel(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
-        """Run these calls side by side; an interrupt reaches each of them."""
+        """Run these tool calls at the same time and yield their results in order. An interrupt stops all of them."""
         if len(calls) == 1:
             yield self.tools.call(calls[0], self.session, self.cancel)
             return
@@ -249,7 +255,10 @@ class ToolLoop:
             yield text
 
     def _sendable(self, answer: Answer) -> Answer:
-        """Return the answer with calls that every server takes back, and without recalled text in its thoughts."""
+        """Return the answer with tool calls in a form that every server accepts, and without recalled text in thoughts.
+
+        A later request sends the calls to a server again.
+        """
         prefix = "cut off at the limit of tokens: " if answer.finish == "length" else ""
         calls = tuple(sendable(call, self.tools, prefix) for call in answer.calls)
         return replace(answer, calls=calls, reasoning=sanitize_context(answer.reasoning))
@@ -260,7 +269,13 @@ class ToolLoop:
 
 
 def _truncate_results(request: Messages, whole_results: int, max_characters: int) -> list[ChatMessage]:
-    """Return the request with truncated tool results, except for the newest `whole_results`."""
+    """Return the request with all tool results truncated except the newest ones.
+
+    Args:
+        request: The messages of the request.
+        whole_results: Number of the newest tool results to keep whole.
+        max_characters: Length of a truncated result.
+    """
     places = [at for at, message in enumerate(request) if message["role"] == "tool"]
     older = places[: len(places) - whole_results]
     return [

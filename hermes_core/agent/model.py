@@ -1,8 +1,8 @@
-"""Models: the protocol that the agent asks, and the model behind an OpenAI-compatible server.
+"""Models: the protocol of a model that the agent can ask, and the model behind an OpenAI-compatible server.
 
-`OpenAIModel` speaks streamed chat completions to OpenAI, OpenRouter, Ollama, llama.cpp, vLLM and others. It retries when
-a server is busy, and never after the person has seen a part of the answer. Any thread may cancel a request; the thread
-that waits for it continues at once.
+`OpenAIModel` uses the streamed chat completions of OpenAI, OpenRouter, Ollama, llama.cpp, vLLM and others. It retries
+when a server is busy, but never after the person has seen a part of the answer. Any thread may cancel a request; the
+thread that waits for the answer continues at once.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ MAX_RETRY_AFTER_S = 120.0
 MAX_DELAY_S = 30.0
 
 CONNECT_TIMEOUT_S = 10.0
-# For the whole list of models: `hermes-memory doctor` waits for it.
+# Seconds for the whole list of models; short, because `hermes-memory doctor` waits for it.
 LIST_TIMEOUT_S = 10.0
 
-# Of a list of models; the largest router's has one megabyte.
+# Largest list of models that is read, in bytes. The list of the largest router has one megabyte.
 MAX_LIST_BYTES = 16 * 1024 * 1024
 
-# Read from an error response.
+# Bytes of an error response that are read; some servers never end it.
 MAX_ERROR_BYTES = 1024 * 1024
 
 OnText = Callable[[str], None]
 
 
 class ChatModel(Protocol):
-    """Protocol of a model that the agent can ask, this package's or a host's own.
+    """Protocol of a model that the agent can ask. `OpenAIModel` implements it; a host may write its own.
 
-    It is asked from several threads: a background review runs beside the conversation.
+    Several threads call `complete` at the same time, because a background review runs beside the conversation.
     """
 
     @property
@@ -83,19 +83,23 @@ class ChatModel(Protocol):
         """Answer a conversation.
 
         Args:
-            messages: The conversation in the OpenAI chat form, as copies.
+            messages: Copies of the messages of the conversation, in the OpenAI chat form.
             tools: The tools, each as `{"name", "description", "parameters"}`.
-            on_text: Function to call with each piece of the text, on the calling thread.
-            cancel: The switch that cancels the request: end soon after it is set. Any exception is then taken for that.
+            on_text: Function to call with each piece of the answer's text, on the calling thread.
+            cancel: Switch that cancels the request. Return or raise soon after it is set; the agent then treats any
+                exception as the cancellation.
 
         Raises:
-            ModelError: the model gave no answer. Any other exception is logged and reported as one.
+            ModelError: the model gave no answer. The agent logs any other exception and reports it as a `ModelError`.
         """
         ...
 
 
 def require_model(name: str, value: object) -> None:
-    """Raise `ConfigError` if the value is no `ChatModel`, for instance the name of a model or its settings."""
+    """Raise `ConfigError` if the value is not a `ChatModel`, but for instance the name of a model.
+
+    `name` is the argument's name for the error message.
+    """
     valid = isinstance(getattr(value, "name", None), str) and callable(getattr(value, "complete", None))
     if not valid or not isinstance(getattr(value, "context_length", None), int):
         raise refused(name, value, "OpenAIModel(ModelSettings(base_url, name)), or a ChatModel of your own")
@@ -104,10 +108,12 @@ def require_model(name: str, value: object) -> None:
 def ask(
     model: ChatModel, messages: Messages, tools: Sequence[dict[str, Any]], *, on_text: OnText, cancel: Cancel
 ) -> Answer:
-    """Return the answer of a model, which may be a host's own.
+    """Ask a model, which may be a host's own, and return its answer.
+
+    The arguments are those of `ChatModel.complete`.
 
     Raises:
-        Cancelled: `cancel` was set, whatever the model raised then.
+        Cancelled: `cancel` was set. Any exception of the model after that is taken for the cancellation.
         ModelError: the model failed in any way, or did not return an `Answer`.
         BaseException: whatever `on_text` raised.
     """
@@ -142,7 +148,7 @@ def ask(
 
 
 def ask_without_tools(model: ChatModel, messages: Messages, cancel: Cancel) -> Answer:
-    """Return the answer of a model that is offered no tools, without the model's thoughts."""
+    """Ask a model without offering tools; return its answer without the model's thoughts."""
     answer = ask(model, messages, (), on_text=ignore, cancel=cancel)
     return replace(answer, text=without_thoughts(answer.text))
 
@@ -157,12 +163,13 @@ _THOUGHTS = "reasoning_content"
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The differences of one server from others, learned from its refusals.
+    """The fields of a request that one server refuses or demands, unlike others; learned from the server's refusals.
 
     Attributes:
         unsupported: Fields of a request that the server does not take.
-        thoughts: True if the server wants the model's thoughts back. DeepSeek and Moonshot refuse a conversation with tool
-            calls without them; Mistral, Groq and Cerebras refuse one with them.
+        thoughts: True if the server demands the model's thoughts with each message of the model. DeepSeek and Moonshot
+            refuse a conversation that has tool calls and no thoughts; Mistral, Groq and Cerebras refuse a conversation
+            that has thoughts.
     """
 
     unsupported: frozenset[str] = frozenset()
@@ -171,7 +178,14 @@ class Dialect:
     def request(
         self, name: str, messages: Messages, tools: Sequence[dict[str, Any]], temperature: float | None
     ) -> dict[str, Any]:
-        """Return the body of a request; `tools` are `{"name", "description", "parameters"}`."""
+        """Return the body of a request to the server.
+
+        Args:
+            name: Name of the model.
+            messages: The conversation in the OpenAI chat form.
+            tools: The tools, each as `{"name", "description", "parameters"}`.
+            temperature: Temperature of the answer; None for the server's default.
+        """
         request: dict[str, Any] = {
             "model": name,
             "messages": [self._message(message) for message in messages],
@@ -185,10 +199,14 @@ class Dialect:
         return {field: value for field, value in request.items() if field not in self.unsupported}
 
     def adapt(self, refusal: ModelRefused, sent: Mapping[str, Any]) -> Self | None:
-        """Return the dialect for another try, or None if there is nothing left to change.
+        """Return the dialect for another try after a refusal, or None if another dialect can't help.
 
-        Thoughts are added if the refusal names them. Other fields that it names are left out, and the temperature if it
-        names none.
+        If the refusal names the thoughts, the new dialect adds them to the messages. Otherwise it leaves out the fields
+        that the refusal names, or the temperature if the refusal names no field.
+
+        Args:
+            refusal: The server's refusal.
+            sent: The body of the refused request.
         """
         if getattr(refusal.__cause__, "status_code", None) not in _UNKNOWN_FIELD:
             return None
@@ -209,7 +227,10 @@ class Dialect:
 
 
 def _valid_utf8(value: Any) -> Any:
-    """Replace what UTF-8 can't spell: half a surrogate pair, as in a file's name, would fail each later request."""
+    """Replace half surrogate pairs in all texts of JSON data, because UTF-8 can't encode them.
+
+    A tool may return one in a file's name; each later request of the conversation would fail.
+    """
     if isinstance(value, str):
         return sqlite_text(value)
     if isinstance(value, list | tuple):
@@ -232,8 +253,8 @@ class ModelSettings:
         api_key: Key of the server; "" if it takes none.
         context_length: Tokens of a request and its answer together.
         timeout: Longest pause in seconds between two pieces of an answer.
-        retries: Further tries after the first one.
-        pause: Seconds before the second try, doubled for each later one.
+        retries: Largest number of tries after the first try.
+        pause: Seconds before the second try. The pause doubles before each later try.
     """
 
     base_url: str = "https://api.openai.com/v1"
@@ -249,9 +270,14 @@ class ModelSettings:
 
 
 class OpenAIModel:
-    """A model behind an OpenAI-compatible server. Holds one connection pool; safe to share between threads; close it.
+    """A model behind an OpenAI-compatible server. Threads may share it. Call `close` to close its connections.
 
-    `on_retry` is called, on the waiting thread, with the reason before each further try.
+    Args:
+        settings: The address and the limits of the model.
+        on_retry: Function that gets the reason before each further try, on the thread that waits for the answer.
+
+    Raises:
+        ConfigError: a setting is invalid, or the package `openai` is not installed.
     """
 
     def __init__(self, settings: ModelSettings, on_retry: Callable[[str], None] = ignore) -> None:
@@ -300,7 +326,10 @@ class OpenAIModel:
         return self.settings.context_length
 
     def at(self, temperature: float) -> ChatModel:
-        """Return this model at a fixed temperature, or at its own if the server takes none."""
+        """Return a model that asks this model at a fixed temperature.
+
+        If the server accepts no temperature, its default is used.
+        """
         return _ModelAtTemperature(self, temperature)
 
     def complete(
@@ -312,7 +341,7 @@ class OpenAIModel:
         cancel: Cancel,
         temperature: float | None = None,
     ) -> Answer:
-        """Answer a conversation as `ChatModel` describes; `temperature` of None is the server's default."""
+        """Answer a conversation, as `ChatModel.complete` describes. `temperature` None is the server's default."""
         dialect = self._dialect
         while True:
             request = dialect.request(self.settings.name, messages, tools, temperature)
@@ -328,9 +357,9 @@ class OpenAIModel:
                 return answer
 
     def list_models(self) -> list[str]:
-        """Return the names of the server's models, asked once. Raise `ModelError` if there is no list within seconds."""
+        """Ask the server once for the names of its models. Raise `ModelError` if no list arrives within 10 seconds."""
         seconds, late = min(LIST_TIMEOUT_S, self.settings.timeout), Cancel()
-        # A body that drips stays within each timeout of the SDK.
+        # A body that arrives in small pieces meets each timeout of the SDK, so a timer limits the whole.
         stop_timer = call_later(seconds, late.set)
         try:
             body = interruptible(lambda: self._list(late), late, "agent-models")
@@ -356,7 +385,10 @@ class OpenAIModel:
         return [name for name in ids if isinstance(name, str)]
 
     def _list(self, late: Cancel) -> Any:
-        """Return the server's list of models, or None if it is too long or no JSON."""
+        """Return the server's list of models as decoded JSON, or None if it is too long or no JSON.
+
+        `late` cuts the request when it is set.
+        """
         body = bytearray()
         with (
             _our_errors(self.settings),
@@ -385,7 +417,7 @@ class OpenAIModel:
                 return self._stream(request, show, cancel)
             except ModelUnavailable as exc:
                 delay = _delay(exc.retry_after, tried, self.settings.pause)
-                # What the person has seen begin is not said again in other words.
+                # The person has seen the beginning of an answer, and another try would answer in other words.
                 if shown or tried == self.settings.retries or delay > MAX_RETRY_AFTER_S:
                     raise
                 reason = f"asking again in {delay:.1f} s: {exc}"
@@ -395,7 +427,7 @@ class OpenAIModel:
                 tried += 1
 
     def close(self) -> None:
-        """Close the connections; later requests are refused."""
+        """Close the connections. Later requests raise `ModelRefused`."""
         with self._opening:
             self._closed = True
         if self._client is not None:
@@ -410,7 +442,10 @@ class OpenAIModel:
             stop.set()
 
     def _send(self, request: dict[str, Any], emit: OnText, cancel: Cancel) -> Answer:
-        """Send the request once and read its answer, on a thread of its own."""
+        """Send the request once; pass each piece of the text to `emit`, and return the whole answer.
+
+        Raise `ModelUnavailable` if the answer breaks off. This runs on a separate thread.
+        """
         builder = AnswerBuilder()
         try:
             response = self._read(request, builder, emit, cancel)
@@ -429,7 +464,7 @@ class OpenAIModel:
         raise ModelUnavailable(f"the answer of {self.settings.name!r} broke off", "ask again")
 
     def _read(self, request: dict[str, Any], builder: AnswerBuilder, emit: OnText, cancel: Cancel) -> Any:
-        """Feed the streamed answer to the builder; return the HTTP response."""
+        """Send the request and feed the streamed answer to the builder; return the HTTP response."""
         with (
             _our_errors(self.settings),
             cut_on_cancel(cancel) as connections,
@@ -448,7 +483,7 @@ class OpenAIModel:
         return stream.response
 
     def _open(self) -> Any:
-        import openai  # a third of a second, paid at the first request only
+        import openai  # takes a third of a second, so only at the first request
 
         with self._opening:
             if self._closed:
@@ -512,9 +547,10 @@ def _is_address(url: str) -> bool:
 
 
 def _delay(retry_after: float | None, tried: int, pause: float) -> float:
-    """Return the seconds before the next try: the server's wish, else doubling pauses.
+    """Return the seconds to wait before the next try.
 
-    Up to a quarter of a pause is taken off at random, so that clients don't come back all at once.
+    If the server asks for a pause (`retry_after`), use that pause. Otherwise double `pause` for each of the `tried`
+    tries, and take off up to a quarter at random, so that many clients don't return at the same moment.
     """
     if retry_after:
         return retry_after
@@ -522,14 +558,20 @@ def _delay(retry_after: float | None, tried: int, pause: float) -> float:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the pause in seconds that a server asks for. OpenAI and Azure give it in milliseconds too, which is exact."""
+    """Return the seconds that the headers ask to wait; None if they ask for no wait.
+
+    OpenAI and Azure also send the milliseconds, which are more exact.
+    """
     exact = retry_after_seconds(headers.get("retry-after-ms"))
     return retry_after_seconds(headers.get("retry-after")) if exact is None else exact / 1000
 
 
 @contextlib.contextmanager
 def _our_errors(settings: ModelSettings) -> Iterator[None]:
-    """Translate the errors of the SDK, and those of httpx that pass through it when a body breaks off."""
+    """Within the block, turn errors of the SDK and of httpx into `ModelError`.
+
+    The SDK lets an error of httpx pass when the body of a response breaks off.
+    """
     import httpx2
     import openai
 
@@ -560,9 +602,9 @@ def _our_errors(settings: ModelSettings) -> Iterator[None]:
 
 
 def _chunks(stream: Any, settings: ModelSettings) -> Iterator[Any]:
-    """Yield the chunks of the stream, or the whole answer as one chunk if the server does not stream.
+    """Yield the chunks of the stream. If the server does not stream, yield the whole answer as one chunk.
 
-    Raises `ModelError` for an error that the server sent instead.
+    Raises `ModelError` if the server sent an error in place of an answer.
     """
     if _content_type(stream.response) != "application/json":
         drop_empty_events(stream.response)
@@ -577,7 +619,7 @@ def _chunks(stream: Any, settings: ModelSettings) -> Iterator[Any]:
 
 
 def _as_chunk(body: Any) -> Any:
-    """Return a whole answer in the form of a stream's chunk, as the SDK gives one."""
+    """Return `body`, an answer that was not streamed, in the form of the SDK's chunks."""
     from openai.types.chat import ChatCompletionChunk
 
     (choice,) = body["choices"]
@@ -588,14 +630,14 @@ def _as_chunk(body: Any) -> Any:
 
 
 def _raise_error(body: Any, settings: ModelSettings) -> None:
-    """Raise the error that a server sent with status 200."""
+    """Raise `ModelError` if the body of a response with status 200 contains an error."""
     error = body.get("error") if isinstance(body, dict) else None
     if error is not None:
         raise server_error(settings.base_url, status_in(error), error, settings.api_key)
 
 
 def _read_error(response: Any) -> None:
-    """Read the beginning of an error response: the SDK would read it to its end, and some have none."""
+    """Read only the beginning of an error response, because some servers never end it and the SDK would wait."""
     if response.is_error:
         response._content = _beginning(response)
         response.close()

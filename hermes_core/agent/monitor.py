@@ -22,9 +22,13 @@ _STATM = Path("/proc/self/statm")
 
 
 class ProcessMonitor:
-    """A monitor that logs resident memory, garbage collection and threads: at the start, every `minutes`, at the end.
+    """A monitor that logs resident memory, garbage collection, threads and uptime of this process.
 
-    With `minutes` of 0 it does nothing. `report` gets the figures instead of Python's log.
+    Used with `with`, it logs at the beginning of the block, during the block, and at its end.
+
+    Args:
+        minutes: Minutes between two log lines; 0 logs nothing.
+        report: Function that gets the figures. None writes them to Python's log.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class ProcessMonitor:
             self._report(self.figures())
 
     def figures(self) -> dict[str, str]:
-        """Return the current figures.
+        """Return the current figures as text, by name.
 
         >>> list(ProcessMonitor(0).figures())
         ['rss', 'gc', 'threads', 'uptime']
@@ -73,9 +77,14 @@ def _log(figures: Mapping[str, str]) -> None:
 
 
 def resident_bytes() -> int | None:
-    """Return the resident memory of this process, on macOS its peak; None if the system does not tell."""
+    """Return the resident memory of this process in bytes; None if the system does not report it.
+
+    Without /proc, as on macOS, return the peak so far.
+    """
     if _STATM.exists():
-        with contextlib.suppress(OSError):  # too many open files: then the other figures are still of use
+        with contextlib.suppress(
+            OSError
+        ):  # too many files may be open, and the other figures are still useful
             return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE
         return None
     try:
