@@ -1,6 +1,6 @@
-"""The reference agent: a conversation with a model that remembers, and the models that it can talk to.
+"""The reference agent: a conversation with a model and a memory, and the models that the agent can use.
 
-Importing this package loads nothing; each name is loaded when it is first used.
+Importing this package imports none of its modules; each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -499,8 +499,8 @@ class ContextUsage:
     def load(self, sessions: SessionDB, session_id: str, messages: list[ChatMessage]) -> list[ChatMessage]:
         """Load the use of the context that is stored with a session.
 
-        Return `messages` with a note in place of the messages that a compression left out. If the values were stored
-        for a model with another context length, ignore them and return all messages.
+        Return `messages` with a note in place of the messages that a compression left out. Values that were stored for
+        a model with another context length are ignored, and all messages are returned.
         """
         key = meta_key("fullness", session_id)
         text = sessions.get_meta(key)

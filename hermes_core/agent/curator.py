@@ -1,8 +1,8 @@
 """Curation of MEMORY.md and USER.md: a model proposes a new version, and a person or the configuration accepts it.
 
-Nothing is written until then. A proposal must account for every entry: it is kept, merged into another, or named as lost
-with a reason. A proposal that loses much without saying so is refused. It is applied as one change of the journal, which
-can be undone.
+Until a proposal is accepted, the files do not change. A proposal must account for every entry: the entry is kept,
+merged into another entry, or named as lost with a reason. A proposal that loses much text without naming it is refused.
+An accepted proposal is one change in the history of the notes, and can be undone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _RETRY = "That can't be used: {faults}. Answer once more, with one whole JSON ob
 
 @dataclass(frozen=True, slots=True)
 class ProposedEntry:
-    """An entry of the proposed version, and the indexes of the entries that it was made of."""
+    """An entry of a proposed version of the notes. `sources` holds the indexes of the old entries it was made of."""
 
     text: str
     sources: tuple[int, ...]
@@ -59,7 +59,15 @@ class ProposedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A new version of one file. `losses` maps the index of each entry that is dropped to the reason."""
+    """A proposal for a new version of one file of the notes.
+
+    Attributes:
+        target: The file.
+        before: The present entries.
+        entries: The entries of the new version.
+        losses: The reason by the index of each entry in `before` that is dropped.
+        contradictions: Sentences about entries that contradict each other.
+    """
 
     target: MemoryTarget
     before: tuple[str, ...]
@@ -75,20 +83,20 @@ class Proposal:
 
     @property
     def changes_anything(self) -> bool:
-        """True if there is something to apply; another order of the same entries is nothing."""
+        """True if the new version differs from the present entries by more than their order."""
         return bool(self.operations())
 
     def faults(self) -> list[str]:
-        """Return a sentence for each reason not to apply the proposal; nothing if it is sound."""
+        """Return a sentence for each reason not to apply the proposal; an empty list if there is none."""
         return [*self._invalid_entries(), *self._missing(), *self._merged_away(), *self._silently_shortened()]
 
     def require_sound(self) -> None:
-        """Raise `CuratedMemoryError` if the proposal has faults."""
+        """Raise `CuratedMemoryError` if the proposal has faults, as the method `faults` finds them."""
         if faults := self.faults():
             raise CuratedMemoryError(f"the proposal was refused: {'; '.join(faults)}", "ask for another")
 
     def diff(self) -> str:
-        """Return the changes line by line, with the reasons of losses and the contradictions."""
+        """Return the changes as a unified diff, followed by the reasons for dropped entries and the contradictions."""
         after = self.after
         lines = difflib.unified_diff(_lines(self.before), _lines(after), "now", "proposed", lineterm="", n=1)
         lost = {self.before[index]: reason for index, reason in self.losses.items()}
@@ -96,7 +104,10 @@ class Proposal:
         return "\n".join([*lines, *reasons, *(f"contradiction: {text}" for text in self.contradictions)])
 
     def operations(self) -> list[Operation]:
-        """Return the edits that make the new version. Each of them fails if its entry was changed meanwhile."""
+        """Return the edits that turn the present entries into the new version.
+
+        An edit fails if its entry was changed after the proposal was made.
+        """
         remaining = list(range(len(self.before)))
         new: list[ProposedEntry] = []
         for entry in self.entries:
@@ -133,7 +144,7 @@ class Proposal:
                 yield f"{text!r} is neither kept nor named as lost with a reason"
 
     def _merged_away(self) -> Iterator[str]:
-        """Report entries that were merged into an entry that did not change."""
+        """Yield a fault for each dropped entry that was merged into an unchanged entry, without a reason."""
         after = self.after
         for entry in self.entries:
             for index in entry.sources if entry.text in self.before else ():
@@ -153,13 +164,13 @@ class Proposal:
 def propose(
     model: ChatModel, store: MemoryStore, target: MemoryTarget, cancel: Cancel | None = None
 ) -> Proposal:
-    """Ask the model for a new version of one file, and a second time if the first has faults.
+    """Ask the model for a new version of one file of the notes; ask once more if the first proposal has faults.
 
-    Entries that the model is never shown, since the scan flagged them, are left out.
+    Entries that the safety scan flagged are left out, because the model is never shown them.
 
     Raises:
         ModelError: the model gave no answer.
-        CuratedMemoryError: the answer is no proposal.
+        CuratedMemoryError: the second answer is no proposal either.
     """
     withheld = {flagged.entry for flagged in store.flagged(target)}
     before = tuple(entry for entry in store.entries(target) if entry not in withheld)
@@ -181,9 +192,12 @@ def propose(
 
 
 def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str, Any]:
-    """Apply a proposal as one change and return the store's result. Raise `CuratedMemoryError` if that is refused."""
+    """Apply a proposal as one change of the notes and return the store's result.
+
+    Raise `CuratedMemoryError` if the proposal has faults, the entries have changed since, or the store refuses it.
+    """
     proposal.require_sound()
-    # Entries that stay count too: one of them may stand for another that is dropped.
+    # Unchanged entries must still exist too: a dropped entry may have been merged into one of them.
     if not set(proposal.before) <= set(store.entries(proposal.target)):
         raise CuratedMemoryError("the entries were changed since the proposal was made", "ask for another")
     result = store.apply_batch(proposal.target, proposal.operations(), session=session)
@@ -193,7 +207,13 @@ def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str
 
 
 def read_proposal(target: MemoryTarget, before: Sequence[str], text: str) -> Proposal:
-    """Return the proposal in a model's answer. Raise `CuratedMemoryError` if there is none."""
+    """Return the proposal in a model's answer `text`. Raise `CuratedMemoryError` if the answer is no proposal.
+
+    Args:
+        target: The file of the notes.
+        before: The present entries of the file.
+        text: The model's answer.
+    """
     answer = text.rpartition("</think>")[2]
     match = re.search(r"\{.*\}", answer, re.DOTALL)
     try:
@@ -248,15 +268,22 @@ def _lines(entries: Sequence[str]) -> list[str]:
 
 # -------------------------------------------------------------- automatic curation
 
-# Entries of a file below which there is nothing to curate.
+# A file with fewer entries is not curated: there is nothing to merge.
 MIN_ENTRIES = 2
 
 
 class AutoCurator:
-    """Curation without being asked, if `curator.auto` is set: in the background after an answer, at most once in a while.
+    """Automatic curation of the notes, in the background after an answer, if `curator.auto` of config.yaml is set.
 
-    A file is due if it changed since its last curation and that was at least `curator.hours` ago. A proposal with faults is
-    dropped. `background` is shared with the reviews, so that one of both runs at a time.
+    A file is due if it has changed since its last curation, and that curation was at least `curator.hours` ago. A
+    proposal with faults is dropped.
+
+    Args:
+        memory: The memory.
+        model: The model that proposes new versions.
+        background: Runner that the curation shares with the reviews, so that only one of both runs at a time.
+        on_review: Function that gets the changes and failures of each curation.
+        clock: Function that returns the current time in epoch seconds.
     """
 
     def __init__(
@@ -274,7 +301,7 @@ class AutoCurator:
         self._clock = clock
 
     def start_if_due(self, session: Session) -> bool:
-        """Start a curation in the background; return False if nothing is due or other work runs there."""
+        """Start a curation in the background; return False if no file is due or other background work runs."""
         if not self._memory.config.curator.auto or not session.primary:
             return False
         store = self._memory.curated.of(session)
@@ -311,9 +338,9 @@ class AutoCurator:
             self._on_review(review)
 
     def _curate(self, store: MemoryStore, target: MemoryTarget, session: Session, cancel: Cancel) -> str:
-        """Propose and apply a new version; return a line about the change, "" if there is none.
+        """Let the model propose a new version of a file, and apply it. Return a line about the change, "" for none.
 
-        The file counts as curated also after a useless answer: another try would cost as much and end the same.
+        The file counts as curated even after a useless answer, because another try would cost as much and end the same.
         """
         try:
             proposal = propose(self._model, store, target, cancel)

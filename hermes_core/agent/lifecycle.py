@@ -1,9 +1,9 @@
 """The life of an agent's sessions: the events that begin, change and end a session, one method for each event.
 
 An event is a series of steps. A step calls a hook of the providers, changes rows of state.db, or changes the agent
-itself. A step that fails is logged and reported; the later steps run all the same. A session always ends before the agent
-switches to another session. The documentation prints `EVENTS` and `STEPS`, at the end of this file, as a table; the
-tests compare this table with the steps that the methods run.
+itself. A step that fails is logged and reported; the later steps run all the same. A session always ends before the
+agent switches to another session. The documentation prints `EVENTS` and `STEPS`, at the end of this file, as a table;
+the tests compare this table with the steps that the methods run.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ class TurnGuard:
             raise _turn_in_progress()
 
     def begin_work(self) -> None:
-        """Begin a piece of work that an earlier interrupt does not cancel. Do nothing within a turn, or if `cancel` is shared."""
+        """Begin a piece of work that an earlier interrupt does not cancel.
+
+        Do nothing within a turn, whose interrupt counts for the work too, or if `cancel` is shared.
+        """
         if self._is_own and not self._busy.locked():
             self.cancel = Cancel()
 
@@ -677,7 +680,7 @@ class StepRunner:
     """A function that runs the steps of one event.
 
     Ctrl-C or SIGTERM ends an event at once as long as no step of `ROW_STEPS` has run. After such a step, the interrupt
-    only ends the running step: the other steps still run, and `raise_interrupt` raises the interrupt after the last step.
+    only ends the running step: the other steps still run, and `raise_interrupt` then raises the interrupt.
 
     Args:
         life: The sessions of the agent.

@@ -96,8 +96,8 @@ class ToolLoop:
     def run(self, request: list[ChatMessage]) -> str:
         """Ask the model and run the tools that it calls, until it answers without a tool call; return that answer.
 
-        The messages of the run are appended to `request`. If the run is interrupted, each tool call without a result gets
-        a result that says so.
+        The messages of the run are appended to `request`. If the run is interrupted, each tool call without a result
+        gets a result that says so.
 
         Raises:
             ModelError: the model failed.
@@ -121,7 +121,7 @@ class ToolLoop:
         return text
 
     def problems(self, answer: str) -> list[str]:
-        """Return a sentence with the reason if `answer`, the last answer, is empty or incomplete; else an empty list."""
+        """Return a sentence with the reason if the last `answer` is empty or incomplete; else an empty list."""
         if answer.strip():
             cut = _TRUNCATED_ANSWER.get(self.finish)
             return [f"the answer is not whole: {cut}"] if cut else []

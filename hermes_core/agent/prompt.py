@@ -1,7 +1,7 @@
 """The system prompt and the messages of a request.
 
-The prompt is built once for a session and stored with it. Every request of the session sends the same bytes, also after a
-resume, so that the server's prefix cache holds.
+The prompt is built once for a session and stored with it. Every request of the session sends the same bytes, even after
+a resume, so that the server's prefix cache can be used.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from hermes_core.safety.scan import first_threat
 
 log = logging.getLogger(__name__)
 
-# Files of the working folder with instructions for work there; only the first that exists is read.
+# Files of the working folder with instructions for work there. Only the first that exists is read, because projects
+# that have both usually repeat the text.
 CONTEXT_FILES = ("AGENTS.md", "CLAUDE.md")
 
-# Characters of such a file in the prompt.
+# Characters of a file in the prompt; every request sends them.
 CONTEXT_FILE_LIMIT = 20_000
 
 # Result of a tool call that was interrupted.
 INTERRUPTED_RESULT = error("the tool was interrupted; whether it did its work is not known")
 
-# Answer of the model to tool results after which the person wrote again.
+# Answer that is added if the person wrote right after tool results, because some chat templates demand an answer.
 NO_ANSWER = "(no answer)"
 
 IDENTITY = (
@@ -84,7 +85,18 @@ def system_prompt(
     today: date | None = None,
     platform: str = "",
 ) -> str:
-    """Build the prompt from its parts, without the empty ones; `tools` are the names of the session's tools."""
+    """Build the system prompt from its parts; empty parts are left out.
+
+    Args:
+        tools: Names of the session's tools. The prompt explains only the tools that are there.
+        identity: Text of SOUL.md; "" for the default text.
+        instructions: The host's own text.
+        memory: The notes and the text of the memory providers.
+        skills: The list of skills.
+        context_file: The instructions of the working folder.
+        today: The date on which the session begins.
+        platform: Name of the platform, for advice on the style of answers.
+    """
     sections = [
         identity.strip() or IDENTITY,
         _guidance(tools),
@@ -99,7 +111,10 @@ def system_prompt(
 
 
 def context_file(folder: Path | None, problems: list[str]) -> str:
-    """Return the text of AGENTS.md or else CLAUDE.md in this folder, or "" if the scan finds a threat in it."""
+    """Return the text of AGENTS.md, or else CLAUDE.md, in `folder`; "" if there is none.
+
+    A file that can't be read, or in which the safety scan finds a threat, is left out; `problems` gets the reason.
+    """
     if folder is None:
         return ""
     for name in CONTEXT_FILES:
@@ -109,9 +124,9 @@ def context_file(folder: Path | None, problems: list[str]) -> str:
 
 
 def read_part(path: Path, problems: list[str]) -> str:
-    """Return a file for the prompt, cut to its limit; "" if it is missing, can't be read or the scan refuses it.
+    """Return the text of a file for the prompt, cut to `CONTEXT_FILE_LIMIT` characters; "" if there is no such file.
 
-    If an existing file is left out, `problems` gets the reason.
+    A file that can't be read, or in which the safety scan finds a threat, is left out; `problems` gets the reason.
     """
     try:
         if path.exists() and not path.is_file():  # a pipe would block, and a device has no end
@@ -134,7 +149,7 @@ def read_part(path: Path, problems: list[str]) -> str:
 
 
 def _refused(text: str) -> str:
-    """Return the reason and the line if a text may not be in the prompt; "" if it may."""
+    """Return the threat that the safety scan finds in a text, with its line; "" if it finds none."""
     threat = first_threat(text)
     if threat is None:
         return ""
@@ -143,11 +158,12 @@ def _refused(text: str) -> str:
 
 
 def repair_messages(messages: Messages) -> list[ChatMessage]:
-    """Return the messages as servers demand them: a result for every tool call and no other, and alternating roles.
+    """Return the messages in an order that every server accepts.
 
-    A process that died in a turn leaves calls without results, and a failed turn leaves a question without an answer. Chat
-    templates of some models (Mistral, Gemma) refuse two messages of one role in a row; Mistral's also refuses a question
-    right after the result of a tool.
+    Add a result to each tool call without one, remove results without a call, join neighbouring messages of one role,
+    and add an answer between tool results and a message of the user. A process that died in a turn leaves calls without
+    results, and a failed turn leaves a question without an answer. Chat templates of some models (Mistral, Gemma)
+    refuse two messages of one role in a row; Mistral's also refuses a message of the user right after a tool's result.
     """
     repaired: list[ChatMessage] = []
     open_calls: list[str] = []

@@ -1,7 +1,7 @@
-"""Background reviews after an answer, and flushes before messages leave the context.
+"""Background reviews and flushes: short runs of the model in which it saves to the notes and skills.
 
-Both are a short run of the model in which only the memory and skill tools work. No provider hears of it, since its
-session is not a primary one, and nothing of it is stored as conversation.
+A review follows an answer, in the background. A flush comes before messages leave the model's context. Only the memory
+and skill tools work in them. Providers are not notified of them, and their messages are not stored as conversation.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from hermes_core.sessions.records import meta_key, read_meta
 
 log = logging.getLogger(__name__)
 
-# Requests to the model of one review or flush.
+# Largest number of requests to the model in one review or flush: some models would never stop calling tools.
 MAX_REQUESTS = 16
 
-# Share of the model's context that a review reads; the rest is for its answers.
+# Share of the model's context for the request of a review; the rest is for the model's answers.
 MAX_CONTEXT_SHARE = 0.9
 
 # Failure of a review that was stopped because the person left.
@@ -70,7 +70,12 @@ _INSTRUCTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The result of a background review: a short line for each change. `failure` says why it did not complete."""
+    """The result of a background review of the conversation, or of a curation of the notes.
+
+    Attributes:
+        changes: A short line for each change to notes and skills.
+        failure: The reason if the review did not complete, else "".
+    """
 
     changes: tuple[str, ...] = ()
     failure: str = ""
@@ -80,7 +85,7 @@ class Review:
 
 
 class Background:
-    """A place for one piece of background work at a time; further work is refused while one runs."""
+    """A runner of background work. It runs one piece of work at a time and refuses other work meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # two agents of a gateway may start work at once
@@ -88,7 +93,15 @@ class Background:
         self._cancel = Cancel()
 
     def start(self, work: Callable[[Cancel], None], name: str) -> bool:
-        """Start the work on a daemon thread; return False if other work runs. Raise `HermesError` if no thread is left."""
+        """Start `work` on a daemon thread; return False if other work runs.
+
+        Args:
+            work: Function that gets the switch by which `cancel` stops it.
+            name: Name of the thread.
+
+        Raises:
+            HermesError: no thread can be started.
+        """
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return False
@@ -97,24 +110,32 @@ class Background:
             return True
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most so many seconds; return True if nothing runs any more."""
+        """Wait at most `timeout` seconds for the work; return True if no work runs afterwards."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
         return thread is None or not thread.is_alive()
 
     def cancel(self) -> None:
-        """Ask the work to stop."""
+        """Ask the running work to stop, without waiting."""
         self._cancel.set()
 
     def stop(self, timeout: float = 1.0) -> bool:
-        """Ask the work to stop and wait; return True if nothing runs any more."""
+        """Ask the running work to stop, and wait at most `timeout` seconds; return True if no work runs afterwards."""
         self.cancel()
         return self.wait(timeout)
 
 
 class Reviewer:
-    """The reviews and flushes of one agent. `background` is shared by the agents of a memory."""
+    """The reviews and flushes of one agent: runs in which the model saves to notes and skills.
+
+    Args:
+        memory: The memory.
+        model: The model that reviews.
+        tools: The tools of the agent. Only the memory and skill tools work in a review.
+        background: Runner of reviews, which the agents of a memory usually share.
+        on_review: Function that gets each review that changed something or failed.
+    """
 
     def __init__(
         self,
@@ -130,7 +151,7 @@ class Reviewer:
         self._tools = tools
         self._on_review = on_review
         self._turns_since_memory = 0
-        # The last message of the last complete flush.
+        # Last message of the history in the last complete flush, so that the same history is not flushed twice.
         self._last_flushed: ChatMessage | None = None
 
     @property
@@ -138,7 +159,10 @@ class Reviewer:
         return self._memory.config.memory.nudge_interval if self._memory.config.agent.review else 0
 
     def load_count(self, session: Session, history: Messages) -> None:
-        """Load the count of turns without a memory call, less turns that failed or were undone since."""
+        """Load the number of turns since the last memory tool call that is stored with the conversation.
+
+        Turns that were undone meanwhile are subtracted. If no number is stored, count the turns in `history`.
+        """
         if not self._interval:
             return
         key, turns = self._key_and_turns(session)
@@ -151,15 +175,19 @@ class Reviewer:
             self.save_count(session)
 
     def save_count(self, session: Session) -> None:
-        """Store the count with the conversation, for when the stored turns alone don't give it."""
+        """Store the number of turns since the last memory tool call, for the next agent in the conversation."""
         if self._interval:
             key, turns = self._key_and_turns(session)
             self._memory.sessions.set_meta(key, str(turns - self._turns_since_memory))
 
     def count_turn(self, session: Session, used_memory: bool) -> bool:
-        """Count an answered turn; return True if a review is due.
+        """Count an answered turn; return True if enough turns have passed since the last memory tool call for a review.
 
-        Nothing is counted without a memory tool and a file that it may write.
+        Do nothing if reviews are switched off, or if the agent has no memory tool or no notes that the tool may write.
+
+        Args:
+            session: The session of the turn.
+            used_memory: True if the model called the memory tool in the turn. The count then begins anew.
         """
         if not self._interval or not self._has_notes():
             return False
@@ -169,7 +197,7 @@ class Reviewer:
         return self._turns_since_memory >= self._interval
 
     def start_review(self, session: Session, prompt: str, history: Messages) -> bool:
-        """Start a background review; return False if one runs.
+        """Start a background review of the conversation; return False if other background work runs.
 
         A review that could not start, or was stopped, is due again after the next answer.
         """
@@ -195,10 +223,17 @@ class Reviewer:
     def flush(
         self, session: Session, prompt: str, history: Messages, cancel: Cancel, timeout: float = math.inf
     ) -> bool:
-        """Let the model save what matters before these messages leave its context; return True if it completed.
+        """Let the model save notes before the messages of `history` leave its context; return True if it completed.
 
-        The wait ends when `cancel` is set, on Ctrl-C, and after the timeout in seconds or `agent.flush_seconds`. Messages
-        that were flushed are not flushed again.
+        Return False at once if the conversation is too short or there are no notes to write. If `history` was flushed
+        before, return True at once.
+
+        Args:
+            session: The session.
+            prompt: The system prompt of the session.
+            history: The messages of the conversation.
+            cancel: Switch that stops the flush. Ctrl-C stops it too.
+            timeout: Seconds to wait for the model; at most `agent.flush_seconds` of config.yaml.
         """
         min_turns = self._memory.config.memory.flush_min_turns
         if not min_turns or not session.primary or not self._has_notes():
@@ -237,9 +272,9 @@ class Reviewer:
         kind: Literal["review", "flush"],
         cancel: Cancel,
     ) -> Review:
-        """Ask the model to save what matters.
+        """Run a review or a flush: ask the model to save to notes and skills, and return the changes.
 
-        The request has the conversation's own prompt and tools, which the server has cached.
+        The request has the conversation's own prompt and tools, because the server has them in its cache.
         """
         changes: list[str] = []
 
@@ -271,15 +306,18 @@ class Reviewer:
         return Review(tuple(changes))
 
     def _key_and_turns(self, session: Session) -> tuple[str, int]:
-        """Return the key of the stored count, which belongs to the conversation's first session, and its turns so far."""
+        """Return the key of the stored count of turns, and the number of completed turns of the conversation.
+
+        The key belongs to the first session of the conversation, so that the count survives a compression.
+        """
         sessions, ids = self._memory.sessions, [session.id, *compression_ancestors(self._memory, session)]
         return meta_key("reviewed", ids[-1]), sum(map(sessions.turn_count, ids))
 
     def _is_long(self, session: Session, history: Messages, min_turns: int) -> bool:
-        """Return True if the history has at least `min_turns` complete turns.
+        """Return True if the conversation has at least `min_turns` complete turns.
 
-        A conversation that was compressed had them. The turns that a branch began with were answered, although they are
-        stored with another session.
+        A compressed conversation always has enough if the person wrote after the summary. In a branch only the history
+        counts, because the turns that it began with are stored with another session.
         """
         if any(map(is_summary, history)):
             return any(message["role"] == "user" and not is_summary(message) for message in history)
@@ -288,7 +326,7 @@ class Reviewer:
         return _answered(history) >= min_turns and (is_branch or self._key_and_turns(session)[1] >= min_turns)
 
     def _has_notes(self) -> bool:
-        """Return True if there is a memory tool and a file that it may write."""
+        """Return True if the agent has the memory tool, and notes that the tool may write."""
         suppressed = self._memory.manager.suppresses_local_writes
         targets = self._memory.curated.enabled_targets
         return "memory" in self._tools and any(not suppressed(target) for target in targets)
@@ -319,7 +357,7 @@ def _calls_memory(message: ChatMessage) -> bool:
 
 
 def _answered(history: Messages) -> int:
-    """Count the answered turns; messages of interrupted ones are hidden."""
+    """Count the answered turns in `history`. Turns whose messages are hidden from providers don't count."""
     count, has_question = 0, False
     for message in history:
         if message["role"] == "user":
@@ -330,7 +368,7 @@ def _answered(history: Messages) -> int:
 
 
 def _change(request: ToolRequest, result: str) -> str:
-    """Describe the change of a tool call in a few words; "" if it changed nothing."""
+    """Describe in a few words what a call of a memory or skill tool changed; return "" if it changed nothing."""
     arguments = parse_arguments(request)
     try:
         answer = json.loads(result)

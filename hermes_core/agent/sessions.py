@@ -1,4 +1,4 @@
-"""The agent's turns and sessions: messages in memory, and in state.db and back."""
+"""The agent's turns and sessions: the turn in progress, and reading and writing of sessions in state.db."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
 
-# Messages before the person's that providers get with a recall.
+# Number of messages before the person's message that providers get when they are asked for recall.
 RECENT_MESSAGES = 6
 
 MAX_TITLE = 60
@@ -42,13 +42,13 @@ class TurnResult:
     Attributes:
         text: The text that the person saw.
         outcome: "answered", "interrupted" or "failed".
-        session_id: The session of the turn; a compression may have changed it.
+        session_id: Id of the session in which the turn ended; a compression in the turn begins a new session.
         turn_id: The id of the turn.
         recall: The recall of each provider.
-        problems: A sentence for each part of memory or model that did not work.
+        problems: A sentence for each failure of the memory or the model.
         tool_calls: Number of tool calls.
-        usage: Tokens of the turn's own requests; a subagent's are counted with its session.
-        contexts: Label and text of all that was recalled, from past sessions too.
+        usage: Tokens of the turn's own requests. Tokens of a subagent are stored with the subagent's session.
+        contexts: Label and text of each recalled text, from providers and from past sessions.
     """
 
     text: str
@@ -67,11 +67,16 @@ class AgentTurn:
     """A turn in progress.
 
     Attributes:
-        text: The person's message as recall, titles and providers see it.
+        text: The person's message as text, for recall, titles and providers.
         author: The name of the person, if several speak in the session.
-        content: The person's message as the model gets it.
-        messages: The messages so far, the person's first.
-        message_id: The id under which the person's message is stored; 0 before that.
+        content: The person's message as the model gets it: text, or a list of content parts.
+        id: The id of the turn.
+        messages: The messages of the turn so far, beginning with the person's message.
+        message_id: The id of the person's message in state.db; 0 until the message is stored.
+        recall: The recall of the turn; None before recall, or if there was none.
+        answer: The text of the answer.
+        outcome: "answered", "interrupted" or "failed".
+        used_memory: True if the model called the memory tool.
     """
 
     text: str
@@ -87,7 +92,10 @@ class AgentTurn:
 
     @classmethod
     def of(cls, message: TurnInput, author: str = "") -> AgentTurn:
-        """Begin a turn with a message, from which fences are removed. Raise `SessionError` if it is no message."""
+        """Begin a turn with a message of the person, and remove recall fences from it.
+
+        Raise `SessionError` if `message` is neither a text nor a list of valid content parts.
+        """
         content: Any
         if isinstance(message, str):
             content = sanitize_context(message)
@@ -100,7 +108,7 @@ class AgentTurn:
         return cls(text_of(content), author, content)
 
     def add(self, message: ChatMessage) -> str:
-        """Add a message; return the reference under which it is stored once, however often that is tried."""
+        """Add a message to the turn; return its `ref`, which keeps state.db from storing the message twice."""
         ref = turn_ref(self.id, len(self.messages))
         self.messages.append({**message, "ref": ref})
         calls = message.get("tool_calls", ())
@@ -108,26 +116,33 @@ class AgentTurn:
         return ref
 
     def speaker_of(self, message: ChatMessage) -> str:
-        """Return the author for the person's messages, "" for others."""
+        """Return the author if `message` is the person's, else ""."""
         return self.author if message["role"] == "user" else ""
 
     def chat(self) -> list[ChatMessage]:
-        """Return the messages for the next request."""
+        """Return the messages of the turn in chat form, as the model gets them."""
         return [{key: value for key, value in message.items() if key != "ref"} for message in self.messages]
 
     def hidden(self) -> list[ChatMessage]:
-        """Return the messages as `chat` does, each marked as hidden from providers."""
+        """Return the messages of the turn in chat form, each marked as hidden from providers."""
         pairs = zip(self.chat(), self.messages, strict=True)
         return [{**message, HIDDEN: stored["ref"]} for message, stored in pairs]
 
     def stored(self) -> list[Message]:
-        """Return the messages as they are stored and as providers get them: text, without the model's thoughts."""
+        """Return the messages of the turn for `Memory.end_turn`: content as text, without the model's thoughts."""
         return [_plain(message) for message in self.messages]
 
     def result(self, session_id: str, problems: Sequence[str], tool_calls: int, usage: Usage) -> TurnResult:
-        """Return the result; `problems` are those of the agent, to which those of the recall are added."""
+        """Return the result of the turn.
+
+        Args:
+            session_id: Id of the session in which the turn ended.
+            problems: Sentences for failures outside of the recall. The result adds the failures of the recall.
+            tool_calls: Number of tool calls.
+            usage: Tokens of the turn's requests.
+        """
         recall = self.recall or TurnRecall(RecallResult(), ())
-        # They reach the person and other programs; an error may quote an address with a password.
+        # Redacted, because problems reach the person and other programs: an error may quote an address with a password.
         all_problems = tuple(dict.fromkeys(map(redact, (*recall.problems, *problems))))
         visible = [text_of(m.get("content")) for m in self.messages if m["role"] == "assistant"]
         return TurnResult(
@@ -144,7 +159,10 @@ class AgentTurn:
 
 
 def _valid_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part without a fence. Raise `SessionError` for a part that would fail every later request too."""
+    """Return a content part of a message without recall fences. Raise `SessionError` if the part is invalid.
+
+    A model's server would refuse an invalid part, and if it were stored, every later request of the session.
+    """
     text = part.get("text")
     clean = {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)
     with contextlib.suppress(TypeError, ValueError, RecursionError):
@@ -166,9 +184,15 @@ def _plain(message: ChatMessage) -> Message:
 
 
 def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
-    """Return the session with this id, or a new one. A compressed session continues in the newest of its compressions.
+    """Return the stored session with this id, or a new session if none is stored.
 
-    Raises `SessionError` if the stored session is another person's, and for an unknown `agent_context`.
+    If the stored session was compressed, return the newest session that continues it. Raises `SessionError` if the
+    stored session belongs to another person, and for an unknown `agent_context`.
+
+    Args:
+        memory: The memory.
+        session_id: Id of the session; "" for a new session with a new id.
+        identity: Fields of `Session`: platform, user_id, chat_id and others.
     """
     session_id = session_id_of(session_id) if session_id else ""
     stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
@@ -182,7 +206,11 @@ def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]
 
 
 def find_session(memory: Memory, text: str, current: Session) -> Session:
-    """Return the stored session of the same person that `text` names. Raise `SessionError` if there is none."""
+    """Return the stored session whose id, beginning of an id, or title is `text`.
+
+    Only sessions of the person of `current` count. If the session was compressed, return the newest session that
+    continues it. Raise `SessionError` if there is no such session.
+    """
     match = memory.sessions.find_session(session_id_of(text), user=current.owner)
     if match is None:
         raise SessionError(
@@ -194,15 +222,16 @@ def find_session(memory: Memory, text: str, current: Session) -> Session:
 
 
 def successor(session: Session, parent: bool) -> Session:
-    """Return a new session of the same person in the same place."""
+    """Return a new session of the same person in the same place; with `parent`, as a child of `session`."""
     return replace(session, id=uuid.uuid4().hex, parent_id=session.id if parent else "")
 
 
 def rewind_target(memory: Memory, session: Session, turns: int, history: Messages) -> StoredMessage:
-    """Return the person's message that begins the last `turns` turns.
+    """Return the person's message with which the last `turns` turns of the session begin.
 
-    Raises `SessionError` if there are not so many, and if one of them is not in `history`: another process said it.
-    Messages that a compression copied belong to turns of the session before: providers know them under that one.
+    Turns whose messages a compression copied into the session don't count: providers know them as turns of the session
+    before the compression. Raises `SessionError` if the session has fewer turns, or if `history` lacks one of the turns
+    because another process added it.
     """
     if not isinstance(turns, int) or turns < 1:
         raise SessionError(f"turns must be 1 or more, got {turns!r}", "give a number")
@@ -228,13 +257,18 @@ def rewind_target(memory: Memory, session: Session, turns: int, history: Message
             "another process added messages to this session that are not in this conversation",
             "undo them there, or leave and resume the session",
         )
-    if wanted != visible[-turns:]:  # a full disk kept it out, or it is in the session of another process
+    if (
+        wanted != visible[-turns:]
+    ):  # a full disk prevented storing it, or another process compressed the session
         raise SessionError("the last turn is not stored in this session", "it can't be undone")
     return own[-turns]
 
 
 def rewind_session(memory: Memory, session_id: str, message_id: int) -> list[str]:
-    """Remove this message and all after it, and a title that was made of one of them; return the ids of the turns."""
+    """Remove a message and all later messages from a session; return the ids of the turns that are removed.
+
+    Also remove the session's title if it was made from one of the removed messages.
+    """
     sessions, titles_before = memory.sessions, _default_titles(memory, session_id)
     turns = sessions.rewind(session_id, message_id)
     stored, removed = sessions.get_session(session_id), titles_before - _default_titles(memory, session_id)
@@ -244,8 +278,8 @@ def rewind_session(memory: Memory, session_id: str, message_id: int) -> list[str
 
 
 def set_default_title(memory: Memory, session_id: str, text: str) -> None:
-    """Name a session without a title after its first message."""
-    with memory.sessions.transaction():  # else another process takes the same number in between
+    """Give a session without a title the beginning of `text` as its title."""
+    with memory.sessions.transaction():  # another process may take the same numbered title at the same time
         stored = memory.sessions.get_session(session_id)
         if stored is not None and not stored.title:
             memory.sessions.set_title(
@@ -254,22 +288,22 @@ def set_default_title(memory: Memory, session_id: str, text: str) -> None:
 
 
 def title_of(text: str) -> str:
-    """Return the beginning of a text as a title."""
+    """Return the beginning of a text on one line, with at most `MAX_TITLE` characters, as a title."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_TITLE else line[: MAX_TITLE - 1].rsplit(" ", 1)[0] + "…"
 
 
 def _default_titles(memory: Memory, session_id: str) -> set[str]:
-    """Return the titles that the person's messages would give the session."""
+    """Return the default titles that the messages of the person in the session would have given it."""
     messages = memory.sessions.get_messages(session_id)
     return {clean_title(title_of(m.content)) for m in messages if m.role == "user"}
 
 
 def compression_ancestors(memory: Memory, session: Session) -> list[str]:
-    """Return the ids of the sessions that were compressed into this one, the newest first."""
+    """Return the ids of the sessions that were compressed, one after another, into `session`; newest first."""
     ids: list[str] = []
     stored = memory.sessions.get_session(session.id)
-    # Bounded: a damaged row may point to itself.
+    # Limited to 100, because a damaged row may be its own parent.
     while stored is not None and stored.relation == "compression" and len(ids) < 100:
         ids.append(stored.parent_id)
         stored = memory.sessions.get_session(stored.parent_id)
@@ -287,7 +321,16 @@ def store_message(
     speaker: str = "",
     copied: bool = False,
 ) -> int:
-    """Store a chat message and return its id; a message that is hidden from providers stays hidden as a copy."""
+    """Store a chat message in state.db and return its id.
+
+    Args:
+        memory: The memory.
+        session_id: Id of the session.
+        message: The message. If it is marked as hidden from providers, its stored copy stays hidden.
+        ref: The message's own id, which prevents storing it twice; "" for none.
+        speaker: The name of the person who wrote the message.
+        copied: True if a compression copies the message from another session.
+    """
     return memory.sessions.append_message(
         session_id,
         message["role"],
@@ -303,7 +346,7 @@ def store_message(
 
 
 def copy_turn(memory: Memory, turn: AgentTurn, session_id: str) -> None:
-    """Copy a turn to the newest session, if another process has compressed this one meanwhile."""
+    """Copy the messages of a turn to the newest session if another process compressed the turn's session meanwhile."""
     tip = memory.sessions.compression_tip(session_id)
     if tip != session_id:
         for message, stored in zip(turn.chat(), turn.messages, strict=True):
@@ -313,7 +356,14 @@ def copy_turn(memory: Memory, turn: AgentTurn, session_id: str) -> None:
 def messages_of_others(
     memory: Memory, session_id: str, after: int, own_turns: Collection[str]
 ) -> list[StoredMessage]:
-    """Return the messages that other processes stored in a session after a message, in turns that ended."""
+    """Return the messages of complete turns that other processes stored in a session.
+
+    Args:
+        memory: The memory.
+        session_id: Id of the session.
+        after: Id of a message; only later messages are returned.
+        own_turns: Ids of this process's own turns.
+    """
 
     def is_complete(message: StoredMessage) -> bool:
         turn_id = turn_of_ref(message.ref)
@@ -324,7 +374,7 @@ def messages_of_others(
 
 
 def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
-    """Return the messages of a session for the model; those that are hidden from providers are marked."""
+    """Return a stored session's messages for the model. Mark messages of incomplete turns as hidden from providers."""
     live = [message for message in memory.sessions.get_messages(session_id) if not message.compacted]
     complete = {"", *filter(memory.sessions.has_turn, {turn_of_ref(message.ref) for message in live})}
     return [
@@ -334,10 +384,10 @@ def load_history(memory: Memory, session_id: str) -> list[ChatMessage]:
 
 
 def chat_of(message: StoredMessage) -> ChatMessage:
-    """Return a stored message for the model.
+    """Return a stored message in the OpenAI chat form, as the model gets it.
 
-    Imports and hosts may have stored tool calls and parts in another form: their calls are converted, and their parts
-    become text.
+    If an import or a host stored tool calls or content parts in another form, convert the calls, and turn the parts
+    into text.
     """
     chat = message.as_chat()
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
@@ -348,7 +398,16 @@ def chat_of(message: StoredMessage) -> ChatMessage:
 
 
 def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
-    """Return a stored call as a chat's call. A missing id is made of the call's place: Mistral takes nine digits."""
+    """Return a stored tool call in the OpenAI chat form.
+
+    If the call has no id, make one of nine digits from its place, because Mistral accepts only ids of nine letters and
+    digits.
+
+    Args:
+        call: The stored call.
+        message_id: Id of the message that contains the call.
+        at: Index of the call in the message.
+    """
     own: Mapping[str, Any] = call if isinstance(call, Mapping) else {}
     function = own.get("function", own)
     function = function if isinstance(function, Mapping) else {}
@@ -362,11 +421,11 @@ def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
 
 
 def recent_messages(history: Messages) -> list[Message]:
-    """Return the last messages that are not hidden from providers."""
+    """Return the newest `RECENT_MESSAGES` messages that are not hidden from providers, oldest first."""
     newest_first = islice((m for m in reversed(history) if HIDDEN not in m), RECENT_MESSAGES)
     return text_messages([*newest_first][::-1])
 
 
 def text_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return messages as providers see them: role and text."""
+    """Return messages as providers get them for recall: only role and text."""
     return [Message(role=m["role"], content=text_of(m.get("content"))) for m in messages]

@@ -1,7 +1,7 @@
-"""The agent's tools: registration, calls with whatever a model sends, and the built-in tools.
+"""The agent's tools: registration, calls by a model, and the built-in tools.
 
-Each call is answered with text. Arguments that are no JSON, unknown names and tools that fail are errors for the model to
-read; none of them ends the turn.
+Each call is answered with text. If the arguments are no JSON, the name is unknown or the tool fails, the text is an
+error for the model to read, and the turn continues.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA, Skil
 
 log = logging.getLogger(__name__)
 
-# Key under which arguments that were no JSON object go back to the model.
+# Arguments that were no JSON object are sent back to the model as text under this key, since servers demand an object.
 MALFORMED = "malformed_arguments"
 
 # Deepest nesting of arguments; the limit of `json` itself differs by thousands between versions of Python.
 MAX_LEVELS = 100
 
 _INVALID_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
-# Characters of the note in a truncated text, about.
+# Approximate length of the note in a truncated text.
 _TRUNCATION_NOTE = 60
 
 _RETURN_RESULT = "give a function that waits for its whole result"
@@ -72,12 +72,16 @@ class Tool:
     """A tool for the model.
 
     Attributes:
+        name: Name of the tool.
+        description: Text that tells the model when and how to use the tool.
         parameters: JSON schema of the arguments.
-        run: Function of the arguments and the session. Its result is sent to the model, as JSON if it is no text.
-        toolset: Name by which config.yaml enables the tool on a platform.
-        quick: Run on the turn's own thread. Any other tool is abandoned when the person interrupts.
-        parallel: May run beside other parallel tools if the model calls several in one answer. Other calls run one after
-            another, in the order of the answer.
+        run: Function of the arguments and the session. Its result is sent to the model; a result that is no text is
+            sent as JSON.
+        toolset: Name of the tool's group, by which config.yaml enables tools on a platform.
+        quick: True to run the tool on the turn's own thread, where an interrupt waits for its end. Any other tool runs
+            on a separate thread and is abandoned when the person interrupts.
+        parallel: True if the tool may run at the same time as other parallel tools that the model calls in one answer.
+            Other calls run one after another, in the order of the answer.
     """
 
     name: str
@@ -101,23 +105,28 @@ class Tool:
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], run: Run, toolset: str, *, quick: bool = False) -> Tool:
-        """Create a tool from a schema `{"name", "description", "parameters"}`."""
+        """Create a tool from a schema `{"name", "description", "parameters"}`; see `Tool` for the other arguments."""
         fields: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
         name: Any = fields.get("name")  # None is refused like anything else that is no text
         return cls(name, fields.get("description", ""), fields.get("parameters", {}), run, toolset, quick)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema for the model; OpenAI refuses an empty one, so a tool without parameters has an object of none."""
+        """The tool's schema for the model. OpenAI refuses empty `parameters`, so they describe at least an object."""
         parameters = {"type": "object", "properties": {}, **self.parameters}
         return {"name": self.name, "description": self.description, "parameters": parameters}
 
 
 class ToolRegistry:
-    """The tools of an agent in a fixed order, without those of disabled toolsets.
+    """The tools that an agent may call, in a fixed order.
 
-    `enabled` holds the names of toolsets, None for all. `result_limit` is the longest result in characters. Raises
-    `ConfigError` when two tools share a name.
+    Args:
+        tools: The tools.
+        enabled: Names of the enabled toolsets; tools of other toolsets are left out. None enables all.
+        result_limit: Characters of the longest result; a longer result is truncated.
+
+    Raises:
+        ConfigError: two tools have the same name.
     """
 
     def __init__(
@@ -141,17 +150,17 @@ class ToolRegistry:
         return [tool.schema for tool in self._tools.values()]
 
     def is_parallel(self, name: str) -> bool:
-        """Return True if calls of this tool may run beside one another."""
+        """Return True if calls of the tool with this name may run at the same time as other parallel calls."""
         tool = self._tools.get(name)
         return tool is not None and tool.parallel
 
     def restricted(self, names: Collection[str], refuse: Refuse) -> ToolRegistry:
-        """Return a registry with the same schemas in which only some tools run.
+        """Return a registry of the same tools that answers calls of most of them with an error.
 
-        The schemas stay, so that the server's prefix cache still fits.
+        All schemas stay, so that a request begins with the same text and the server's prefix cache can be used.
 
         Args:
-            names: The tools that run.
+            names: Names of the tools that still run.
             refuse: Function of a tool's name and its arguments that returns the reason to refuse a call, or "".
         """
 
@@ -167,7 +176,7 @@ class ToolRegistry:
         return ToolRegistry(map(guard, self._tools.values()), result_limit=self._result_limit)
 
     def call(self, request: ToolRequest, session: Session, cancel: Cancel) -> str:
-        """Run the call and return its result or an error. Raise `Cancelled` on an interrupt, and nothing else."""
+        """Run a tool call; return the result as text, or an error as text. Raise only `Cancelled`, on an interrupt."""
         tool = self._tools.get(request.name)
         if tool is None:
             return error(f"there is no tool {request.name!r}", f"tools are: {', '.join(self._tools)}")
@@ -183,13 +192,16 @@ class ToolRegistry:
 
 
 def error(message: str, remedy: str = "") -> str:
-    """Return an error as the model reads it."""
+    """Return an error as JSON for the model, with secrets removed; `remedy` says what the model should do."""
     text = redact(f"{message}; {remedy}" if remedy else message)
     return json.dumps({"error": text}, ensure_ascii=False)
 
 
 def parse_arguments(request: ToolRequest) -> dict[str, Any] | str:
-    """Return the arguments without recalled text that the model copied, or a sentence if they are no JSON object."""
+    """Return the decoded arguments of a tool call, or a sentence with the fault if they are no JSON object.
+
+    Recall fences that the model copied into the arguments are removed.
+    """
     try:
         arguments = without_fence(
             json.loads(request.arguments or "{}", strict=False, parse_constant=_refuse_constant)
@@ -206,12 +218,12 @@ def parse_arguments(request: ToolRequest) -> dict[str, Any] | str:
 
 
 def sendable(call: ToolRequest, known: Container[str] = (), prefix: str = "") -> ToolRequest:
-    """Return the call in a form that every server takes back; chat templates parse it again.
+    """Return a tool call in a form that every server accepts when a later request contains it.
 
     Args:
         call: The call as the model wrote it.
-        known: Names that are sent as they are. In others, letters that servers refuse become "_".
-        prefix: Text before arguments that are no JSON object.
+        known: Names of tools that stay unchanged. In another name, each letter that servers refuse becomes "_".
+        prefix: Text to put before arguments that are no JSON object, to tell the model what went wrong.
     """
     arguments = parse_arguments(call)
     valid = {MALFORMED: prefix + call.arguments[:2000]} if isinstance(arguments, str) else arguments
@@ -222,12 +234,12 @@ def sendable(call: ToolRequest, known: Container[str] = (), prefix: str = "") ->
 
 
 def _refuse_constant(name: str) -> None:
-    """Refuse NaN and Infinity: Python reads them, and a server that gets them back does not."""
+    """Raise `ValueError` for NaN and Infinity: Python's JSON reads them, but servers refuse them in later requests."""
     raise ValueError(f"{name} is none of its values")
 
 
 def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """Remove recall fences from all texts of JSON data. Raise `ValueError` if it is nested too deeply."""
+    """Return JSON data with recall fences removed from all texts. Raise `ValueError` if it has over `levels` levels."""
     if isinstance(value, str):
         return sanitize_context(value)
     if isinstance(value, list | dict) and not levels:
@@ -240,7 +252,10 @@ def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
 
 
 def truncated(text: str, limit: int) -> str:
-    """Replace the middle of a text over `limit` characters by a note; a text that was truncated stays as it is."""
+    """Replace the middle of a text that is longer than `limit` characters by a note.
+
+    Truncating the result again with the same limit does not change it.
+    """
     if len(text) <= limit + _TRUNCATION_NOTE:
         return text
     head, tail = limit * 2 // 3, limit // 3
@@ -276,12 +291,15 @@ def _text(result: Any) -> str:
 
 SEARCH_TOOL = "session_search"
 MEMORY_TOOL = "memory"
-# The toolsets of every agent; `host` is the toolset of tools that name none.
+# The toolsets of every agent. Tools of the host that name no toolset are in `host`.
 TOOLSETS = ("memory", SEARCH_TOOL, "skills", "todo", "delegation", "host")
 
 
 def unknown_toolsets(names: Collection[str] | None, host_tools: Iterable[Tool]) -> list[str]:
-    """Return a sentence for each name in `enabled_toolsets` that no tool can have, such as a misspelt one."""
+    """Return a sentence for each unknown, perhaps misspelt, toolset in `names`, the setting `enabled_toolsets`.
+
+    Toolsets of the host's own tools are known. None as `names` enables all toolsets.
+    """
     known = sorted({*TOOLSETS, *(tool.toolset for tool in host_tools)})
     problems = []
     for name in names or ():
@@ -295,9 +313,16 @@ def unknown_toolsets(names: Collection[str] | None, host_tools: Iterable[Tool]) 
 def with_memory_tools(
     memory: Memory, others: Sequence[Tool], enabled: Collection[str] | None, problems: list[str]
 ) -> list[Tool]:
-    """Return the notes' tool, `session_search` and the provider's tools, then the others.
+    """Return the memory's tools, followed by the tools in `others`.
 
-    A tool of the provider with the name of another tool is left out, and `problems` gets a sentence about it.
+    The memory's tools are `memory` for the notes, `session_search`, and the tools of the provider. If a provider's tool
+    has the name of an enabled tool in `others`, it is left out, and `problems` gets a sentence about it.
+
+    Args:
+        memory: The memory.
+        others: All other tools of the agent.
+        enabled: Names of the enabled toolsets; None for all.
+        problems: List to which sentences are appended.
     """
 
     def is_enabled(tool: Tool) -> bool:
@@ -313,7 +338,10 @@ def with_memory_tools(
 
 
 def without_memory_tools(memory: Memory, others: Sequence[Tool], session: Session) -> list[Tool]:
-    """Return `session_search`, then the others; a subagent does without it, since its task holds all that it needs."""
+    """Return `session_search`, followed by the tools in `others`.
+
+    A subagent gets no `session_search`, because its task should contain all that it needs.
+    """
     own = [] if session.agent_context == "subagent" else _memory_tools(memory)
     return [*(tool for tool in own if tool.name == SEARCH_TOOL), *others]
 
@@ -331,7 +359,7 @@ def _memory_tools(memory: Memory) -> list[Tool]:
 
 
 def built_in_tools(skills: SkillStore | None, memory: Memory) -> list[Tool]:
-    """Return `todo`, and `skill_view` and `skill_manage` unless skills are switched off."""
+    """Return the tools `skill_view`, `skill_manage` and `todo`; without the skill tools if `skills` is None."""
 
     def stored_messages(session: Session) -> Messages:
         return memory.sessions.get_messages_as_conversation(session.id, include_ancestors=True)
@@ -367,9 +395,9 @@ _TODO_PARAMETERS: dict[str, Any] = {
 
 
 def todo_tool(stored_messages: Callable[[Session], Messages] = lambda _: ()) -> Tool:
-    """Return the tool with which the model keeps a list of steps during a session, across compressions.
+    """Return the tool `todo`, with which the model keeps a list of steps during a conversation.
 
-    `stored_messages` returns the whole conversation so far, in which a new agent finds the list.
+    `stored_messages` returns all messages of the conversation. A new agent finds the last list there.
     """
     lists: dict[str, list[dict[str, str]]] = {}
 
@@ -420,7 +448,7 @@ _DELEGATE_PARAMETERS: dict[str, Any] = {
 
 
 def delegate_tool(delegate: Callable[[str, str], str]) -> Tool:
-    """Return the tool `delegate_task`; `delegate(task, context)` returns the subagent's report."""
+    """Return the tool `delegate_task`. It calls `delegate(task, context)`, which returns the subagent's report."""
 
     def run(arguments: Mapping[str, Any], session: Session) -> str:
         del session

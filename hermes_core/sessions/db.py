@@ -1,4 +1,4 @@
-"""SessionDB: the store of sessions, their messages and their completed turns, searchable as soon as they are stored."""
+"""SessionDB: the store of sessions, messages and completed turns. A stored message can be found at once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Result = TypeVar("Result")
 def _detecting_damage(
     method: Callable[Concatenate[SessionDB, Parameters], Result],
 ) -> Callable[Concatenate[SessionDB, Parameters], Result]:
-    """Make a method that reads rows raise `DatabaseCorrupt` for a value that only damage can have put there."""
+    """Decorate a method that reads rows: raise `DatabaseCorrupt` if a row has a value that only damage explains."""
 
     @functools.wraps(method)
     def wrapper(self: SessionDB, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -70,19 +70,22 @@ def _detecting_damage(
 
 
 class SessionDB:
-    """The store at `path`. Threads may share it, and several processes may open the same file.
+    """The store of sessions in the file `path`. Threads may share it, and several processes may open the same file.
 
-    Each writing method is one transaction: when it returns, what it wrote is on disk and can be found. Methods raise
-    `SessionError` for sessions and messages that don't exist, `DatabaseCorrupt` and `DatabaseUnavailable` for the file.
+    Each method that writes is one transaction: when it returns, its rows are on disk and can be found. Methods raise
+    `SessionError` for sessions and messages that don't exist. They raise `DatabaseCorrupt` if the file is damaged, and
+    `DatabaseUnavailable` if it can't be used.
 
     Args:
         path: The file, usually state.db of a home.
-        journal_mode: As for `Database`.
-        read_only: Whether to open an existing file without changing it.
-        clock: Returns the current time in epoch seconds.
+        journal_mode: Journal mode of SQLite, see `Database`.
+        read_only: True to open an existing file without changing it.
+        clock: Function that returns the current time in epoch seconds.
         zone: Time zone of dates in queries; the machine's by default.
-        semantic: Whether to search by meaning as well, if the extra `[semantic]` is installed. `vectors` then makes
-            the vectors in the background from the first message on; otherwise it is None.
+        semantic: True to search by meaning as well, if the extra `[semantic]` is installed.
+
+    Attributes:
+        vectors: The index for search by meaning, which makes vectors in the background; None without such a search.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class SessionDB:
         self.database.close()
 
     def check(self) -> list[str]:
-        """Return what is wrong with the file or its search indexes, a line each; empty if all is well."""
+        """Check the file and its search indexes; return a line for each fault, an empty list if there is none."""
         try:
             faults = self.database.integrity()
             return [f"{fault}; {REPAIR}" for fault in faults] or index.check_indexes(self.database)
@@ -126,11 +129,11 @@ class SessionDB:
             return [str(exc)]
 
     def backup(self, target: Path) -> None:
-        """Copy the whole store to `target`, even while others write."""
+        """Copy the whole store to `target`, even while other threads or processes write."""
         self.database.backup(target)
 
     def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Make the writes of a `with` block one: all of them are on disk when it ends, or none."""
+        """Join all writes of a `with` block into one transaction: when the block ends, all are on disk, or none."""
         return self.database.transaction()
 
     # ------------------------------------------------------------------ sessions
@@ -151,16 +154,24 @@ class SessionDB:
         identity: Mapping[str, Any] | None = None,
         started_at: float | None = None,
     ) -> str:
-        """Create a session, or fill the empty fields of an existing one; return its id.
+        """Create a session, or fill the empty fields of the existing session with this id; return the id.
 
         Args:
-            session_id: Any text that is unique.
-            user: The owner, which `search(user=...)` compares.
-            title: A title that another session of this user has gets a number.
+            session_id: Any unique text.
+            source: Name of the program or platform under which the session is listed.
+            user: The owner of the session; a search with `user` finds only sessions of that owner.
+            parent_id: Id of the session that this one continues, branches from or works for; "" for none.
+            relation: The relation to the parent.
+            title: The title. If another session of this user has the title, a number is added.
+            model: Name of the model.
+            model_config: Settings of the model, as the host wants to store them.
+            system_prompt: The system prompt.
+            cwd: The working folder.
             identity: The contract's `Session` as data, for programs that continue the session.
-            started_at: Epoch seconds; now by default.
+            started_at: Beginning of the session in epoch seconds; now by default.
 
-        Raises `SessionError` if the id belongs to another user.
+        Raises:
+            SessionError: the id is empty, or belongs to a session of another user.
         """
         session_id = sqlite_text(session_id)
         if not session_id:
@@ -215,10 +226,13 @@ class SessionDB:
     def find_session(
         self, text: str, *, user: str | None = None, title_only: bool = False
     ) -> StoredSession | None:
-        """Return the session that `text` names: by its id, the only id that begins so, or its title.
+        """Return the session whose id, beginning of an id, or title is `text`; None if there is none.
 
-        Among several sessions of one title, "Plan" and "Plan #2", the one with the highest number is returned. With
-        `user`, only that user's sessions count; with `title_only`, ids don't.
+        Args:
+            text: An id, the beginning of exactly one id, or a title. If sessions are named "Plan" and "Plan #2", "Plan"
+                names the session with the highest number.
+            user: Owner whose sessions are searched; None for all owners.
+            title_only: True to compare `text` with titles only, not with ids.
         """
         find = lineage.find_titled if title_only else lineage.resolve
         session_id = find(self.database, sqlite_text(text), user and sqlite_text(user))
@@ -237,8 +251,16 @@ class SessionDB:
     ) -> list[ListedSession]:
         """Return conversations, the last active first.
 
-        A compression chain is one entry, its newest session. Branches are entries of their own. Delegated sessions and
-        those without messages are left out.
+        A conversation that was compressed is listed once, by its newest session. A branch is a conversation of its own.
+        Sessions of subagents, and sessions without messages, are left out.
+
+        Args:
+            source: Source of the sessions; None for all.
+            exclude_sources: Sources to leave out.
+            exclude_sessions: Ids of sessions to leave out.
+            user: Owner of the sessions; None for all owners.
+            limit: Largest number of conversations.
+            offset: Number of conversations to skip.
         """
         return lineage.list_conversations(
             self.database,
@@ -251,7 +273,7 @@ class SessionDB:
         )
 
     def system_prompt(self, session_id: str) -> str:
-        """Return the system prompt that is stored with the session, "" if none is."""
+        """Return the system prompt that is stored with the session; "" if there is no prompt or no session."""
         sql = "SELECT system_prompt FROM sessions WHERE id = ?"
         row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
         return str(row[0]) if row else ""
@@ -265,22 +287,24 @@ class SessionDB:
             )
 
     def set_title(self, session_id: str, title: str) -> str:
-        """Set the title of a session and return it as stored; "" removes it.
+        """Set the title of a session and return the title as stored; "" removes the title.
 
-        Raises `SessionError` if another conversation of the same user has it. A session that was compressed into this
-        one gives its title up.
+        If an earlier session of the same conversation, before a compression, has the title, it loses the title. Raises
+        `SessionError` if another conversation of the same user has the title.
         """
         with self.transaction() as connection:
             _session_key(connection, session_id)
             return lineage.set_title(connection, session_id, title)
 
     def next_title(self, title: str, *, user: str = "") -> str:
-        """Return `title` if no session of this user has it, else "title #2" and so on."""
+        """Return `title` if no session of this user has it, else `title` with the next free number ("title #2")."""
         return lineage.next_title(self.database, title, sqlite_text(user))
 
     def add_usage(self, session_id: str, **amounts: float) -> None:
-        """Add to counters of the session: `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`,
-        `reasoning_tokens`, `cost_usd`.
+        """Add amounts to the session's counters of use.
+
+        The counters are `input_tokens`, `output_tokens`, `cache_read_tokens`, `cache_write_tokens`, `reasoning_tokens`
+        and `cost_usd`. Raises `SessionError` for another name.
         """
         unknown = sorted(set(amounts) - set(USAGE_COLUMNS))
         if unknown:
@@ -293,7 +317,10 @@ class SessionDB:
                 )
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
-        """Mark the session as ended. The reason of an ended session stays."""
+        """Mark the session as ended for `reason` at `at` (epoch seconds, now by default).
+
+        Do nothing if the session has ended already.
+        """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
             connection.execute(
@@ -308,9 +335,9 @@ class SessionDB:
             connection.execute("UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ?", (key,))
 
     def delete_session(self, session_id: str) -> list[str]:
-        """Delete a session with its messages and turns; return the ids of the turns.
+        """Delete a session with its messages and turns; return the ids of the deleted turns.
 
-        Sessions that it delegated are deleted as well. Other children stay, without a parent.
+        Sessions of subagents to which the session gave tasks are deleted too. Other children stay, without a parent.
         """
         deleted_turns: list[str] = []
         with self.transaction() as connection:
@@ -332,7 +359,7 @@ class SessionDB:
         return deleted_turns
 
     def delete_if_unused(self, session_id: str) -> bool:
-        """Delete the session if it never had a message, has no title and has no children; return whether it did."""
+        """Delete the session if it never had a message, and has no title and no children; return True if deleted."""
         with self.transaction() as connection:
             sql = """DELETE FROM sessions WHERE id = :id AND title = ''
                      AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_key = sessions.key)
@@ -340,11 +367,11 @@ class SessionDB:
             return connection.execute(sql, {"id": sqlite_text(session_id)}).rowcount > 0
 
     def compression_tip(self, session_id: str) -> str:
-        """Return the newest session of the compression chain through this one; its own id if there is none."""
+        """Return the id of the newest session into which this session was compressed; `session_id` if it never was."""
         return lineage.tip(self.database, session_id)
 
     def lineage(self, session_id: str) -> frozenset[str]:
-        """Return the ids of all ancestors and descendants of this session, and its own."""
+        """Return `session_id` and the ids of all sessions that are connected with it by parents and children."""
         return lineage.family(self.database, session_id)
 
     # ------------------------------------------------------------------ messages
@@ -367,8 +394,18 @@ class SessionDB:
         """Store a message and return its id.
 
         Args:
-            ref: The message's own id elsewhere. A second message with it is not stored; the first one's id is returned.
-            copied: Whether a compression copied the message from the session before. Search finds it there only.
+            session_id: Id of the session.
+            role: Role of the message: user, assistant, tool, system.
+            content: Text, or content parts of a chat API, or None.
+            tool_calls: The tool calls of the message.
+            tool_name: Name of the tool whose result the message is.
+            tool_call_id: Id of the tool call whose result the message is.
+            reasoning: The model's thoughts.
+            timestamp: Time in epoch seconds; now by default.
+            speaker: Name of the person who wrote the message.
+            ref: The message's own id in another program. If the session has a message with this `ref`, nothing is
+                stored and that message's id is returned.
+            copied: True if a compression copied the message from the previous session. Search finds the original only.
         """
         message = {
             "role": role,
@@ -399,12 +436,21 @@ class SessionDB:
         author: str = "",
         at: float | None = None,
     ) -> list[int]:
-        """Store the messages of a completed turn and mark it complete, in one transaction; return their ids.
+        """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
-        Messages are in chat form, with `speaker`, `ref`, `timestamp` and `reasoning` where known. A turn whose id is
-        stored already is left unchanged and its message ids are returned, so that an import may run twice.
+        If a turn with this id is stored already, change nothing and return the ids of its messages, so that an import
+        may run twice.
 
-        Raises `SessionError` for a turn that was rewound, wholly or in part, or belongs to another session.
+        Args:
+            session_id: Id of the session.
+            messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp` and `reasoning`.
+            turn_id: Id of the turn.
+            number: Number of the turn in the session.
+            author: Name of the person.
+            at: Time of the turn in epoch seconds; now by default.
+
+        Raises:
+            SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
         """
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
@@ -422,13 +468,13 @@ class SessionDB:
                 if known["state"] == State.REWOUND:
                     raise rewound
                 rows = connection.execute(
-                    # The plus makes SQLite go by ids, not through the whole session.
+                    # The plus keeps SQLite from using the index over sessions, which would read the whole session.
                     "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
                     (key, known["first_message_id"], known["last_message_id"]),
                 )
                 return [row[0] for row in rows]
-            # Messages that were stored before the turn ended have refs of its id, a colon and a number; a semicolon is
-            # the character after a colon.
+            # Messages that were stored before the turn ended have the turn's id, a colon and a number as `ref`. The
+            # range ends with a semicolon, which is the character after a colon.
             hidden = """SELECT 1 FROM messages WHERE session_key = ? AND ref >= ? AND ref < ? AND ref <> ''
                         AND position IS NULL"""
             if connection.execute(hidden, (key, f"{turn_id}:", f"{turn_id};")).fetchone():
@@ -459,7 +505,14 @@ class SessionDB:
         offset: int = 0,
         last_message_id: int | None = None,
     ) -> list[StoredMessage]:
-        """Return the messages of a session, oldest first, without rewound ones."""
+        """Return the messages of a session, oldest first, without rewound messages.
+
+        Args:
+            session_id: Id of the session.
+            limit: Largest number of messages; None for all.
+            offset: Number of messages to skip.
+            last_message_id: Id of the last message to return; None for the end of the session.
+        """
         rows = self.database.execute(
             # Positions have no gaps, so that a part is reached without reading what stands before it.
             f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
@@ -473,7 +526,7 @@ class SessionDB:
         return [records.message_of(row) for row in rows]
 
     def first_messages(self, source: str, count: int) -> Iterator[StoredMessage]:
-        """Yield the first `count` messages of each session of a source, one session after the other."""
+        """Yield the first `count` messages of each session with this source, session by session."""
         rows = self.database.execute(
             f"""SELECT {records.MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m ON m.session_key = s.key
                 WHERE s.source = ? AND m.position < ? ORDER BY s.key, m.position""",
@@ -484,9 +537,10 @@ class SessionDB:
     def get_messages_as_conversation(
         self, session_id: str, *, include_ancestors: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the messages in chat form, as a model gets them, without compacted ones.
+        """Return the messages of a session in chat form, as a model gets them, without compacted messages.
 
-        With `include_ancestors`, the messages of the sessions that were compressed into this one come first, each once.
+        With `include_ancestors`, return all messages of the conversation: first those of the sessions that were
+        compressed into this session, then its own messages. No message is repeated.
         """
         chain = [session_id]
         if include_ancestors:
@@ -500,9 +554,9 @@ class SessionDB:
 
     @_detecting_damage
     def around(self, message_id: int, window: int = 5, *, roles: Sequence[str] = ()) -> Window | None:
-        """Return up to `window` messages on each side of a message, and itself; None if it doesn't exist.
+        """Return a message with up to `window` messages before and after it; None if the message doesn't exist.
 
-        With `roles`, other messages of these roles only.
+        With `roles`, messages of other roles are left out, except the message itself.
         """
         row = self.database.execute(
             "SELECT session_key, position FROM messages WHERE id = ? AND position IS NOT NULL", (message_id,)
@@ -522,9 +576,10 @@ class SessionDB:
         return Window(tuple(shown), max(position - window, 0), max(last - position - window, 0))
 
     def transcript(self, session_id: str, last_message_id: int | None = None) -> StoredTranscript:
-        """Return a reader of the session up to a message, or of all of it, for providers that learn from it.
+        """Return a reader of a session's messages, for providers that learn from the session.
 
-        It leaves out copies of messages of the session before, and messages of turns that are not complete.
+        The reader leaves out messages that a compression copied from the previous session, and messages of incomplete
+        turns. With `last_message_id`, it stops at that message.
         """
 
         def read() -> list[StoredMessage]:
@@ -539,9 +594,10 @@ class SessionDB:
         return StoredTranscript(read)
 
     def rewind(self, session_id: str, message_id: int) -> list[str]:
-        """Hide this message and all after it in the session; return the ids of the turns that are no longer whole.
+        """Rewind a session: hide a message and all later messages; return the ids of the turns that lost messages.
 
-        Hidden messages stay in the file and are shown nowhere.
+        Hidden messages stay in the file, but no method returns them. Raises `SessionError` if the message is not in the
+        session.
         """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
@@ -572,12 +628,15 @@ class SessionDB:
             return turns
 
     def withdraw(self, session_id: str, message_id: int) -> None:
-        """Hide one message that is in no completed turn, as one that continues in another session."""
+        """Hide one message of an incomplete turn, because the turn continues in another session."""
         with self.transaction() as connection:
             _hide(connection, _session_key(connection, session_id), message_id)
 
     def delete_copy(self, session_id: str, ref: str) -> None:
-        """Delete the copy of a message that a compression made, because the message itself comes to this session."""
+        """Delete the copy, made by a compression, of the message with this `ref`; do nothing if there is no copy.
+
+        The message itself is then stored in the session.
+        """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
             row = connection.execute(
@@ -589,7 +648,10 @@ class SessionDB:
                 connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
 
     def compact(self, session_id: str, last_message_id: int) -> int:
-        """Take the messages up to this one out of the conversation, but not out of search; return how many."""
+        """Mark the messages up to `last_message_id` as compacted; return how many.
+
+        The model no longer gets compacted messages; search still finds them.
+        """
         with self.transaction() as connection:
             return connection.execute(
                 "UPDATE messages SET state = ? WHERE session_key = ? AND id <= ? AND state = ?",
@@ -597,19 +659,19 @@ class SessionDB:
             ).rowcount
 
     def has_message(self, session_id: str, ref: str) -> bool:
-        """Return whether the session has a message with this `ref`, even if it was rewound."""
+        """Return True if the session has a message with this `ref`, even if the message was rewound."""
         sql = "SELECT 1 FROM messages WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND ref = ? AND ref <> ''"
         return self.database.execute(sql, (sqlite_text(session_id), sqlite_text(ref))).fetchone() is not None
 
     def last_message_id(self, session_id: str) -> int | None:
-        """Return the id of the session's newest message that is not rewound, None if there is none."""
+        """Return the id of the session's newest message, without rewound messages; None if it has no message."""
         sql = """SELECT m.id FROM messages m JOIN sessions s ON s.key = m.session_key
                  WHERE s.id = ? AND m.position IS NOT NULL ORDER BY m.position DESC LIMIT 1"""
         row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
         return None if row is None else int(row[0])
 
     def counts(self) -> dict[str, int]:
-        """Return how many sessions there are, and how many messages that are not rewound."""
+        """Return the number of sessions and the number of messages, without rewound messages."""
         sql = "SELECT count(*), coalesce(sum(message_count), 0) FROM sessions"
         row = self.database.execute(sql).fetchone()
         return {"sessions": row[0], "messages": row[1]}
@@ -617,18 +679,18 @@ class SessionDB:
     # ------------------------------------------------------------------ turns
 
     def has_turn(self, turn_id: str) -> bool:
-        """Return whether this turn was stored, even if it was rewound since."""
+        """Return True if a turn with this id was stored, even if the turn was rewound later."""
         return self.database.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone() is not None
 
     def turn_messages(self, turn_id: str) -> list[tuple[str, str]]:
-        """Return role and text of each message of a stored turn, even if it was rewound since."""
-        # The plus makes SQLite go by ids, not through the whole session.
+        """Return role and text of each message of a stored turn, even if the turn was rewound later."""
+        # The plus keeps SQLite from using the index over sessions, which would read the whole session.
         sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
                  AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
         return [(row[0], row[1]) for row in self.database.execute(sql, (turn_id,))]
 
     def turn_count(self, session_id: str) -> int:
-        """Return how many completed turns the session has, without rewound ones."""
+        """Return the number of completed turns of the session, without rewound turns."""
         sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
         return int(self.database.execute(sql, (sqlite_text(session_id),)).fetchone()[0])
 
@@ -640,12 +702,15 @@ class SessionDB:
         stored_after: float = 0.0,
         unless: Callable[[str], bool] = lambda _turn_id: False,
     ) -> Iterator[CompletedTurn]:
-        """Yield completed turns, oldest first, without rewound ones. Each turn's messages are read when it is due.
+        """Yield completed turns, oldest first, without rewound turns.
+
+        The messages of a turn are read when the turn is yielded.
 
         Args:
-            since: Only turns whose key is higher.
-            stored_after: Only turns stored at this moment (epoch seconds) or later.
-            unless: Whether to leave out the turn with this id.
+            since: Yield only turns whose `CompletedTurn.key` is higher.
+            session_id: Yield only turns of this session; None for all sessions.
+            stored_after: Yield only turns that were stored at this time (epoch seconds) or later.
+            unless: Function of a turn's id that returns True to leave out the turn.
         """
         condition, parameters = "", tuple[str, ...]()
         if session_id is not None:
@@ -681,15 +746,24 @@ class SessionDB:
     ) -> list[SearchHit]:
         """Return the messages that answer `query` best. No query raises an error.
 
-        A query is read as people type it: any punctuation, any script. "Quoted phrases", `prefix*`, and AND, OR, NOT in
-        capitals are conditions.
+        A query is plain text with any punctuation, in any script. A message must fulfil the conditions in it: "quoted
+        phrases", `prefix*`, and AND, OR and NOT in capitals.
 
         Args:
-            since: Epoch seconds; only messages from then on. `until`: only messages before then.
-            user: Only sessions of this owner.
-            sort: Order by time instead of by relevance.
-            proactive: For recall that nobody asked for: only messages likely enough to answer for their length.
-            snippets: Whether to fill `SearchHit.snippet`; method `snippet` makes a single one.
+            query: The question.
+            role: Search only messages with this role, or one of these roles.
+            source: Search only sessions with this source, or one of these sources.
+            since: Search only messages at or after this time, in epoch seconds.
+            until: Search only messages before this time, in epoch seconds.
+            session: Search only the session with this id, or one of these ids.
+            user: Search only sessions of this owner.
+            exclude_sources: Sources to leave out.
+            exclude_sessions: Ids of sessions to leave out.
+            limit: Largest number of messages.
+            sort: Order of the result by time; None orders by relevance.
+            proactive: True for recall that the person did not ask for. A message is then returned only if it probably
+                answers; a long message must be more probable than a short one.
+            snippets: True to fill `SearchHit.snippet`. The method `snippet` makes the snippet of one message.
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
@@ -725,7 +799,13 @@ class SessionDB:
     def everything(
         self, max_chars: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
     ) -> list[SearchHit] | None:
-        """Return all messages with text, oldest first; None if together they have more than `max_chars` characters."""
+        """Return all messages with text, oldest first; None if their text has more than `max_chars` characters.
+
+        Args:
+            max_chars: Largest number of characters of all messages together.
+            user: Return only messages in sessions of this owner.
+            exclude_sessions: Ids of sessions to leave out.
+        """
         from hermes_core.sessions.search import candidates
         from hermes_core.sessions.search.lookup import Filters
 
@@ -734,7 +814,10 @@ class SessionDB:
 
     @_detecting_damage
     def snippet(self, message_id: int, query: str) -> str:
-        """Return the part of a message that answers `query`, marked as in a `SearchHit`; "" if it doesn't exist."""
+        """Return the part of a message that answers `query`, with matches marked as >>>this<<<.
+
+        Return "" if the message doesn't exist.
+        """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
 
@@ -744,12 +827,12 @@ class SessionDB:
     # ------------------------------------------------------------------ values beside the sessions
 
     def get_meta(self, key: str) -> str | None:
-        """Return a value stored beside the sessions, None if it was never set."""
+        """Return the value that `set_meta` stored under `key`; None if there is none."""
         row = self.database.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
         return row[0] if row else None
 
     def set_meta(self, key: str, value: str) -> None:
-        """Store a value beside the sessions."""
+        """Store a text under `key`, independent of the sessions; replace an earlier value."""
         with self.transaction() as connection:
             connection.execute(
                 "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
@@ -763,7 +846,7 @@ class SessionDB:
     def _completed(self, row: sqlite3.Row) -> CompletedTurn:
         with self.database.detecting_damage():
             messages = self.database.execute(
-                # The plus makes SQLite go by ids, not through the whole session.
+                # The plus keeps SQLite from using the index over sessions, which would read the whole session.
                 f"{_MESSAGES} WHERE +m.session_key = ? AND m.state < 2 AND m.id BETWEEN ? AND ? ORDER BY m.id",
                 (row["session_key"], row["first_message_id"], row["last_message_id"]),
             )
@@ -771,11 +854,12 @@ class SessionDB:
             return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
 
 
-# What only a search needs is imported when it is used: commands that count or list sessions start 80 ms sooner.
+# Modules that only a search needs are imported when it runs, so that commands which count or list sessions start 80 ms
+# sooner.
 
 
 def _vector_index(database: Database) -> VectorIndex | None:
-    """Return the index of vectors, None without the extra `[semantic]`."""
+    """Return the index of vectors for search by meaning; None if the extra `[semantic]` is not installed."""
     from hermes_core.recall import dense
 
     if not dense.installed():
@@ -786,7 +870,7 @@ def _vector_index(database: Database) -> VectorIndex | None:
 
 
 def _session_key(connection: sqlite3.Connection, session_id: str) -> int:
-    """Return the row key of a session. Raises `SessionError` if it doesn't exist."""
+    """Return the row key of a session. Raise `SessionError` if the session doesn't exist."""
     row = connection.execute("SELECT key FROM sessions WHERE id = ?", (sqlite_text(session_id),)).fetchone()
     if row is None:
         raise SessionError(f"there is no session {session_id!r}", "create it first")
@@ -794,7 +878,7 @@ def _session_key(connection: sqlite3.Connection, session_id: str) -> int:
 
 
 def _position(connection: sqlite3.Connection, key: int, message_id: int) -> int | None:
-    """Return the position of a message in its session, None if it isn't there or is hidden."""
+    """Return the position of a message in its session; None if the session has no such message, or it is hidden."""
     row = connection.execute(
         "SELECT position FROM messages WHERE session_key = ? AND id = ? AND position IS NOT NULL",
         (key, message_id),
@@ -803,7 +887,10 @@ def _position(connection: sqlite3.Connection, key: int, message_id: int) -> int 
 
 
 def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[str, Any], now: float) -> int:
-    """Insert a message and index it; leave it out if the session has one with its `ref`. Return the message's id."""
+    """Insert a message into the session with this row key, add it to the search indexes, and return its id.
+
+    If the session has a message with the same `ref`, insert nothing and return that message's id.
+    """
     values = records.columns_of(message, now)
     if values["ref"]:
         known = connection.execute(
@@ -832,7 +919,7 @@ def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[s
 
 
 def _hide(connection: sqlite3.Connection, key: int, message_id: int) -> None:
-    """Hide one message; those after it move up, because positions have no gaps."""
+    """Hide one message. Later messages of the session move up by one, because positions have no gaps."""
     position = _position(connection, key, message_id)
     if position is None:
         return
@@ -843,7 +930,7 @@ def _hide(connection: sqlite3.Connection, key: int, message_id: int) -> None:
     later = connection.execute(
         "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position", (key, position)
     )
-    # One by one, in order: the unique index over positions must hold after each.
+    # Updated one by one, in order, because the unique index over positions must hold after each update.
     connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
     connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
 

@@ -1,7 +1,7 @@
-"""Relations between sessions: compression chains, branches, delegations, and the titles along a chain.
+"""Relations between sessions (compression, branch, delegation), and the titles of conversations.
 
-A session continues its parent by compression if its relation says so, or if it began after its parent had ended for
-compression. A session that began while its parent was open was delegated by it.
+A session continues its parent by compression if its `relation` is "compression", or if it began after the parent had
+ended for compression. A session that began while its parent was open is a delegation: the parent gave it a task.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes_core.storage.sqlite import Database
 # The connection of a transaction, or the database outside one.
 Reads = sqlite3.Connection | Database
 
-# Sessions of a chain, or under one root; a longer chain is cut here.
+# Largest number of sessions in a chain or under one root. Damaged rows could make an endless chain.
 MAX_SESSIONS = 10_000
 
 MAX_TITLE_CHARS = 100
@@ -38,9 +38,10 @@ _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
 
 def tip(connection: Reads, session_id: str) -> str:
-    """Return the newest session of the compression chain that begins here.
+    """Return the id of the newest session into which this session was compressed; `session_id` if it never was.
 
-    Of several continuations, one that was compressed in turn comes first, then one that is open, then the newest.
+    If a session was compressed into several sessions, follow the one that was compressed again, else an open one, else
+    the last active one.
     """
     rows = connection.execute(
         f"""WITH RECURSIVE down (id) AS (
@@ -57,17 +58,20 @@ def tip(connection: Reads, session_id: str) -> str:
 
 
 def root(connection: Reads, session_id: str) -> str:
-    """Return the oldest ancestor of this session; its own id if it has no parent."""
+    """Return the id of the session's oldest ancestor; `session_id` if the session has no parent."""
     return _ancestors(connection, session_id, "1")[-1]
 
 
 def compressed_from(connection: Reads, session_id: str) -> list[str]:
-    """Return the sessions that were compressed into this one, oldest first, and its own id last."""
+    """Return the ids of the sessions that were compressed into this session, oldest first, then `session_id`."""
     return _ancestors(connection, session_id, _CONTINUES)[::-1]
 
 
 def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
-    """Return this session and its parents, nearest first, while `link` holds between child `c` and parent `p`."""
+    """Return `session_id` and the ids of the session's ancestors, nearest first.
+
+    Stop at the first ancestor for which the SQL condition `link` on child `c` and parent `p` does not hold.
+    """
     rows = connection.execute(
         f"""WITH RECURSIVE up (id) AS (
                 VALUES (?)
@@ -80,10 +84,10 @@ def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
 
 
 def in_context(connection: Reads, session_id: str) -> frozenset[str]:
-    """Return the sessions related to this one whose messages the model can still see.
+    """Return the ids of this session and related sessions whose messages the model can still see.
 
-    The messages of a compressed session left the context. So did messages of this session itself if a compression
-    removed some without a summary.
+    Sessions that were compressed are left out, because their messages have left the context. The session itself is left
+    out if a compression removed some of its messages without a summary.
     """
     removed = set(_compressed_away(connection, session_id))
     sql = "SELECT 1 FROM state_meta WHERE key = ? AND value <> ''"
@@ -93,7 +97,7 @@ def in_context(connection: Reads, session_id: str) -> frozenset[str]:
 
 
 def _compressed_away(connection: Reads, session_id: str) -> list[str]:
-    """Return the sessions that were compressed into this one, or into one that it was branched from."""
+    """Return the ids of the sessions that were compressed into this session, or into one that it branched from."""
     rows = connection.execute(
         f"""WITH RECURSIVE up (id, gone) AS (
                 VALUES (?, 0)
@@ -107,12 +111,12 @@ def _compressed_away(connection: Reads, session_id: str) -> list[str]:
 
 
 def family(connection: Reads, session_id: str) -> frozenset[str]:
-    """Return all ancestors and descendants of this session, and its own id."""
+    """Return `session_id` and the ids of all sessions that are connected with it by parents and children."""
     return frozenset(_under(connection, root(connection, session_id), "1"))
 
 
 def delegated(connection: Reads, session_id: str) -> list[str]:
-    """Return this session and those that it, or they in turn, delegated."""
+    """Return `session_id`, the ids of sessions to which it delegated tasks, and the ids of their delegations."""
     return _under(
         connection,
         session_id,
@@ -121,7 +125,10 @@ def delegated(connection: Reads, session_id: str) -> list[str]:
 
 
 def _under(connection: Reads, session_id: str, link: str) -> list[str]:
-    """Return this session and its descendants while `link` holds between child `c` and parent `p`."""
+    """Return `session_id` and the ids of the session's descendants.
+
+    Do not follow a child for which the SQL condition `link` on child `c` and parent `p` does not hold.
+    """
     rows = connection.execute(
         f"""WITH RECURSIVE under (id) AS (
                 VALUES (?)
@@ -144,11 +151,11 @@ def list_conversations(
     limit: int,
     offset: int,
 ) -> list[ListedSession]:
-    """Return conversations by their last activity: tips of chains, roots and branches."""
+    """Return conversations, the last active first; see `SessionDB.list_sessions`."""
     conditions = [
-        # A continuation may hold nothing but a summary, and stands for all that was said before it.
+        # A session that a compression began may have only a summary; it still stands for the whole conversation.
         "(s.message_count > 0 OR s.relation = 'compression')",
-        # Not continued: its continuation is the entry.
+        # Not compressed: a compressed session is listed by the session that continues it.
         f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND c.parent_id <> '' AND p.id = s.id AND {_CONTINUES})",
         # Not delegated: a root, a continuation or a branch.
         f"""(s.parent_id = '' OR NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_id) OR EXISTS (
@@ -203,9 +210,9 @@ def clean_title(title: str) -> str:
 
 
 def next_title(connection: Reads, title: str, user: str) -> str:
-    """Return `title` if no session of the user has it, else the next number of it: "Plan", "Plan #2", "Plan #3".
+    """Return `title` if no session of the user has it, else `title` with the next number: "Plan #2", "Plan #3".
 
-    A number that the title has of its own is a part of it: "Issue #5" is followed by "Issue #5 #2".
+    A number with which a title was given by hand is a part of the title: after "Issue #5" comes "Issue #5 #2".
     """
     wanted = clean_title(title)
     base = _base(wanted)
@@ -219,16 +226,18 @@ def next_title(connection: Reads, title: str, user: str) -> str:
     for number in itertools.count(max(numbers) + 1):
         suffix = f" #{number}"
         numbered = base[: MAX_TITLE_CHARS - len(suffix)].rstrip() + suffix
-        if not _taken(connection, numbered, user):  # a long title is cut, and another may begin like it
+        if not _taken(
+            connection, numbered, user
+        ):  # a long title is cut, so another title may begin with the same characters
             break
     return numbered
 
 
 def set_title(connection: Reads, session_id: str, title: str) -> str:
-    """Set the title of a session and return it as stored.
+    """Set the title of a session and return the title as stored.
 
-    A session that was compressed into this one gives the title up. Raises `SessionError` if another session of the
-    same user has it.
+    If a session that was compressed into this session has the title, it loses the title. Raises `SessionError` if
+    another session of the same user has the title.
     """
     cleaned = clean_title(title)
     holder = connection.execute(
@@ -245,9 +254,12 @@ def set_title(connection: Reads, session_id: str, title: str) -> str:
 
 
 def resolve(connection: Reads, text: str, user: str | None = None) -> str | None:
-    """Return the id of the session that `text` names, or None; with `user`, among the sessions of that user.
+    """Return the id of the session that `text` names; None if there is none.
 
-    `text` is an id, the beginning of exactly one id, or a title.
+    Args:
+        connection: The connection to read with.
+        text: An id, the beginning of exactly one id, or a title.
+        user: Owner whose sessions are searched; None for all owners.
     """
     if not text:
         return None
@@ -265,7 +277,10 @@ def resolve(connection: Reads, text: str, user: str | None = None) -> str | None
 
 
 def find_titled(connection: Reads, title: str, user: str | None = None) -> str | None:
-    """Return the id of the session of this title with the highest number, or None; `user` as for `resolve`."""
+    """Return the id of the session with this title, or with this title and the highest number; None if there is none.
+
+    With `user`, search only sessions of this owner.
+    """
     base = clean_title(title)
     numbers = _numbers(connection, base, user) if base else {}
     return numbers[max(numbers)] if numbers else None
@@ -282,9 +297,10 @@ def _taken(connection: Reads, title: str, user: str) -> bool:
 
 
 def _numbers(connection: Reads, base: str, user: str | None = None) -> dict[int, str]:
-    """Return the ids of the sessions titled `base` (as 1) or "base #N" (as N), of one user or of all.
+    """Return session ids by the number in their title: 1 for the title `base`, N for the title "base #N".
 
-    If two users have the same title, the session of the home's own user wins.
+    With `user`, return only sessions of this owner. If sessions of two users have the same title, return the session
+    of the person at home.
     """
     rows = connection.execute(
         # A range, so that the index is used; `$` is the character after `#`.

@@ -1,8 +1,8 @@
-"""Maintenance of state.db: repair of a damaged file, free space, vectors made anew, and idle sessions.
+"""Maintenance of state.db: repair of a damaged file, free space, new vectors, and the search for idle sessions.
 
-A repair first copies the files, then writes every readable row into a new store, which takes the place of the old one in
-the last step. If the repair is killed before that step, only one more copy exists; if it is killed during it, the next
-repair continues with the finished store.
+A repair first copies the damaged files into a new folder and writes every readable row into a new store. In its last
+step, the new store replaces the old one. If the repair is killed before the last step, the store has not changed; if it
+is killed in the last step, the next repair continues with the new store.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TABLES = ("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_
 # SQLite's default, which all our files have.
 PAGE_SIZE = 4096
 
-# Ids in a row that are tried in vain before the rest is given up: damage may have put absurd ids into the
-# file.
+# After this many ids in a row without a readable row, the rest of the table is given up: damage may have put an absurd
+# last id into the file.
 MAX_LOST_IDS = 5_000_000
 
-# Ids that are tried behind the last row that was read, if nothing tells the last id.
+# Number of ids that are tried after the last readable row if the file does not show the highest id of the table.
 UNKNOWN_END_IDS = 100_000
 
 # The bytes on which every SQLite connection to a file with a write-ahead log holds a shared lock (SQLite's
@@ -66,7 +66,13 @@ Progress = Callable[[str, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The result of a repair. `kept` holds the files as they were; `lost` counts ids that had a row, or may have."""
+    """The result of a repair.
+
+    Attributes:
+        kept: Folder with copies of the damaged files.
+        saved: Number of saved rows by table.
+        lost: Number of ids by table whose row could not be read. Some of these ids may never have had a row.
+    """
 
     kept: Path
     saved: dict[str, int] = field(default_factory=dict)
@@ -79,13 +85,15 @@ def repair(
     progress: Progress = lambda _table, _count: None,
     clock: Callable[[], float] = time.time,
 ) -> Repair:
-    """Save every readable row of the store at `path` into a new store in its place; keep the old files beside it.
+    """Replace the damaged store at `path` by a new store with every readable row; keep the old files in a folder.
 
     Args:
-        progress: Called with a table and the number of rows read so far.
+        path: The file of the store.
+        progress: Function that gets a table's name and the number of its rows saved so far.
+        clock: Function that returns the current time in epoch seconds, for the name of the folder.
 
     Raises:
-        DatabaseUnavailable: Another program has the store open, or there is no room.
+        DatabaseUnavailable: Another program has the store open, or the disk is full.
         DatabaseCorrupt: No row can be read. The file stays as it is.
         SessionError: There is no store.
     """
@@ -96,7 +104,7 @@ def repair(
         with exclusive(path):
             before = _stamps(path)
         result = Repair(_copy_aside(path, clock()))
-        if not finished.exists():  # it does if a repair was killed in its last step
+        if not finished.exists():  # it exists if an earlier repair was killed in its last step
             _build(path, result, finished, progress)
         with exclusive(path):
             if _stamps(path) != before:
@@ -117,9 +125,10 @@ def repair(
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Keep other processes from the database, where locks are POSIX's. Raises if one has it open.
+    """Within the block, keep other processes from opening the database; on Windows, do nothing.
 
-    This process must not have it open either: closing the file here would drop its locks.
+    Raises `DatabaseUnavailable` if another process has the database open. This process must not have it open either,
+    because closing the file at the end of the block would drop all locks of this process on it.
     """
     if os.name == "nt" or not path.exists():
         yield
@@ -137,7 +146,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _stamps(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of the store's files, to notice that another program writes to them."""
+    """Return name, size and time of change of the store's files. They differ after another program has written."""
     return [
         (file.name, file.stat().st_size, file.stat().st_mtime_ns)
         for file in database_files(path)
@@ -146,7 +155,10 @@ def _stamps(path: Path) -> list[tuple[str, int, int]]:
 
 
 def _copy_aside(path: Path, now: float) -> Path:
-    """Copy the database's files into a new folder beside it and sync them; on an error, remove the folder again."""
+    """Copy the files of the database into a new folder beside the database, sync the copies, and return the folder.
+
+    If this fails, remove the folder. `now` (epoch seconds) becomes a part of the folder's name.
+    """
     name = f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}"
     folder = path.with_name(name)
     number = 1
@@ -167,7 +179,14 @@ def _copy_aside(path: Path, now: float) -> Path:
 
 
 def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> None:
-    """Build the new store in a folder beside the old one; move it to `finished` once it is whole and checked."""
+    """Build the new store from the readable rows in a temporary folder, check it, and move it to `finished`.
+
+    Args:
+        path: The file of the damaged store.
+        result: The result of the repair, in which saved and lost rows are counted.
+        finished: The path of the new store.
+        progress: Function that gets a table's name and the number of its rows saved so far.
+    """
     work = path.with_name(f".{path.name}.repairing")
     shutil.rmtree(work, ignore_errors=True)  # of a repair that was killed
     work.mkdir(mode=PRIVATE_FOLDER)
@@ -204,10 +223,11 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
 
 
 def _open_damaged(original: Path, work: Path, template: Path) -> sqlite3.Connection:
-    """Open a copy of the damaged files that reads as much as SQLite can; invalid text is read with replacement signs.
+    """Copy the damaged files to `work` and open the copy with settings that let SQLite read as much as possible.
 
-    If SQLite can't find the tables, the first page is taken from `template`, a new store. It leads to the pages of the
-    schema, which lie at the same places unless the file was vacuumed.
+    If SQLite can't find the tables, replace the first page of the copy by the first page of `template`, a new store.
+    This page points to the pages of the schema, which are at the same places unless the file was vacuumed. Invalid text
+    is read with replacement characters. Raises `DatabaseCorrupt` if SQLite still finds no tables.
     """
     for first_page in (b"", template.read_bytes()[:PAGE_SIZE]):
         copy = work / f"copy-{len(first_page)}.db"
@@ -245,7 +265,7 @@ def _nothing_readable(path: Path, kept: Path) -> DatabaseCorrupt:
 def _copy_table(
     old: sqlite3.Connection, new: sqlite3.Connection, table: str, result: Repair, progress: Progress
 ) -> None:
-    """Copy the rows of a table that can be read and that fit into the new one; count them."""
+    """Copy the readable and valid rows of a table from `old` to `new`; count saved and lost rows in `result`."""
     readable = set(_columns(old, table))
     columns = [name for name in _columns(new, table) if name in readable]
     result.saved[table] = result.lost[table] = 0
@@ -258,7 +278,7 @@ def _copy_table(
         # Stored text has no NUL: a page of zeros does. Positions are counted anew once all rows are there.
         if row is not None and not any(isinstance(value, str) and "\0" in value for value in row):
             values = [None if name == "position" else value for name, value in zip(columns, row, strict=True)]
-            # Damage may have made a value another type, or a second one of a unique kind.
+            # Damage may have changed a value to another type, or to a second copy of a unique value.
             with contextlib.suppress(sqlite3.IntegrityError):
                 new.execute(insert, values)
                 fits = True
@@ -274,10 +294,10 @@ def _copy_table(
 def readable_rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[int, tuple[object, ...] | None]]:
-    """Yield row ids with the columns of the row, or with None if there may be a row that can't be read; in order.
+    """Yield each row id with the row's columns, or with None if a row with this id may exist but can't be read.
 
-    A damaged leaf page loses its own rows; the rows behind it are reached by seeking past it, id by id. A damaged inner
-    page may hide rows without an error: those that an index knows are sought one by one.
+    Rows on a damaged page of the table are lost; ids are tried one by one until a row after them can be read. Damage
+    higher in the table's tree may hide rows without an error; such rows are read by the ids that an index still has.
     """
     seen: set[int] = set()
     for row_id, row in _scan(connection, table, columns):
@@ -314,7 +334,7 @@ def _scan(
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return the columns of a table, none if the table is unknown."""
+    """Return the names of a table's columns; an empty list if there is no such table or it can't be read."""
     try:
         return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
     except sqlite3.DatabaseError:
@@ -322,7 +342,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
 
 
 def _indexed_ids(connection: sqlite3.Connection, table: str) -> set[int]:
-    """Return the row ids in the table's indexes, as far as these can be read."""
+    """Return the row ids in the table's indexes, as far as the indexes can be read."""
     ids: set[int] = set()
     with contextlib.suppress(sqlite3.DatabaseError):
         for _, name, _, _, partial in connection.execute(f"PRAGMA index_list({table})").fetchall():
@@ -334,7 +354,7 @@ def _indexed_ids(connection: sqlite3.Connection, table: str) -> set[int]:
 
 
 def _last_id(connection: sqlite3.Connection, table: str) -> int:
-    """Return the highest row id that anything in the file tells, 0 if nothing does."""
+    """Return the highest row id that the table has or ever had, as far as the file still shows it; 0 if it doesn't."""
     ids = [0]
     for sql in (
         f"SELECT max(rowid) FROM {table}",
@@ -350,7 +370,7 @@ def _last_id(connection: sqlite3.Connection, table: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """Sizes of the file in bytes, before and after. After a dry run, `after` is an upper bound."""
+    """The result of a vacuum: sizes of the file in bytes. For a dry run, `after` is an upper bound."""
 
     before: int
     after: int
@@ -359,9 +379,13 @@ class Vacuumed:
 def rebuild_vectors(
     sessions: SessionDB, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> int:
-    """Compute all vectors anew; return for how many messages, 0 without search by meaning.
+    """Delete and make again all vectors for search by meaning; return the number of messages that got a vector.
 
-    Answers of tools get no vector. `progress` gets the count so far and the total.
+    Return 0 if search by meaning is switched off. Results of tools get no vector.
+
+    Args:
+        sessions: The store.
+        progress: Function that gets the number of messages so far and the total.
     """
     if sessions.vectors is None:
         return 0
@@ -371,9 +395,9 @@ def rebuild_vectors(
 
 
 def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
-    """Return the space of deleted rows to the file system, and merge the segments of the indexes.
+    """Return the space of deleted rows to the file system, and merge the segments of the search indexes.
 
-    Other writers wait meanwhile. A dry run changes nothing.
+    Other writers have to wait until this is done. With `dry_run`, only measure the space and change nothing.
     """
     database = sessions.database
 
@@ -399,7 +423,8 @@ def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
 def idle_sessions(sessions: SessionDB, before: float, sources: Sequence[str] = ()) -> list[str]:
     """Return the ids of sessions without a message since `before` (epoch seconds), oldest first.
 
-    A conversation counts as a whole: a session whose continuation, branch or delegation is newer is not idle.
+    A session counts only if all related sessions (its parents, continuations, branches and delegations) are idle too.
+    With `sources`, return only sessions with one of these sources.
     """
     rows = sessions.database.execute(
         "SELECT id, source FROM sessions WHERE last_active < ? ORDER BY last_active", (before,)

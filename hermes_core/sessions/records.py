@@ -1,4 +1,4 @@
-"""Values that the session store returns and accepts, and their form in its tables."""
+"""Values that the session store returns and accepts, and their conversion to and from rows of its tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 
-# The relation of a session to its parent; "" derives it from the times of both.
+# The relation of a session to its parent. "" means that the times of both sessions show the relation.
 Relation = Literal["", "compression", "branch", "delegation"]
 
 
@@ -32,8 +32,12 @@ Order = Literal["newest", "oldest"]
 class State(IntEnum):
     """The state of a message.
 
-    A compacted message left the context and can still be found. A rewound one is shown nowhere. A copied one repeats a
-    message of the session that was compressed into this one: it is in the context, and search finds the original.
+    Attributes:
+        LIVE: The model gets the message, and search finds it.
+        COMPACTED: The model no longer gets the message; search finds it.
+        REWOUND: The message was undone. Neither the model nor search gets it.
+        COPIED: A compression copied the message from the previous session. The model gets the copy; search finds the
+            original.
     """
 
     LIVE = 0
@@ -44,7 +48,24 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A stored message. `content` is its text; `parts` holds all its parts if some are not text."""
+    """A stored message.
+
+    Attributes:
+        id: Id of the message; ids grow with time.
+        session_id: Id of the message's session.
+        role: Role of the message: user, assistant, tool, system.
+        content: Text of the message.
+        timestamp: Time in epoch seconds.
+        speaker: Name of the person who wrote the message, if known.
+        ref: The message's own id in another program, or "".
+        tool_name: Name of the tool whose result the message is.
+        tool_call_id: Id of the tool call whose result the message is.
+        tool_calls: The tool calls of the message.
+        reasoning: The model's thoughts.
+        parts: All content parts if the message was stored as parts.
+        compacted: True if the model no longer gets the message.
+        copied: True if a compression copied the message from the previous session.
+    """
 
     id: int
     session_id: str
@@ -62,7 +83,7 @@ class StoredMessage:
     copied: bool = False
 
     def as_chat(self) -> dict[str, Any]:
-        """Return the message in the OpenAI chat form, with all its parts."""
+        """Return the message in the OpenAI chat form, with all content parts."""
         chat: dict[str, Any] = {"role": self.role, "content": list(self.parts) or self.content}
         if self.tool_calls:
             chat["tool_calls"] = list(self.tool_calls)
@@ -73,7 +94,7 @@ class StoredMessage:
         return chat
 
     def as_text(self) -> Message:
-        """Return the message as providers see it: text only, with its speaker and time."""
+        """Return the message as providers get it: with its content as text, its time and its speaker."""
         message = Message(role=self.role, content=self.content, timestamp=self.timestamp)
         if self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
@@ -88,7 +109,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A stored session. `last_active` is the time of its newest message; `ended_at` is None while it is open."""
+    """A stored session. `last_active` is the time of the newest message; `ended_at` is None for an open session."""
 
     id: str
     source: str
@@ -108,7 +129,13 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
-    """A conversation in a list, shown as the newest session of its chain. `preview` is its first user message."""
+    """A conversation in a list.
+
+    Attributes:
+        session: The newest session of the conversation.
+        root_id: Id of the first session of the conversation.
+        preview: Beginning of the first message of the user.
+    """
 
     session: StoredSession
     root_id: str
@@ -117,9 +144,13 @@ class ListedSession:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTurn:
-    """A turn that was stored whole. `key` grows with each turn; `complete_turns(since=key)` continues after it.
+    """A completed turn in the store.
 
-    `identity` is the contract's `Session` as data, empty if the session was created without it.
+    Attributes:
+        key: Number that grows with each stored turn. `complete_turns(since=key)` yields the turns after this one.
+        session_id: Id of the turn's session.
+        turn: The turn.
+        identity: The contract's `Session` as data; empty if the session was created without it.
     """
 
     key: int
@@ -130,7 +161,10 @@ class CompletedTurn:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that answers a query. Scores compare within one search; `snippet` marks matches as >>>this<<<."""
+    """A message that answers a query. `snippet` is a part of its text with matches marked as >>>this<<<.
+
+    `score` can only be compared with the scores of the same search.
+    """
 
     message_id: int
     session_id: str
@@ -150,7 +184,13 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Messages around one message, which `messages` includes; `before` and `after` count the session's other messages."""
+    """A message and its neighbours in the session.
+
+    Attributes:
+        messages: The message and its neighbours, in order.
+        before: Number of messages of the session before `messages`.
+        after: Number of messages of the session after `messages`.
+    """
 
     messages: tuple[StoredMessage, ...]
     before: int
@@ -158,13 +198,13 @@ class Window:
 
 
 class StoredTranscript:
-    """A reader of a stored session. It reads when it is asked, so that messages rewound since are not in it."""
+    """A reader of a stored session. Each call of `messages` reads the store, so rewound messages disappear."""
 
     def __init__(self, read: Callable[[], Sequence[StoredMessage]]) -> None:
         self._read = read
 
     def messages(self) -> Sequence[Message]:
-        """Return the messages up to the recorded one, oldest first; none if the session was deleted."""
+        """Return the messages of the session, oldest first; no messages if the session was deleted."""
         return [message.as_text() for message in self._read()]
 
 
@@ -172,12 +212,17 @@ class StoredTranscript:
 
 
 def turn_ref(turn_id: str, number: int) -> str:
-    """Return the `ref` of a message that is stored before its turn (a `uuid4().hex`) ends; `number` counts from 0."""
+    """Return the `ref` of a message that is stored before its turn ends.
+
+    Args:
+        turn_id: Id of the turn, a `uuid4().hex`.
+        number: Index of the message in the turn.
+    """
     return f"{turn_id}:{number}"
 
 
 def turn_of_ref(ref: str) -> str:
-    """Return the id of the turn that a message with this `ref` belongs to, "" for a ref of another form.
+    """Return the id of the turn in a `ref` that `turn_ref` made; "" for another `ref`.
 
     >>> turn_of_ref(turn_ref("0123456789abcdef" * 2, 3))
     '0123456789abcdef0123456789abcdef'
@@ -200,7 +245,7 @@ SESSION_COLUMNS = """
 
 
 def message_of(row: sqlite3.Row) -> StoredMessage:
-    """Return the message in a row of `MESSAGE_COLUMNS`."""
+    """Return a row with the columns `MESSAGE_COLUMNS` as a message."""
     return StoredMessage(
         id=row["id"],
         session_id=row["session_id"],
@@ -220,12 +265,15 @@ def message_of(row: sqlite3.Row) -> StoredMessage:
 
 
 def session_of(row: sqlite3.Row) -> StoredSession:
-    """Return the session in a row of `SESSION_COLUMNS`."""
+    """Return a row with the columns `SESSION_COLUMNS` as a session."""
     return StoredSession(*row)
 
 
 def turn_from_row(turn: sqlite3.Row, messages: Sequence[StoredMessage]) -> Turn:
-    """Return a stored turn as the contract's value; `user` and `assistant` join the texts of those roles."""
+    """Return a row of the table `turns` and the turn's messages as the contract's `Turn`.
+
+    `Turn.user` joins the texts of the messages with the role user, and `Turn.assistant` those with the role assistant.
+    """
     return Turn(
         id=turn["id"],
         number=turn["number"],
@@ -257,19 +305,19 @@ def sqlite_text(text: str) -> str:
 
 
 def as_json(value: object) -> str:
-    """Return compact JSON, "" for an empty value. Letters are not escaped, so that a search finds them."""
+    """Return a value as compact JSON; "" for an empty value. Letters are not escaped, so that a search finds them."""
     if not value:
         return ""
     return sqlite_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
-# The content of a message in a chat API: text, or parts, some of which may be pictures; None beside tool
-# calls.
+# The content of a message in a chat API: a text, or a list of parts (text and pictures), or None if the message has
+# only tool calls.
 Content = str | Sequence[Mapping[str, Any]] | None
 
 
 def text_of(content: object) -> str:
-    """Return the text of a message's content; parts that are no text are named, as in "[image]"."""
+    """Return the content of a message as text. A part that is no text becomes its type, as in "[image]"."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -280,9 +328,9 @@ def text_of(content: object) -> str:
 
 
 def in_text(messages: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
-    """Return messages of a chat API as providers see them, with all content as text.
+    """Return messages of a chat API with their content as text, as providers get them.
 
-    Raises `SessionError` for a value that is no chat message.
+    Raises `SessionError` for a value that is no message with a role.
     """
     return tuple(map(_in_text, messages))
 
@@ -310,7 +358,7 @@ def _part_text(part: object) -> str:
 
 
 def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Return the stored columns of a message in chat form; an invalid or missing time becomes `now`."""
+    """Return a message in chat form as columns of the table `messages`; `now` replaces a missing or invalid time."""
     content = message.get("content")
     text = sqlite_text(text_of(content))
     tool_calls = message.get("tool_calls")
@@ -341,14 +389,20 @@ SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed")
 
 
 def meta_key(kind: str, session_id: str) -> str:
-    """Return the key in `state_meta` of a session's value of this kind."""
+    """Return the key in `state_meta` under which agents store a value of this kind for a session."""
     return f"{kind}:{sqlite_text(session_id)}"
 
 
 def read_meta(key: str, text: str | None, read: Callable[[str], Value], default: Value) -> Value:
-    """Return what `read` makes of a text from `state_meta`, or `default` if it is None or damaged.
+    """Parse a text from `state_meta` with `read` and return the value; return `default` if the text can't be parsed.
 
-    A disk, a repair or a person may have damaged the text. That is logged, and the value begins anew.
+    A disk, a repair or a person may have damaged the text; this is logged.
+
+    Args:
+        key: Key of the text, for the log.
+        text: The text; None if none was stored.
+        read: Function that parses the text.
+        default: Value for a missing or damaged text.
     """
     if text is None:
         return default
@@ -361,7 +415,7 @@ def read_meta(key: str, text: str | None, read: Callable[[str], Value], default:
 
 # ---------------------------------------------------------------------- times from other programs
 
-# The years 1 to 9999, less a day at each end, so that a moment has a date in every zone.
+# Years 1 to 9999 without the first and the last day, so that each time has a date in every time zone.
 _FIRST, _LAST = -62_135_510_400.0, 253_402_214_400.0
 
 _FINER = (1e3, 1e6, 1e9)
@@ -369,9 +423,9 @@ _MILLISECONDS_OF_1973 = 1e11
 
 
 def epoch_seconds(value: object) -> float | None:
-    """Return a time in epoch seconds, None for a value that is no time.
+    """Return a time in epoch seconds; None for a value that is no time.
 
-    A number that would be past the year 5000 was counted in milliseconds, microseconds or nanoseconds.
+    A number that would be a time after the year 5000 is taken for milliseconds, microseconds or nanoseconds.
 
     >>> epoch_seconds(1716672060), epoch_seconds(1716672060000), epoch_seconds("soon"), epoch_seconds(1e300)
     (1716672060.0, 1716672060.0, None, None)
@@ -391,7 +445,7 @@ def epoch_seconds(value: object) -> float | None:
 
 
 def local_time(seconds: float) -> datetime | None:
-    """Return a time in the zone of this machine, None for one that no calendar holds.
+    """Return a time in epoch seconds as a `datetime` in this machine's time zone; None outside the years 1 to 9999.
 
     >>> local_time(1e300) is None
     True

@@ -1,8 +1,9 @@
-"""The schema of state.db as named migrations. A released migration never changes; new ones are added at the end.
+"""The schema of state.db as named migrations. A released migration never changes; new migrations are added at the end.
 
-Message text is stored once. The word index is external-content FTS5 over a view of the rows, without dense runs (see
-`recall.tokens`). The index of dense scripts (Chinese, Japanese, Thai, emoji) is contentless and holds only the grams of
-those runs. Rewound messages are in neither.
+Message text is stored once, in the table `messages`. There are two full-text indexes (FTS5). The word index reads its
+text from a view of the table, and leaves out text in scripts without spaces between words ("dense runs", see
+`recall.tokens`). The gram index has the single characters and pairs of characters of such text. Rewound messages are in
+neither index.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:
-    """Rebuild the indexes. Forget the records of later ways to cut: a newer version has to rebuild them again."""
+    """Rebuild the search indexes with this version's rules for cutting text into words.
+
+    Forget the migrations of newer rules, so that a newer version of this package rebuilds the indexes again.
+    """
     later = (
         "DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%' AND CAST(substr(name, 10) AS INTEGER) > ?"
     )
@@ -120,7 +124,7 @@ def _cut_text(connection: sqlite3.Connection) -> None:
 
 
 def _add_vectors(connection: sqlite3.Connection) -> None:
-    """Add vectors of messages, see `sessions.search.vectors`; the table stays empty without the extra `[semantic]`."""
+    """Create the table `vectors` for search by meaning. It stays empty without the extra `[semantic]`."""
     connection.execute(
         """CREATE TABLE vectors (
             message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
@@ -130,13 +134,16 @@ def _add_vectors(connection: sqlite3.Connection) -> None:
 
 
 def _store_words(connection: sqlite3.Connection) -> None:
-    """Store the signs of the words' vectors beside a message's vector; they are computed anew."""
+    """Change the table `vectors` to hold the signs of the vectors of a message's words; delete all old vectors."""
     connection.execute("DELETE FROM vectors")
     connection.execute("ALTER TABLE vectors RENAME COLUMN pair TO words")
 
 
 def give_to_chats(connection: sqlite3.Connection) -> None:
-    """Give sessions of chats that name no user to the chat, as `Session.owner` says; they belonged to the home."""
+    """Set the owner of sessions without a user to `Session.owner`: the chat, if the session belongs to a chat.
+
+    Earlier versions stored such sessions of chats as sessions of the person at home.
+    """
     rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
     for key, identity in rows.fetchall():
         owner = Session.from_dict({"id": "", **json.loads(identity)}).owner
@@ -144,7 +151,7 @@ def give_to_chats(connection: sqlite3.Connection) -> None:
 
 
 def _title_by_user(connection: sqlite3.Connection) -> None:
-    """Let two users give their sessions the same title: a number would tell each of the other's session."""
+    """Let sessions of two users have the same title: a number in a title would reveal the other user's session."""
     connection.execute("DROP INDEX sessions_by_title")
     connection.execute("CREATE UNIQUE INDEX sessions_by_title ON sessions (title, user) WHERE title <> ''")
 

@@ -1,6 +1,6 @@
-"""Summaries of sessions that a search found, made for the question by a callable that the agent passes in.
+"""Summaries of sessions that a search found. A function of the agent writes each summary for the question.
 
-A session is cut to the part that the question is about. If a summary fails or takes too long, the caller shows that
+A long session is cut to the part that the question is about. If a summary fails or takes too long, the caller shows the
 session's messages instead.
 """
 
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 # once.
 Summarise = Callable[[str, str], str]
 
-# Characters of a session that are summarised.
+# A session is cut to this many characters before it is summarised, to fit into the context of a small model.
 WINDOW_CHARS = 100_000
 
-# Share of the window before the place for which it was chosen.
+# Share of the window that lies before the place in the text for which the window was chosen.
 SHARE_BEFORE = 0.25
 
 # Characters within which all the words of a question count as one place.
@@ -37,21 +37,22 @@ NEAR_CHARS = 200
 
 DEFAULT_THREADS, MAX_THREADS = 3, 5
 
-# Seconds for all the sessions of one question together.
+# Seconds for all sessions of one question together: the person waits for the answer of the tool.
 TIMEOUT_S = 90.0
 
 MAX_SUMMARY_CHARS = 4_000
 
 
 def transcript_text(messages: Sequence[StoredMessage]) -> str:
-    """Return messages as one text, a paragraph each."""
+    """Return messages as one text with a paragraph for each message, which begins with its speaker or role."""
     return "\n\n".join(f"{m.speaker or m.role}: {m.content}" for m in messages if m.content)
 
 
 def window_of(text: str, query: str, size: int = WINDOW_CHARS) -> str:
-    """Return the part of `text` with most occurrences of the query, else of its words near each other, else of any word.
+    """Return the part of `text`, at most `size` characters, that a query is about. Mark cut ends with "...".
 
-    Cut ends are marked with "...".
+    That is the part where the whole query occurs most often. If the query doesn't occur, take the part where all its
+    words most often occur near each other, and else the part with most of its words.
     """
     if len(text) <= size:
         return text
@@ -70,13 +71,21 @@ def summarise_all(
     at_once: int = DEFAULT_THREADS,
     seconds: float = TIMEOUT_S,
 ) -> list[str]:
-    """Return a summary of each text, "" if there is none in time or the turn is stopped. Never raises."""
+    """Return a summary of each text; "" if the summary fails or is late, or the turn is stopped. Never raise.
+
+    Args:
+        texts: The texts.
+        query: The question for which the texts are summarised.
+        summarise: Function of a text and the question that returns a summary.
+        at_once: Number of summaries that are made at the same time.
+        seconds: Seconds for all summaries together.
+    """
 
     deadline = time.monotonic() + seconds
     slots = threading.Semaphore(min(max(at_once, 1), MAX_THREADS))
 
     def summarised(text: str) -> CallResult:
-        # Bounded: a summary that hangs keeps its slot.
+        # The wait for a slot has a timeout, because a summary that hangs keeps its slot.
         if not slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return CallResult("late")
         try:
@@ -107,7 +116,7 @@ def _phrase(text: str, query: str) -> list[int]:
 
 
 def _together(text: str, query: str) -> list[int]:
-    """Return the places of the query's rarest word that have each of the other words near them."""
+    """Return the places of the query's rarest word that have all other words of the query near them."""
     places = [_places(text, [re.escape(word)]) for word in _terms(query)]
     if len(places) < 2 or not all(places):
         return []
@@ -132,5 +141,5 @@ def _places(text: str, patterns: Sequence[str]) -> list[int]:
 
 
 def _within(places: Sequence[int], start: int, length: int) -> int:
-    """Return how many of the sorted places lie between `start` and `start + length`."""
+    """Return how many of the sorted `places` are between `start` and `start + length`."""
     return bisect_left(places, start + length) - bisect_left(places, start)

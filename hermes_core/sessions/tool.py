@@ -1,12 +1,12 @@
 """`session_search`, the model's tool for past sessions. Its arguments choose one of four modes.
 
     no arguments                      browse    recent conversations
-    query                             discover  messages that answer, one a conversation, with the messages around them
-    session_id + around_message_id    scroll    the messages around one
+    query                             discover  the best message of each conversation, with the messages around it
+    session_id + around_message_id    scroll    the messages around a message
     session_id                        read      a whole session, without its middle if it is long
 
-It returns stored messages and calls no model, unless the host passed a `summarise` and the call asks for summaries. A call
-never raises.
+The tool returns stored messages. It calls a model only if the host passed `summarise` and the call asks for summaries. A
+call never raises an error.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Order, SearchHit, StoredMessage, StoredSession, sqlite_text
 from hermes_core.sessions.summaries import Summarise, summarise_all, transcript_text
 
-# Characters of content in one answer, some 12,000 tokens. With more, each message is cut to its share, but
-# not the one that matched, and none below `MIN_MESSAGE_CHARS`.
 DEFAULT_ROLES = ("user", "assistant")
 BOOKEND = 3
 MAX_MESSAGE_CHARS = 4_000
 MAX_BOOKEND_CHARS = 1_200
 MIN_MESSAGE_CHARS = 300
+# Characters of content in one answer, about 12,000 tokens: more would fill the context of a small model. If messages have
+# more, each is cut to an equal share, but not below `MIN_MESSAGE_CHARS`; the message that matched is not cut to a share.
 MAX_ANSWER_CHARS = 48_000
 
-# Hits requested for each conversation in the answer, since several may lie in one conversation.
 INDEX_SNIPPET = 140
 READ_FIRST, READ_LAST = 20, 10
+# Hits to ask for, for each conversation in the answer: several hits are often in one conversation.
 HITS_PER_SESSION = 12
 
-# Sources of sessions between a program and the agent. A person who asks about "last week" doesn't mean them.
+# Sources of sessions in which a program, not the person, talks to the agent. A person who asks about "last week" doesn't
+# mean these sessions.
 HIDDEN_SOURCES = ("subagent", "tool")
 
-# Messages around a match from which the text for a summary is chosen.
+# Number of messages around a match from which the text for a summary is chosen.
 SUMMARISED_MESSAGES = 5_000
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -53,7 +54,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 DEFAULT_LIMIT, MAX_LIMIT, MAX_INDEX_LIMIT = 3, 5, 10
 DEFAULT_WINDOW, MAX_WINDOW = 5, 20
 
-# Size of a search result: a line, the matching part, or the messages around it as well.
+# Size of a search result: a line, the matching part, or the matching part with the messages around it.
 Detail = Literal["index", "snippet", "full"]
 
 _NO_MODEL, _A_MODEL = "no model is called", "no model is called unless you ask for a summary"
@@ -120,7 +121,7 @@ SUMMARY_PARAMETER: dict[str, Any] = {
 
 
 def session_search_schema(*, summaries: bool) -> dict[str, Any]:
-    """Return the tool's schema as the model gets it, with the parameter `summary` if there is a model for it."""
+    """Return the schema of `session_search` for the model; with `summaries`, it has the parameter `summary`."""
     if not summaries:
         return SESSION_SEARCH_SCHEMA
     description = SESSION_SEARCH_SCHEMA["description"].replace(_NO_MODEL, _A_MODEL)
@@ -134,9 +135,14 @@ def session_search_schema(*, summaries: bool) -> dict[str, Any]:
 
 
 class SessionSearchTool:
-    """The tool `session_search` over a store. `db` may be a callable, which is called when the tool is used.
+    """The tool `session_search`, by which the model searches and reads past sessions.
 
-    `summarise`, which may be set at any time, makes summaries of what was found for calls that want them.
+    Args:
+        db: The store of sessions; or a function that returns the store, called at each use of the tool; or None if search
+            is switched off.
+        zone: Time zone of dates; the machine's by default.
+        summarise: Function of a session's text and a question that returns a summary, for calls that ask for summaries.
+            None offers no summaries. The attribute `summarise` may be set at any time.
     """
 
     def __init__(
@@ -152,11 +158,16 @@ class SessionSearchTool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool as the model gets it."""
+        """The schema of the tool, as the model gets it."""
         return session_search_schema(summaries=self.summarise is not None)
 
     def call(self, arguments: object, session: Session) -> str:
-        """Answer one call with JSON: `success`, `mode` and results, or `success: false` and `error`."""
+        """Answer a call of the model with JSON: `success`, `mode` and results, or `success: false` and `error`.
+
+        Args:
+            arguments: The arguments of the call; anything but a mapping counts as no arguments.
+            session: The session of the model. Its messages in the context, and other owners' sessions, are left out.
+        """
         given = arguments if isinstance(arguments, Mapping) else {}
         try:
             db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
@@ -173,7 +184,15 @@ class SessionSearchTool:
 
 @dataclass(frozen=True, slots=True)
 class _SearchResult:
-    """A search result: the message that answers best in the conversation under `root`."""
+    """A search result: the message that answers best in one conversation.
+
+    Attributes:
+        root: Id of the first session of the conversation.
+        session: The session of the message.
+        anchor: The message.
+        snippet: The part of the message that matches.
+        role: Role of the message, or "session_title" if the query is the title of the session.
+    """
 
     root: str
     session: StoredSession
@@ -183,7 +202,7 @@ class _SearchResult:
 
 
 class _Call:
-    """One call of the tool, for one session."""
+    """One call of the tool `session_search` by the model of one session."""
 
     def __init__(
         self, db: SessionDB, session: Session, zone: tzinfo | None, summarise: Summarise | None
@@ -276,7 +295,10 @@ class _Call:
         return answer if shown else answer | {"message": "No matching sessions found."}
 
     def _titled(self, query: str, sources: Sequence[str]) -> _SearchResult | None:
-        """Return the session whose title is the query, which comes first in the answer."""
+        """Return the session whose title is `query` as a search result; None if there is none.
+
+        It is the first result of the answer. `sources` are the only sources to search, if there are any.
+        """
         session = self._db.find_session(query.strip("\"'` "), user=self._user, title_only=True)
         if session is None or session.id in self._current:
             return None
@@ -296,7 +318,7 @@ class _Call:
         return _SearchResult(root, session, message, self._db.snippet(message.id, query), message.role)
 
     def _summaries(self, results: Sequence[_SearchResult], query: str) -> dict[str, str]:
-        """Return summaries by the root of their conversation; those that fail or come too late are missing."""
+        """Return summaries of the results' conversations, by `root`; "" for a summary that fails or is late."""
         if self._summarise is None:
             return {}
         views = [self._db.around(one.anchor.id, SUMMARISED_MESSAGES // 2) for one in results]
@@ -333,7 +355,10 @@ class _Call:
         return result if detail == "snippet" else result | self._surroundings(session, anchor, budget)
 
     def _surroundings(self, session: StoredSession, anchor: StoredMessage, budget: int) -> dict[str, Any]:
-        """Return the messages around a message, and the beginning and end of its session."""
+        """Return the messages around the message `anchor`, and the first and last messages of its session.
+
+        All texts together keep about to `budget` characters.
+        """
         view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
         messages = view.messages if view else (anchor,)
         shown = {message.id for message in messages}
@@ -446,7 +471,13 @@ class _Call:
 def _shape(
     message: StoredMessage, anchor_id: int | None = None, cap: int = MAX_MESSAGE_CHARS
 ) -> dict[str, Any]:
-    """Return a message as the model gets it; long content is cut, with a note of its length."""
+    """Return a message as JSON data for the model.
+
+    Args:
+        message: The message.
+        anchor_id: Id of the message that matched, which is marked as `anchor`.
+        cap: Characters of the content. Longer content is cut, and its full length is added.
+    """
     content = _clean(message.content)
     shape: dict[str, Any] = {
         "id": message.id,
@@ -470,7 +501,7 @@ def _shape(
 
 
 def _calls(calls: Sequence[Any], cap: int) -> Any:
-    """Return tool calls as stored, or as cut text if they are long."""
+    """Return the stored tool calls, or their JSON cut to `cap` characters if it is longer."""
     text = json.dumps(calls, ensure_ascii=False)
     return list(calls) if len(text) <= cap else _clean(text[:cap])
 
@@ -480,7 +511,10 @@ def _clean(text: str) -> str:
 
 
 def _cap(messages: Sequence[StoredMessage], budget: int) -> int:
-    """Return the characters of each message with which all together keep to the budget."""
+    """Return the largest number of characters of each message, so that all messages together keep to `budget`.
+
+    The result is at least `MIN_MESSAGE_CHARS`.
+    """
     if not messages or sum(min(len(message.content), MAX_MESSAGE_CHARS) for message in messages) <= budget:
         return MAX_MESSAGE_CHARS
     return max(min(budget // len(messages), MAX_MESSAGE_CHARS), MIN_MESSAGE_CHARS)
@@ -496,18 +530,19 @@ def _json(value: object) -> str:
 
 
 # ---------------------------------------------------------------------- arguments
-# A model's arguments are read as what they most likely mean; only an invalid date is refused.
+# Models often send arguments of a wrong type, so a wrong value is read as what it most likely means. Only an invalid
+# date is refused.
 
 
 def _text(value: object) -> str:
-    """Return text without space around it, also of a number; "" for anything else."""
+    """Return a text or a number as text without spaces around it; "" for any other value."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     return str(value).strip()
 
 
 def _integer(value: object) -> int | None:
-    """Return a message id, also from digits in a string or a whole float; None for anything else."""
+    """Return an integer from an int, a whole float or a string of digits; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -518,13 +553,13 @@ def _integer(value: object) -> int | None:
 
 
 def _number(value: object, default: int, maximum: int) -> int:
-    """Return a number from 1 to `maximum`, the nearest to `value`; `default` for a value that is no number."""
+    """Return `value` as an integer, raised to 1 or lowered to `maximum`; `default` for a value that is no integer."""
     number = _integer(value)
     return default if number is None else min(max(number, 1), maximum)
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Return names from a list or a comma-separated text."""
+    """Return the names in a list or a comma-separated text; no names for any other value."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple):
@@ -533,9 +568,14 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _timestamp(value: object, zone: tzinfo | None, *, end: bool = False) -> float | None:
-    """Return a date or time in epoch seconds; with `end`, a date without a time counts to its end.
+    """Return a date or time (ISO 8601) in epoch seconds; None for an empty value.
 
     Raises `SessionError` for text that is no date.
+
+    Args:
+        value: The date or time.
+        zone: Time zone of a value that names none.
+        end: True to return the end of the day for a date without a time, False for its beginning.
     """
     text = _text(value)
     if not text:

@@ -1,6 +1,7 @@
-"""Search over messages: SQL brings the candidates, and `hermes_core.recall` ranks them.
+"""Search over messages: SQL finds the candidates, and `hermes_core.recall` ranks them.
 
-All text reaches FTS5 as quoted strings. So a question can neither use its syntax nor cause its syntax errors.
+All text reaches FTS5, SQLite's full-text index, as quoted strings. So a question can neither use the syntax of FTS5 nor
+cause syntax errors.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from hermes_core.sessions.search.snippets import snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
 
-# Candidates that are read and ranked. On LoCoMo fifty cost a third of a point of recall@10; 250 gain nothing.
+# Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
 MAX_CANDIDATES = 150
 
-# Messages closest in meaning that are ranked as well if they are in scope; with 150, recall@10 is half a
+# Number of messages closest in meaning that are ranked as well, if they pass the filters; with 150, recall@10 is half a
 # point lower.
 MAX_CLOSE_IN_MEANING = 250
 
@@ -75,7 +76,20 @@ def search(
     proactive: bool = False,
     snippets: bool = True,
 ) -> list[SearchHit]:
-    """Return the messages that answer best, or with `order` the relevant ones by time; see `SessionDB.search`."""
+    """Return the messages that answer a question best; see `SessionDB.search`.
+
+    Args:
+        database: The store.
+        analysis: The question.
+        filters: Filters of the messages.
+        limit: Largest number of messages.
+        order: Order of the relevant messages by time; None orders by relevance.
+        now: The current time in epoch seconds.
+        zone: Time zone of dates in the question.
+        vectors: The index for search by meaning; None searches by words only.
+        proactive: True for recall that the person did not ask for.
+        snippets: True to fill `SearchHit.snippet`.
+    """
     if limit < 1 or not analysis:
         return []
     lookup = Lookup(database, filters, order)
@@ -117,11 +131,14 @@ def search(
 
 
 def everything(database: Database, filters: Filters, max_chars: int) -> list[SearchHit] | None:
-    """Return all messages with text, oldest first; None if they have more than `max_chars` characters."""
+    """Return all messages with text that pass the filters, oldest first.
+
+    Return None if their text has more than `max_chars` characters.
+    """
     condition, parameters = filters.sql()
     condition = f"{condition} AND trim(m.content) <> ''"
     source = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
-    # Each message has a character at least, so that `max_chars` + 1 rows are too many.
+    # Each message has at least one character, so `max_chars` + 1 rows are enough to exceed the limit.
     total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {source} LIMIT ?)"
     if database.execute(total, (*parameters, max_chars + 1)).fetchone()[0] > max_chars:
         return None
@@ -137,7 +154,11 @@ def _candidates(
     spans: Sequence[tuple[float, float]],
     close: Sequence[int],
 ) -> tuple[list[sqlite3.Row], dict[Place, float]]:
-    """Return rows to rank, which words, times and meaning bring, and scores of places by words."""
+    """Return the rows of messages to rank, and the scores by words of their places.
+
+    Messages are candidates because of their words, because of a time that the question names (`spans`), or because they
+    are close in meaning (`close`, message ids).
+    """
     if analysis.condition is not None:
         fulfilling, sizes = reader.fulfilling(analysis.condition, order, lookup.spans)
         scores = lookup.scores_among(analysis, fulfilling, sizes, required_words(analysis.condition))
@@ -157,14 +178,14 @@ def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Pl
 
 
 def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> list[Place]:
-    """Return places that hold a term and score well beside the best, by time; ids grow with time."""
+    """Return the places that hold a term of the question and score well beside the best place, ordered by time."""
     least = MIN_SCORE_SHARE * max(scores.get(place, 0.0) for place in lookup.holding)
     relevant = [place for place in lookup.holding if scores.get(place, 0.0) >= least]
     return sorted(relevant, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
 def snippet_of(database: Database, analysis: Analysis, message_id: int) -> str:
-    """Return the part of a message that matches; "" if the message doesn't exist."""
+    """Return the part of a message that matches the question; "" if the message doesn't exist."""
     sql = "SELECT id, content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
     row = database.execute(sql, (message_id,)).fetchone()
     return _snippet(database, row, [match_of(term) for term in analysis.terms]) if row else ""
@@ -175,7 +196,7 @@ def _snippet(database: Database, row: sqlite3.Row, hits: Sequence[str]) -> str:
 
 
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
-    """Return the speakers among the messages in scope whom the question names."""
+    """Return the speakers whom the question names, and who have messages in the user and sessions of the filters."""
     named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
     condition, parameters = filters.scope().sql()
     sql = (
@@ -186,17 +207,17 @@ def known_names(database: Database, query: str, filters: Filters) -> list[str]:
 
 
 class _CandidateReader:
-    """A reader of messages that pass the filters, at most `limit` of them."""
+    """A reader of messages that pass the filters; most methods return at most `limit` messages."""
 
     def __init__(self, database: Database, filters: Filters, limit: int) -> None:
         self._database = database
         self._limit = limit
         self._filters, self._parameters = filters.sql()
-        # CROSS keeps SQLite from beginning with the sessions.
+        # CROSS keeps SQLite from reading the sessions first.
         self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.needs_sessions else ""
 
     def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
-        """Return rows at the first of these places that exist and pass the filters."""
+        """Return the rows of the first `limit` messages at these places that exist and pass the filters."""
         rows: list[sqlite3.Row] = []
         start, step = 0, self._limit
         while start < len(places) and len(rows) < self._limit:
@@ -205,7 +226,7 @@ class _CandidateReader:
         return rows[: self._limit]
 
     def with_ids(self, ids: Sequence[int]) -> list[sqlite3.Row]:
-        """Return the rows with these ids that pass the filters."""
+        """Return the rows of the messages with these ids that pass the filters."""
         sql = f"""
             SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value {self._sessions}
             WHERE {self._filters}
@@ -215,11 +236,14 @@ class _CandidateReader:
     def fulfilling(
         self, condition: Expression, order: Order | None, spans: Sequence[Span]
     ) -> tuple[dict[int, Place], dict[Place, int]]:
-        """Return the newest messages (or the oldest) that fulfil a condition: places by id, and sizes by place."""
+        """Return the newest messages that fulfil a condition, as places by message id and sizes by place.
+
+        With `order` "oldest", return the oldest messages. `spans` are the ranges of message ids to read.
+        """
         enough = max(MAX_COMMON_HITS, self._limit)
         direction = "ASC" if order == "oldest" else "DESC"
         native = native_match(condition)
-        if native is not None:  # then the index reads in this order and stops when there are enough
+        if native is not None:  # the index then returns ids in order, so the reading stops early
             table, expression = native
             source, sql, parameters = (
                 f"{table} f CROSS JOIN messages m ON m.id = f.rowid",
@@ -246,7 +270,7 @@ class _CandidateReader:
         return places, sizes
 
     def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
-        """Return rows of given times, for a question that names a time."""
+        """Return the rows of messages within spans of time (epoch seconds), for a question that names a time."""
         rows: dict[int, sqlite3.Row] = {}
         for start, end in spans:
             sql = f"""
@@ -294,7 +318,7 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
 
 
 def _spans(dates: Iterable[When], now: float, zone: tzinfo) -> list[tuple[float, float]]:
-    """Return times as spans in epoch seconds; a month without a year is the last one that began before `now`."""
+    """Return times as spans in epoch seconds. A day or month without a year is the last one that began before `now`."""
     return [span for when in dates if (span := _span(when, datetime.fromtimestamp(now, zone))) is not None]
 
 

@@ -1,4 +1,7 @@
-"""The two full-text indexes over messages. Each change of a row updates them in its own transaction."""
+"""The two full-text indexes over messages: words, and grams of scripts without spaces between words.
+
+Each change of a message updates both indexes in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from hermes_core.recall.tokens import grams, index_text
 from hermes_core.sessions.records import sqlite_text
 from hermes_core.storage.sqlite import Database
 
-# Rows read at once by a rebuild in one transaction.
+# A rebuild in one transaction reads this many rows at once: fewer cost more queries, more cost memory.
 BATCH = 1_000
 
-# Rows in one transaction of a rebuild while others write; some ten milliseconds.
+# Rows in one transaction of a rebuild while other processes write: a writer waits for some ten milliseconds only.
 STEP = 200
 
 # Seconds between the steps of a rebuild, so that other processes get the write lock.
@@ -37,12 +40,15 @@ IndexedRow = tuple[int, str, str]
 
 
 def add_message(connection: sqlite3.Connection, message_id: int) -> None:
-    """Index a new message."""
+    """Add a new message to both indexes."""
     _add(connection, _read(connection, "id = ?", (message_id,)))
 
 
 def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
-    """Remove messages from the indexes before their rows are deleted or hidden: FTS5 needs the text that was indexed."""
+    """Remove the messages that fulfil an SQL condition from both indexes.
+
+    Call this before the rows are deleted or hidden, because FTS5 needs the text that was indexed.
+    """
     done, last = _progress(connection) or (0, 0)  # rows that a rebuild has yet to index are in no index
     rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
     connection.executemany(_WORDS_OUT, map(_word_row, rows))
@@ -52,9 +58,10 @@ def remove_messages(connection: sqlite3.Connection, condition: str, parameters: 
 def rebuild_indexes(
     connection: sqlite3.Connection, progress: Callable[[int], None] = lambda _count: None
 ) -> int:
-    """Fill both indexes from the rows in the caller's transaction; return how many rows were indexed.
+    """Rebuild both indexes from the messages, in the caller's transaction; return the number of indexed messages.
 
-    FTS5's own "rebuild" would read the rows without the cuts that `recall.tokens` makes.
+    FTS5's own command "rebuild" can't be used: it would index the text without the changes that `recall.tokens` makes.
+    `progress` gets the number of messages so far.
     """
     _clear(connection)
     last = done = 0
@@ -66,7 +73,10 @@ def rebuild_indexes(
 
 
 def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambda _count: None) -> int:
-    """Fill both indexes in short transactions while others write; return how many rows were indexed."""
+    """Rebuild both indexes in short transactions, while other processes write; return the number of indexed messages.
+
+    `progress` gets the number of messages so far.
+    """
     with database.transaction() as connection:
         _clear(connection)
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
@@ -87,9 +97,10 @@ def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambd
 
 
 def check_indexes(database: Database) -> list[str]:
-    """Return how the indexes differ from the rows or are damaged, a line each.
+    """Check both indexes; return a line for each damage and for each difference from the messages.
 
-    Each check is a transaction of its own, since others can't write meanwhile: half a second for 100,000 messages.
+    Each check is a separate transaction, because other processes can't write during a check: half a second for 100,000
+    messages.
     """
     differences = (
         "SELECT id FROM indexed EXCEPT SELECT id FROM rows",
@@ -124,7 +135,10 @@ def _clear(connection: sqlite3.Connection) -> None:
 
 
 def _progress(connection: sqlite3.Connection) -> tuple[int, int] | None:
-    """Return the last id that a rebuild in steps has indexed and the last one to index; None if none is running."""
+    """Return the progress of `rebuild_in_steps`: the last message id that is indexed, and the last id to index.
+
+    Return None if no such rebuild is unfinished.
+    """
     row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
     if row is None:
         return None
@@ -142,7 +156,7 @@ def _read(connection: sqlite3.Connection, condition: str, parameters: tuple[obje
 
 
 def _unescaped(calls: str) -> str:
-    r"""Return tool calls with the letters that JSON within JSON escapes as \uXXXX, so that they can be found."""
+    r"""Return the JSON of tool calls with \uXXXX escapes replaced by their letters, so that a search finds them."""
     if "\\u" not in calls:
         return calls
     return sqlite_text(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), calls))
@@ -159,7 +173,10 @@ def _word_row(row: IndexedRow) -> IndexedRow:
 
 
 def _gram_rows(rows: Iterable[IndexedRow]) -> list[tuple[int, str, str]]:
-    """Return rows of the gram index; text without dense runs has none."""
+    """Return the rows of messages for the gram index, which holds characters of scripts without spaces between words.
+
+    A message without such characters has no row.
+    """
     gram_rows = []
     for message_id, content, calls in rows:
         ones, pairs = grams(f"{content}\n{calls}")
