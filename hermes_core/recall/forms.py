@@ -1,6 +1,7 @@
-"""Forms of English words that a stemmer can't derive: went for go, children for child, mom for mother.
+"""English words to search for besides a word of a question: irregular forms (go, went) and similar words (movie, film).
 
-Only questions are expanded, so that the index holds what people wrote. `rank.SIMILAR_WORD_WEIGHT` is their weight.
+Only questions are expanded; the index holds the words that people wrote. A similar word counts less than the word of
+the question, see `rank.SIMILAR_WORD_WEIGHT`.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _groups(table: str) -> Iterator[list[str]]:
 
 @cache
 def _irregular() -> dict[str, tuple[str, ...]]:
-    """Return each irregular form with all other forms of its word."""
+    """Return a mapping from each irregular form to all other forms of the same word."""
     forms: dict[str, tuple[str, ...]] = {}
     for group in _groups(_IRREGULAR):
         for word in group:
@@ -209,12 +210,15 @@ def _irregular() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _everyday() -> dict[str, tuple[str, ...]]:
-    """Return each word with others for the same thing, or for a kind of it: a pet may be a dog, but not vice versa."""
+    """Return a mapping from words to similar words: other words for the same thing, or for a kind of it.
+
+    It is not symmetric: "pet" maps to "dog", but "dog" does not map to "pet".
+    """
     return {head: tuple(others) for head, *others in _groups(_EVERYDAY)}
 
 
 def irregular_forms(word: str) -> tuple[str, ...]:
-    """Return the irregular forms of `word`, without itself.
+    """Return the other forms of an irregular word, from any of its forms; no forms for a regular word.
 
     >>> irregular_forms("went")
     ('go', 'gone')
@@ -223,7 +227,7 @@ def irregular_forms(word: str) -> tuple[str, ...]:
 
 
 def similar_words(word: str) -> tuple[str, ...]:
-    """Return words that may stand for `word` in everyday talk.
+    """Return words that people may use instead of `word` in everyday speech.
 
     >>> similar_words("movie")
     ('film',)

@@ -1,7 +1,7 @@
-"""Letters that people write in two ways, made one (ё and е, Ά and α, أ and ا, ß and ss), and stems of words by script.
+"""One spelling for letters that people write in two ways (ё and е, Ά and α, أ and ا, ß and ss), and stems of words.
 
-The letters follow Lucene's normalizers for Arabic, Persian and Indic text. The stems are those of Snowball, if the
-script tells the language. Latin words are left to the `porter` tokenizer of SQLite, which reads English.
+The choice of letters follows Lucene's normalizers for Arabic, Persian and Indic text. Words are stemmed with Snowball
+if their script shows the language. Words in Latin letters are stemmed as English by SQLite's tokenizer `porter`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _TYPESET = (
 _ACCENT = re.compile("[\u0300-\u036f]")
 _NASAL = re.compile("[ङञणनम]्(?=[क-ह])")  # हिन्दी and हिंदी
 
-# The stemmer for words of a script. It also cuts Bulgarian words as Russian ones and Persian as Arabic; that
-# does no harm, because stored texts and questions are cut alike.
+# The stemmer for words of a script. It stems Bulgarian words like Russian words, and Persian words like Arabic words;
+# that does no harm, because stored texts and questions are stemmed in the same way.
 _STEMMERS = {
     "[\u0400-\u04ff]{3,}": "Russian",
     "[\u0370-\u03ff]{3,}": "Greek",
@@ -67,11 +67,11 @@ _STEMMERS = {
     "[\u0561-\u0587]{3,}": "Armenian",
     "[\u0b80-\u0bff]{3,}": "Tamil",
 }
-# An ending of which the stemmer knows another spelling than `one_spelling` writes; and "and the", of which it
-# knows the second half only.
+# An ending that the Arabic stemmer expects in another spelling than that of `one_spelling`; and the prefix "and the",
+# of which it knows only "the".
 _FINAL_HEH, _AND_THE = re.compile("ه$"), re.compile("^[وف]ال(?=...)")
-# Letters of the longest word that is stemmed. Some stemmers take the square of its length, and longer text is
-# no word.
+# Letters of the longest word that is stemmed: the time of some stemmers grows with the square of the length, and a
+# longer text is no word.
 _MAX_STEMMED_CHARS = 40
 
 _PARTS = re.compile("[\u0621-\u06ff]+(?:\u200c[\u0621-\u06ff]+)+")
@@ -82,7 +82,9 @@ _BEFORE_HEBREW = ("ה", "ו", "ב", "ל", "מ", "ש", "כ", "וה", "וב", "ו�
 
 
 def one_spelling(text: str) -> str:
-    """Return `text`, which is composed and in lower case, with one letter for those that stand for each other.
+    """Return `text` with one spelling for letters that people write in two ways, and without silent marks.
+
+    `text` must be in lower case and in Unicode's composed form (NFC).
 
     >>> one_spelling("ёлка"), one_spelling("αθήνα"), one_spelling("کتاب")
     ('елка', 'αθηνα', 'كتاب')
@@ -94,7 +96,7 @@ def one_spelling(text: str) -> str:
 
 
 def unaccented(text: str) -> str:
-    """Return the folded `text` without accents, as the index holds Latin words and as many people write them.
+    """Return `text` without accents, as the index holds Latin words. `text` is a result of `tokens.fold`.
 
     >>> unaccented("josé"), unaccented("ガ")
     ('jose', 'ガ')
@@ -105,7 +107,9 @@ def unaccented(text: str) -> str:
 
 
 def stem_words(text: str) -> str:
-    """Return the folded `text` with words cut to their stems if their script tells the language.
+    """Return `text` with words replaced by their stems if their script shows the language.
+
+    `text` is a result of `tokens.fold`.
 
     >>> stem_words("документы сервера"), stem_words("المدرسه")
     ('документ сервер', 'مدرس')
@@ -114,7 +118,9 @@ def stem_words(text: str) -> str:
 
 
 def hebrew_forms(word: str) -> tuple[str, ...]:
-    """Return a Hebrew word with and without the prefixes for "the", "and", "in" and similar; nothing for other words.
+    """Return the forms of a Hebrew word with and without the prefixes for "the", "and", "in" and similar words.
+
+    Return no forms for a word of another language.
 
     >>> "בירושלים" in hebrew_forms("ירושלים"), "ירושלים" in hebrew_forms("בירושלים")
     (True, True)
@@ -126,7 +132,9 @@ def hebrew_forms(word: str) -> tuple[str, ...]:
 
 
 def persian_forms(text: str) -> dict[str, str]:
-    """Return the other spelling of Persian words that are written as one word, with a joiner, or as two words.
+    """Return a mapping from the Persian words of `text` to their other spelling.
+
+    Some words can be written as one word with an invisible joiner, or as two words.
 
     >>> persian_forms("می\u200cروم"), persian_forms("می روم")
     ({'میروم': 'می روم'}, {'می': 'میروم'})
@@ -158,7 +166,10 @@ def _stemmer(language: str) -> Callable[[], Any]:
 
 @cache
 def _same() -> dict[str, str]:
-    """Return each variant with the letter that stands for it; silent marks are missing, and so removed."""
+    """Return a mapping from each variant of a letter to the letter that replaces it.
+
+    Silent marks have no entry, so `one_spelling` removes them.
+    """
     same = dict(_ONE_OF_TWO)
     for letter in _within(_ACCENTED):
         base = "".join(
@@ -186,6 +197,6 @@ def _stemmed_pattern() -> re.Pattern[str]:
 
 
 def _within(ranges: str) -> Iterator[str]:
-    """Yield the characters of a class of a pattern."""
+    """Yield the characters of ranges such as "a-z0-9"."""
     for first, last in re.findall("(.)-(.)", ranges):
         yield from map(chr, range(ord(first), ord(last) + 1))

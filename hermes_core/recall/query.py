@@ -1,7 +1,7 @@
-"""Questions as people type them, read into terms, operators, dates and a shape.
+"""Reading of a question: its words to look up, conditions, dates, names and kind.
 
-No text is an error. AND, OR and NOT count in capitals only, quotes in pairs, and `*` at the end of a word; all other
-punctuation separates words.
+No text is an error. AND, OR and NOT in capitals are operators, a pair of quotes is a phrase, and a word with `*` at its
+end is a prefix; all other punctuation separates words.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hermes_core.recall.forms import irregular_forms, similar_words
 from hermes_core.recall.letters import hebrew_forms, persian_forms, stem_words, unaccented
 from hermes_core.recall.tokens import MARKS, dense_runs, fold, grams, is_stop_word, strip_possessive, words
 
-# Characters of a question that are read. A longer text is a pasted document.
+# Number of characters of a question that are read. A longer text is a pasted document, and would take too long.
 MAX_QUERY = 2_000
 
-# Terms that are looked up. Further words of a long question changed no ranking that we measured.
+# Largest number of terms that are looked up. More words of a long question changed no ranking that we measured.
 MAX_TERMS = 32
 
 Shape = Literal["when", "who", "where", "how many", "other"]
@@ -48,12 +48,13 @@ _SHAPES: tuple[tuple[Shape, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word or gram to look up.
+    """A word, or a gram (one or two characters of a script without spaces between words), to look up in an index.
 
     Attributes:
-        kind: The index: "word", or "gram" for characters and pairs of dense runs.
-        forms: Other spellings of the same word.
-        similar: Words that may stand for it, at a lower weight.
+        text: The word or gram.
+        kind: The index in which to look it up: "word" or "gram".
+        forms: Other forms and spellings of the same word.
+        similar: Other words that people may use instead; they count less.
     """
 
     text: str
@@ -64,7 +65,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A word, a phrase or a prefix in a condition."""
+    """A word of a condition; a phrase if `phrase` is True; the beginning of a word if `prefix` is True."""
 
     text: str
     phrase: bool = False
@@ -73,7 +74,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Operands joined by AND or OR; NOT has one operand."""
+    """A part of a condition that joins its operands by AND or OR, or negates its single operand by NOT."""
 
     operator: Operator
     operands: tuple[Expression, ...]
@@ -84,11 +85,16 @@ Expression = Leaf | Node
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """A question after reading.
+    """A question after reading, as `analyse` returns it.
 
     Attributes:
-        condition: What every answer must fulfil, None if the question has no operators, quotes or prefixes.
-        exact: Folded pieces in which punctuation has a meaning, such as C#, path/to/file, --verbose.
+        text: The question.
+        terms: The words and grams to look up.
+        condition: The condition that every answer must fulfil; None without operators, quotes and prefixes.
+        names: The people whom the question names.
+        dates: The times that the question names.
+        shape: The kind of the question, for example "when".
+        exact: Parts, in lower case, in which punctuation has a meaning, such as c#, path/to/file, --verbose.
     """
 
     text: str
@@ -106,11 +112,13 @@ class Analysis:
 def analyse(
     text: str, *, now: float | None = None, names: Collection[str] = (), zone: tzinfo = UTC
 ) -> Analysis:
-    """Read a question.
+    """Read a question: find its words, conditions, dates, names and kind.
 
     Args:
-        now: Epoch seconds, to resolve "last week"; relative times are ignored without it.
-        names: People whom the question may name.
+        text: The question.
+        now: The current time in epoch seconds, from which "last week" is computed. None ignores relative times.
+        names: Names of people whom the question may name.
+        zone: Time zone of relative times.
     """
     text = text[:MAX_QUERY]
     condition = parse_condition(text)
@@ -131,7 +139,10 @@ def analyse(
 
 
 def _exact(folded: str) -> Iterator[str]:
-    """Yield pieces between spaces that hold punctuation as well as words, without the punctuation of the sentence."""
+    """Yield the parts between spaces that contain punctuation inside, such as path/to/file.
+
+    Punctuation of the sentence around a part is removed.
+    """
     for piece in folded.split():
         stripped = piece.strip(f"{_QUOTES}()[]{{}}<>,;:!?*").rstrip(".'").lstrip("'")
         if _SIGN.search(stripped) and words(stripped):
@@ -139,7 +150,7 @@ def _exact(folded: str) -> Iterator[str]:
 
 
 def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
-    """Return those of `names` that a question names, by the whole name or its first word.
+    """Return the names in `names` that a question contains, as the whole name or as the first word of the name.
 
     >>> sorted(named_in("What did Caroline's sister say?", ["Caroline Smith", "Carol"]))
     ['Caroline Smith']
@@ -160,12 +171,18 @@ def named_in(text: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def _as_name(text: str) -> str:
-    """Return text as names are compared: people ask for José as jose, and for Анна as Анне."""
+    """Return a text in the form in which names are compared: in lower case, stemmed and without accents.
+
+    People may write José as jose, and Анна in another case as Анне.
+    """
     return unaccented(stem_words(fold(text)))
 
 
 def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
-    """Return content words (or `every` word) and grams, each once, in order."""
+    """Return the terms of a question in order: words and grams, each once.
+
+    Stop words and words of the names in `named` are left out, unless `every` is True.
+    """
     people = {_as_name(word) for name in named for word in words(name)}
     terms: dict[str, Term] = {}
     persian = {fold(word): other for word, other in persian_forms(text).items()}
@@ -185,10 +202,10 @@ def _terms(text: str, named: frozenset[str], every: bool = False) -> list[Term]:
 
 
 def parse_condition(text: str) -> Expression | None:
-    """Return the condition that the question sets by operators, quotes and `prefix*`; None if it sets none.
+    """Return the condition in a question: its operators, quoted phrases and `prefix*`; None if it has none of them.
 
-    In a query with AND, OR or NOT, words side by side are joined by AND. Without an operator only quoted phrases and
-    prefixes are conditions. Stray operators and brackets are dropped.
+    If the question has AND, OR or NOT, words without an operator between them are joined by AND. Otherwise only phrases
+    and prefixes are conditions. Operators without operands, and brackets without a partner, are ignored.
     """
     pieces = _pieces(text)
     if any(piece in ("AND", "OR", "NOT") for piece in pieces):
@@ -229,10 +246,13 @@ def _joined(operator: Operator, operands: tuple[Expression, ...]) -> Expression 
 
 
 class _ConditionParser:
-    """A parser of `a OR b AND NOT c` that never fails: NOT binds tightest, then AND (also implied), then OR."""
+    """A parser of conditions such as `a OR b AND NOT c`, which accepts any text.
+
+    NOT binds tightest, then AND, then OR. Between operands without an operator, AND is assumed.
+    """
 
     MAX_DEPTH = 6
-    """Nested brackets that are obeyed. With ten, SQLite finds some queries too deep."""
+    """Deepest nesting of brackets; deeper brackets are ignored. With 10, SQLite refuses some queries as too deep."""
 
     def __init__(self, pieces: list[Leaf | str]) -> None:
         self._pieces = pieces
@@ -274,7 +294,7 @@ class _ConditionParser:
         if isinstance(piece, Leaf):
             return piece
         if piece == "NOT":
-            while self._peek() == "NOT":  # said twice, meant once
+            while self._peek() == "NOT":  # a repeated NOT counts once
                 self._at += 1
             negated = self._parse_operand(depth) if self._peek() not in (None, "OR", "AND", ")") else None
             return Node("NOT", (negated,)) if negated is not None else None

@@ -1,11 +1,12 @@
 """Ranking of candidates for a question, in two steps, as pure functions of values.
 
-`score_places` knows only where words stand and works on thousands of places. `rank_candidates` reads the few best
-candidates themselves.
+`score_places` scores thousands of places (positions of messages in sessions) by the words there, without reading the
+texts. `rank_candidates` reads the texts of the few best candidates.
 
-The figures in brackets above constants are recall@10 in per cent without that constant, by words, on the five
-development conversations of LoCoMo (759 questions of categories 1 to 4; `bench/recall.py`). With all of them it is 80.4
-+- 1.4 by words and 84.5 with vectors; 80.5 and 84.7 if each conversation is scored with weights fitted on the other four.
+The first figure in brackets above a constant is recall@10 in per cent without this constant, in a search by words; the
+second figure is recall@10 in a search with vectors. They were measured on the five development conversations of LoCoMo
+(759 questions of categories 1 to 4; `bench/recall.py`). With all constants, recall@10 is 80.4 +- 1.4 by words and 84.5
+with vectors. If each conversation is scored with weights fitted on the other four, it is 80.5 and 84.7.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from datetime import UTC, datetime, tzinfo
 from hermes_core.recall.query import Analysis, named_in
 from hermes_core.recall.tokens import count_tokens, fold
 
-# Conversation of a message, and its position there. Neighbours are one apart.
+# Place of a message: a number for its session, and its position there. Positions of neighbours differ by one.
 Place = tuple[int, int]
 
-# Weight of a word in one of the four messages before a message (72.6), and in one of the three after it
-# (78.3). It is applied when a question is asked; nothing of it is stored.
+# Weights of a word in the four messages before a message (72.6), nearest first, and in the three messages after it
+# (78.3). They are applied when a question is asked; the index does not hold them.
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
 
 _STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)))
 
-# Weight of a word that may stand for the one in the question, film for movie. Irregular forms, ran for run,
-# count in full.
+# Weight of a word that is similar to the word of the question, as film for movie. An irregular form, as ran for run,
+# counts in full.
 SIMILAR_WORD_WEIGHT = 0.5
 
-# k1 of BM25: how soon repetitions of a word add nothing. From 0.6 to 3 recall changes by one point.
+# k1 of BM25: the lower it is, the less repetitions of a word add. From 0.6 to 3, recall changes by one point.
 TERM_SATURATION = 1.2
 
 # b of BM25 (80.0), and the mean length of a message of LoCoMo in characters. Lengths are compared by their
@@ -43,9 +44,9 @@ TERM_SATURATION = 1.2
 LENGTH_WEIGHT = 0.3
 TYPICAL_SIZE = 130
 
-# With the following weights a score is the logarithm of the odds that a message answers. They were fitted together, by the
-# likelihood of the evidence among all candidates, once with vectors and once without; questions that name the wrong person
-# had a third of the weight of the others. A second figure in brackets is recall@10 with vectors.
+# With the following weights, a score is the logarithm of the odds that a message answers. The weights were fitted
+# together, by the likelihood of the evidence among all candidates, once with vectors and once without. In the fit,
+# questions that name the wrong person had a third of the weight of other questions.
 
 # Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same.
 LEXICAL_WEIGHT = 1.25
@@ -75,37 +76,45 @@ REPLY_WEIGHT = 0.57
 # For a piece of the question with its punctuation, such as C# or --verbose; LoCoMo has none.
 EXACT_WEIGHT = 2.5
 
-# Proactive recall. Compared with always ten messages, questions that name the wrong person then bring 45 % of the tokens
-# (48 % with vectors) and small talk 40 % (33 %), while recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`).
-# Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT the former can't be told from other questions: at that loss they bring 67 %.
+# The constants of proactive recall, which the person did not ask for. Compared with always ten messages, it returns
+# 45 % of the tokens (48 % with vectors) for questions that name the wrong person, and 40 % (33 %) for small talk; recall
+# falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT, questions that
+# name the wrong person can't be told from other questions: at the same loss, they return 67 % of the tokens.
 
-# Least score of proactive recall without vectors, as a share of what a word is worth that occurs once. In a
-# small store a word that most messages hold would otherwise bring them all.
+# Lowest score of proactive recall without vectors, as a share of the score of a word that occurs only once. Otherwise a
+# word that is in most messages of a small store would return all these messages.
 MIN_TERM_SHARE = 0.5
 
-# Least probability that a message answers, in thousandths for each of its tokens, for proactive recall.
+# Lowest probability, in thousandths for each token of a message, that the message answers, for proactive recall: a
+# longer message must be more probable.
 MIN_ODDS_PER_TOKEN = 0.87
 
-# Against a message of anyone but the only person whom the question names, in proactive recall.
+# Subtracted in proactive recall from a message of another speaker, if the question names exactly one person.
 OTHER_SPEAKER_WEIGHT = 1.5
 
-# For all messages, by the lead of that person's best message over the best of others. If it is behind, the
-# question may name the wrong person, and nothing answers.
+# Added to all messages, times the lead of the named person's best message over the best message of others. If that
+# message is behind, the question may name the wrong person, and no message should be returned.
 LEAD_WEIGHT = 0.7
 
-# Messages of proactive recall. With ten, recall is a point lower, since the many short ones come late.
+# Largest number of messages of proactive recall. With ten, recall is a point lower, because many short messages are
+# ranked late.
 MAX_PROACTIVE_HITS = 15
 
 # Number of the best candidates by words whose mean and deviation normalise all scores.
 NORMALISED_CANDIDATES = 150
 
-# Least deviation as a share of the best score, so that two nearly equal candidates stay nearly equal.
+# Lowest deviation, as a share of the best score, so that two nearly equal candidates stay nearly equal.
 MIN_DEVIATION_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class TermHits:
-    """Places of a term with strengths from 0 to 1. `frequency` is the number of messages that hold it."""
+    """The places where a term occurs.
+
+    Attributes:
+        frequency: Approximate number of messages that contain the term.
+        places: Strength of the occurrence, from 0 to 1, by place.
+    """
 
     frequency: int
     places: Mapping[Place, float]
@@ -113,12 +122,16 @@ class TermHits:
 
 @dataclass(frozen=True, slots=True)
 class RankCandidate:
-    """A text that may answer.
+    """A text that may answer a question.
 
     Attributes:
-        score: The store's own, on any scale; higher is better.
-        reply: Whether it follows a question.
-        likeness: Weighted closeness in meaning; 0 for all candidates without vectors.
+        id: Id of the text in its store.
+        text: The text.
+        score: The store's score of the text by words, on any scale; higher is better.
+        speaker: Name of the person who wrote the text.
+        timestamp: Time of the text in epoch seconds; None if unknown.
+        reply: True if the message before the text ends with a question mark.
+        likeness: Weighted closeness of the text to the question in meaning; 0 in a search by words only.
     """
 
     id: int
@@ -132,7 +145,11 @@ class RankCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate with the logarithm of its odds to answer, up to a constant that is the same for all."""
+    """A candidate with its final score.
+
+    The score is the logarithm of the odds that the candidate answers, plus a constant that is the same for all
+    candidates of one question.
+    """
 
     candidate: RankCandidate
     score: float
@@ -141,13 +158,15 @@ class Ranked:
 def score_places(
     terms: Sequence[TermHits], total: int, sizes: Mapping[Place, int] | None = None
 ) -> dict[Place, float]:
-    """Return BM25 scores over each place's own words and, at lower weights, those of its neighbours.
+    """Return a BM25 score for each place that has a term, or a neighbour with a term.
 
-    A question often quotes the exchange while the answer is the message beside it.
+    The words of a neighbour count at lower weights: a question often has the words of one message, and the next message
+    is the answer.
 
     Args:
+        terms: The places of each term of the question.
         total: The approximate number of messages in the store.
-        sizes: The characters of each place; unknown ones count as typical.
+        sizes: The number of characters by place; a missing place counts as `TYPICAL_SIZE`.
     """
     scores: dict[Place, float] = {}
     for term in terms:
@@ -158,12 +177,15 @@ def score_places(
 
 
 def rarity(frequency: int, total: int) -> float:
-    """Return the weight of a word that occurs in `frequency` of `total` messages."""
+    """Return the weight of a word that occurs in `frequency` of `total` messages; a rare word weighs more."""
     return math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
 
 
 def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int]) -> dict[Place, float]:
-    """Return the weighted count of one term at each place that holds it or is near one that does."""
+    """Return the weight of a term at each place that has the term, and at the places near it.
+
+    `hits` are the places of the term with their strengths, and `sizes` the characters of places.
+    """
     # Plain loops: there are thousands of places for each question.
     weights: dict[Place, float] = {}
     known = weights.get
@@ -199,9 +221,15 @@ def rank_candidates(
     budget: int | None = None,
     zone: tzinfo = UTC,
 ) -> list[Ranked]:
-    """Return the best `limit` candidates, best first.
+    """Return the best `limit` candidates for a question, best first.
 
-    With a `budget` of tokens, a candidate that doesn't fit is passed over for shorter ones.
+    Args:
+        analysis: The question.
+        candidates: The candidates.
+        limit: Largest number of candidates to return.
+        budget: Largest number of tokens of all returned texts together; None for no limit. A candidate that does not
+            fit is skipped, and shorter candidates after it are tried.
+        zone: Time zone of dates in the question.
     """
     if not candidates:
         return []
@@ -227,7 +255,11 @@ def rank_candidates(
 
 
 def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranked]:
-    """Return those of all candidates, best first, that answer likely enough for their length when nobody asked."""
+    """Return the candidates to show in proactive recall, which the person did not ask for; best first.
+
+    A candidate is shown if it probably answers the question; a long text must be more probable than a short text.
+    `ranked` must hold all candidates.
+    """
     named = named_in(analysis.text, {entry.candidate.speaker for entry in ranked if entry.candidate.speaker})
     theirs = [entry.score for entry in ranked if len(named) == 1 and entry.candidate.speaker in named]
     others = [entry.score for entry in ranked if entry.candidate.speaker not in named]
@@ -244,7 +276,10 @@ def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranke
 
 
 def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo) -> float:
-    """Return the weights for a candidate besides its words."""
+    """Return the part of a candidate's score that does not come from its words.
+
+    It depends on closeness in meaning, the speaker, question marks, exact parts, the kind of the question, and dates.
+    """
     text = candidate.text
     score = candidate.likeness
     lowered = text.lower()
@@ -262,7 +297,7 @@ def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], 
     if analysis.shape == "how many" and _NUMBER.search(lowered):
         score += NUMBER_WEIGHT
     if analysis.dates and candidate.timestamp is not None:
-        # A time that no calendar holds is near no date.
+        # A time outside of the years of `datetime` is near no date.
         with contextlib.suppress(OverflowError, OSError, ValueError):
             moment = datetime.fromtimestamp(candidate.timestamp, zone)
             score += DATE_WEIGHT * max(when.closeness(moment) for when in analysis.dates)

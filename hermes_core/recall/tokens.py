@@ -1,9 +1,9 @@
-"""Words and dense runs of text, cut the same way when a text is stored and when a question is read.
+"""Rules for cutting text into words and dense runs, the same for stored texts and for questions.
 
-Words stand between spaces and punctuation; SQLite's `unicode61` finds them and `porter` stems them. A *dense run* is
-text whose script writes no spaces between words (Chinese, Japanese, Thai and similar scripts), Korean, whose endings are
-part of the word, and emoji, which no word tokenizer keeps. A run is indexed by its single characters and its pairs of
-neighbours, so that words of one and two characters are found by index.
+Words are separated by spaces and punctuation; SQLite's tokenizer `unicode61` finds the words and `porter` stems them. A
+*dense run* is a run of characters in a script without spaces between words (Chinese, Japanese, Thai and similar), in
+Korean, whose endings are part of the word, or of emoji, which no word tokenizer keeps. The index has the single
+characters of a dense run, and each pair of neighbouring characters; both are called *grams*.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache
 
 from hermes_core.recall.letters import one_spelling, stem_words
 
-# Version of the rules in this module. A store whose index was cut by another version rebuilds it.
+# Version of the rules in this module. A store whose index was made with another version rebuilds the index.
 CUT_VERSION = "4"
 
 # Characters of dense runs, as a class of a pattern.
@@ -31,8 +31,8 @@ DENSE = (
     "\U00020000-\U0003134f"
 )
 
-# Characters that belong to a word and are no letters, as a class of a pattern. `unicode61` drops some of them
-# and cuts at others, so that a word with them is sought as the phrase of its pieces.
+# Characters that belong to a word but are no letters, as a class of a pattern. `unicode61` drops some of them and cuts
+# the word at others, so a word with such characters is looked up as a phrase of its pieces.
 MARKS = (
     "\u00ad\u200c"  # the soft hyphen and the sign within Persian words, which are dropped
     "\u0300-\u036f\u0483-\u0487"  # accents that make no letter of their own with the one before
@@ -58,7 +58,9 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def fold(text: str) -> str:
-    """Return text in the form in which it is compared: composed, in lower case, in one spelling, with one apostrophe.
+    """Return a text in the form in which texts are compared.
+
+    It is in Unicode's composed form (NFC), in lower case, and has one spelling of letters that are written in two ways.
 
     >>> fold("ΑΘΗΝΑ’s Straße")
     "αθηνα's strasse"
@@ -67,7 +69,7 @@ def fold(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of `text` outside dense runs, folded, in order.
+    """Return the words of `text` in order, as `fold` changes them, without dense runs.
 
     >>> words("Don't delete path/to/file!")
     ["don't", 'delete', 'path', 'to', 'file']
@@ -76,7 +78,7 @@ def words(text: str) -> list[str]:
 
 
 def dense_runs(text: str) -> list[str]:
-    """Return the dense runs of `text`, in order.
+    """Return the dense runs of `text` (such as Chinese, Japanese, Thai, Korean, emoji), in order.
 
     >>> dense_runs("docker 部署失败 again")
     ['部署失败']
@@ -85,16 +87,17 @@ def dense_runs(text: str) -> list[str]:
 
 
 def index_text(text: str) -> str:
-    """Return the text for a word index or a look-up in it: folded, stemmed, and without dense runs.
+    """Return a text in the form in which the word index gets it: folded, stemmed, and without dense runs.
 
-    `unicode61` would take a dense run for part of the word beside it.
+    Look up words in the index in this form too. Dense runs are removed because SQLite's tokenizer `unicode61` would join
+    them with the word beside them.
 
     >>> index_text("docker部署 Документы")
     'docker  документ'
     """
     if text.isascii():
         return text
-    # Composed first: an accent may stand behind a mark of a dense run that follows its letter.
+    # NFC comes first, because a mark of a dense run may stand between a letter and its accent.
     return stem_words(fold(_run_pattern().sub(" ", unicodedata.normalize("NFC", text))))
 
 
@@ -113,12 +116,12 @@ def grams(text: str) -> tuple[list[str], list[str]]:
 
 
 def is_stop_word(word: str) -> bool:
-    """Return whether the folded `word` is a stop word, with or without a possessive ending."""
+    """Return True if `word`, a result of `fold`, is a stop word, with or without a possessive ending."""
     return word in STOP_WORDS or strip_possessive(word) in STOP_WORDS
 
 
 def strip_possessive(word: str) -> str:
-    """Return the word without an English possessive.
+    """Return `word` without the ending "'s" or "'" of an English possessive.
 
     >>> strip_possessive("caroline's")
     'caroline'
@@ -127,7 +130,7 @@ def strip_possessive(word: str) -> str:
 
 
 def count_tokens(text: str) -> int:
-    """Return an estimate of the tokens of a text: one for four characters, one for each character of a dense script."""
+    """Return an estimate of a text's tokens: one for each character of a dense run, and one for four others."""
     dense = sum(map(len, dense_runs(text)))
     return dense + math.ceil((len(text) - dense) / 4)
 

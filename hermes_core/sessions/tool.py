@@ -5,8 +5,8 @@
     session_id + around_message_id    scroll    the messages around a message
     session_id                        read      a whole session, without its middle if it is long
 
-The tool returns stored messages. It calls a model only if the host passed `summarise` and the call asks for summaries. A
-call never raises an error.
+The tool returns stored messages. It calls a model only if the host passed `summarise` and the call asks for summaries.
+A call never raises an error.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ BOOKEND = 3
 MAX_MESSAGE_CHARS = 4_000
 MAX_BOOKEND_CHARS = 1_200
 MIN_MESSAGE_CHARS = 300
-# Characters of content in one answer, about 12,000 tokens: more would fill the context of a small model. If messages have
-# more, each is cut to an equal share, but not below `MIN_MESSAGE_CHARS`; the message that matched is not cut to a share.
+# Characters of content in one answer, about 12,000 tokens: more would fill the context of a small model. If messages
+# have more, each is cut to an equal share, but not below `MIN_MESSAGE_CHARS`. The message that matched is not cut so.
 MAX_ANSWER_CHARS = 48_000
 
 INDEX_SNIPPET = 140
@@ -41,8 +41,8 @@ READ_FIRST, READ_LAST = 20, 10
 # Hits to ask for, for each conversation in the answer: several hits are often in one conversation.
 HITS_PER_SESSION = 12
 
-# Sources of sessions in which a program, not the person, talks to the agent. A person who asks about "last week" doesn't
-# mean these sessions.
+# Sources of sessions in which a program, not the person, talks to the agent. A person who asks about "last week"
+# doesn't mean these sessions.
 HIDDEN_SOURCES = ("subagent", "tool")
 
 # Number of messages around a match from which the text for a summary is chosen.
@@ -138,8 +138,8 @@ class SessionSearchTool:
     """The tool `session_search`, by which the model searches and reads past sessions.
 
     Args:
-        db: The store of sessions; or a function that returns the store, called at each use of the tool; or None if search
-            is switched off.
+        db: The store of sessions; or a function that returns the store, called at each use of the tool; or None if
+            search is switched off.
         zone: Time zone of dates; the machine's by default.
         summarise: Function of a session's text and a question that returns a summary, for calls that ask for summaries.
             None offers no summaries. The attribute `summarise` may be set at any time.

@@ -1,7 +1,8 @@
-"""Look-up of a question's terms in the index, scores of the places where they stand, and filters as SQL.
+"""Look-up of a question's terms in the search indexes, scores of their places, and filters as SQL.
 
-Rare terms bring the places. Common terms, which would bring a large part of the store, only weigh the best of them. So
-the cost of a question hardly grows with the store.
+A place is the position of a message in its session. The messages with rare terms of the question are candidates. Common
+terms, which are in a large part of the store, only add to the scores of the best candidates. So the cost of a question
+hardly grows with the store.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_posse
 from hermes_core.sessions.records import Order
 from hermes_core.storage.sqlite import Database
 
-# A term in no more messages than this is rare, and all its places are looked up.
+# A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
 
 # With fewer hits of rare terms, the rarest common term brings its newest `MAX_COMMON_HITS` places as well.
@@ -37,7 +38,7 @@ MIN_RARE_HITS = 200
 
 MAX_COMMON_HITS = 400
 
-# Best places by rare terms for which common terms are looked up; somewhat more than are ranked in the end.
+# Number of best places by rare terms for which common terms are looked up; a little more than are ranked in the end.
 MAX_WEIGHED_PLACES = 160
 
 # The rarest common terms of which any two together bring the newest `MIN_RARE_HITS` messages with both. In
@@ -49,11 +50,11 @@ PAIRED_TERMS = 3
 # hit takes 70 ns, seeking a span in a long list 22 us (SQLite 3.40).
 SEEK_FREQUENCY = 300
 
-# With no more sessions than this in scope, each one's span is sought, 30 us each; with more, whole lists are
-# read.
+# If at most this many sessions are in scope, the span of each is sought, at 30 us each; with more sessions, reading
+# whole lists is cheaper.
 MAX_SPAN_SESSIONS = 100
 
-# Lengths of a question that is also tried as a phrase, as if someone pasted a piece of a message.
+# A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
 
 # The first and the last id of messages that stand side by side.
@@ -62,7 +63,15 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _TermPlaces:
-    """A looked-up term: its places, whether these are complete, and roughly how many messages hold it."""
+    """The places of a term in the index.
+
+    Attributes:
+        kind: Kind of the term: "word" or "gram".
+        expression: The FTS5 expression for the term.
+        places: Strength, from 0 to 1, by place.
+        whole: True if `places` holds all places of the term.
+        frequency: Approximate number of messages with the term.
+    """
 
     kind: str
     expression: str
@@ -76,14 +85,14 @@ class _TermPlaces:
 
 
 class Lookup:
-    """A look-up of one question's terms among the sessions in scope.
+    """A look-up of one question's terms among the messages in the user and sessions of the filters.
 
-    Of a common term's messages the newest are read, or the oldest if the answer begins with them.
+    Of the messages with a common term only the newest are read, or the oldest if `order` is "oldest".
 
     Attributes:
-        holding: After `scores`, the places that hold a term themselves, with their message's id.
-        expressions: After `scores`, the FTS5 expressions that were matched.
-        spans: Where the messages in scope lie.
+        holding: Message ids by place, for the places with a term of the question. Filled by `scores`.
+        expressions: The FTS5 expressions for the terms. Filled by `scores`.
+        spans: The ranges of message ids that are searched.
     """
 
     def __init__(self, database: Database, filters: Filters, order: Order | None = None) -> None:
@@ -101,7 +110,10 @@ class Lookup:
         self.expressions: list[str] = []
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
-        """Return scores of the best places, and of those in `also`, by their words and their neighbours'."""
+        """Return the scores of the best places for a question, and of the places in `also`.
+
+        The words of a message count, and at lower weights the words of its neighbours.
+        """
         found = [term for term in map(self._find, analysis.terms) if term.places or not term.whole]
         self.expressions = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
@@ -123,7 +135,7 @@ class Lookup:
 
     @property
     def min_proactive_score(self) -> float:
-        """Least score of proactive recall by words."""
+        """Lowest score by words that a message needs in proactive recall."""
         return MIN_TERM_SHARE * rarity(1, self._newest)
 
     def scores_among(
@@ -133,7 +145,14 @@ class Lookup:
         sizes: Mapping[Place, int],
         required: Collection[str],
     ) -> dict[Place, float]:
-        """Return scores of these messages by their own words; each of them holds the `required` words."""
+        """Return the scores of given messages by their own words, without the words of their neighbours.
+
+        Args:
+            analysis: The question.
+            ids: The messages: places by message id.
+            sizes: Characters of the messages, by place.
+            required: Words that each of the messages is known to have, so that they need no look-up.
+        """
         self.expressions = [match_of(term) for term in analysis.terms]
         span = {(min(ids), max(ids)): ids} if ids else {}
         self._sizes.update(sizes)
@@ -148,7 +167,10 @@ class Lookup:
         return score_places([term.hits for term in terms], self._newest, self._sizes)
 
     def _find(self, term: Term) -> _TermPlaces:
-        """Look up a term with its other forms; words that may stand for it count at a lower weight."""
+        """Look up a term with its other forms, and with similar words at a lower weight.
+
+        If the term is common, estimate its frequency and leave its places out.
+        """
         similar = " OR ".join(map(quoted, term.similar))
         weak = {}
         if similar:
@@ -159,20 +181,20 @@ class Lookup:
             strong = self._places(term.kind, expression, MAX_RARE_MESSAGES) if count else []
             places = weak | dict.fromkeys(strong, 1.0)
             return _TermPlaces(term.kind, expression, places, True, len(places))
-        # Estimated from how densely the counted hits lie: counting all would mean reading them all.
+        # Estimated from the distance between the counted hits, because counting all hits would mean reading them all.
         span = last if self._direction == "ASC" else self._newest - last + 1
         frequency = count * self._newest // max(span, 1)
         return _TermPlaces(term.kind, expression, weak, False, max(frequency, count))
 
     def _widened(self, term: _TermPlaces) -> _TermPlaces:
-        """Return the term with its newest places."""
+        """Return a common term with its newest (or oldest) `MAX_COMMON_HITS` places."""
         places = self._places(term.kind, term.expression, MAX_COMMON_HITS)
         return _TermPlaces(
             term.kind, term.expression, term.places | dict.fromkeys(places, 1.0), True, term.frequency
         )
 
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
-        """Return each two of these terms that stand in one message as one rarer term."""
+        """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
         pairs = []
         for a, b in combinations(terms, 2):
             if a.kind == b.kind:
@@ -182,7 +204,7 @@ class Lookup:
         return [pair for pair in pairs if pair.places]
 
     def _verbatim(self, analysis: Analysis) -> list[_TermPlaces]:
-        """Return the whole question as one phrase if it may be a piece of a message."""
+        """Return the whole question as one term, a phrase, if a message contains it; else an empty list."""
         question = words(analysis.text)
         if len(question) not in PHRASE_WORDS:
             return []
@@ -193,9 +215,10 @@ class Lookup:
         )
 
     def _count(self, kind: str, expression: str) -> tuple[int, int]:
-        """Return how many messages match, at most `MAX_RARE_MESSAGES` + 1, and the last id counted.
+        """Return how many messages match an FTS5 expression, and the id at which counting stopped.
 
-        This reads the index alone. Reading the places takes three times as long, and most of a common term's are not needed.
+        Counting stops after `MAX_RARE_MESSAGES` + 1 messages. It reads the index alone. Reading the places too would
+        take three times as long, and most places of a common term are not needed.
         """
         table, count, last = table_of(kind), 0, 0
         scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._parameters else "WHERE"
@@ -211,7 +234,7 @@ class Lookup:
         return count, last
 
     def _places(self, kind: str, expression: str, limit: int) -> list[Place]:
-        """Return the newest places where an expression matches, or the oldest."""
+        """Return the newest `limit` places where an FTS5 expression matches, or the oldest."""
         table = table_of(kind)
         sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
             {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
@@ -228,7 +251,7 @@ class Lookup:
         return places
 
     def _among(self, term: _TermPlaces, around: Mapping[Span, Mapping[int, Place]]) -> _TermPlaces:
-        """Return the term with its hits in these spans of messages only."""
+        """Return the term with only those of its places that are in `around`, as the method `_around` returns it."""
         if not around:
             return replace(term, places={})
         table = table_of(term.kind)
@@ -238,7 +261,7 @@ class Lookup:
             within = "f.rowid BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]')"
             asked: tuple[object, ...] = (json.dumps(list(around)), term.expression)
         else:
-            # The plus keeps SQLite from asking FTS5 once for each id: reading the list once is cheaper here.
+            # The plus keeps SQLite from asking FTS5 once for each id, because reading the whole list is cheaper here.
             source, within = "", "f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))"
             first, last = min(start for start, _ in around), max(end for _, end in around)
             asked = (term.expression, first, last, json.dumps([i for ids in around.values() for i in ids]))
@@ -255,7 +278,10 @@ class Lookup:
         return replace(term, places=places, whole=True, frequency=term.frequency or len(places))
 
     def _around(self, places: Iterable[Place]) -> dict[Span, dict[int, Place]]:
-        """Return all messages whose words count for these places, by the span that holds them."""
+        """Return the messages whose words count for these places: places by message id, grouped by range of ids.
+
+        These are the messages at the places and their neighbours.
+        """
         windows = _windows(places)
         rows = self._database.execute(
             """SELECT w.key, m.id, m.session_key, m.position FROM json_each(?) w
@@ -270,10 +296,10 @@ class Lookup:
 
 
 def scope_spans(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Span]:
-    """Return where the messages of the sessions in scope lie, the newest first (or the oldest).
+    """Return the ranges of message ids to search, newest first, or oldest first if `order` is "oldest".
 
-    It is one span of the whole store if the filters name no sessions, or too many. So a search for one user reads little
-    of what belongs to others.
+    If the filters name a user or sessions, these are the ranges of their sessions, so that a search for one user reads
+    few messages of others. If they name neither, or too many sessions, it is the range of all messages.
     """
     everywhere = [(0, newest)]
     conditions, parameters = ["s.message_count > 0"], []
@@ -285,7 +311,7 @@ def scope_spans(database: Database, filters: Filters, newest: int, order: Order 
         parameters.append(json.dumps(filters.sessions))
     if not parameters:
         return everywhere
-    # A session's ids grow with its positions.
+    # In a session, message ids grow with positions, so the first and last position give its range of ids.
     end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
     rows = database.execute(
         f"""SELECT {end.format("ASC")}, {end.format("DESC")} FROM sessions s
@@ -304,7 +330,10 @@ def scope_spans(database: Database, filters: Filters, newest: int, order: Order 
 
 
 def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
-    """Return joined windows of these places and their context: session, first and last position."""
+    """Return windows around these places, as session, first and last position. Overlapping windows are joined.
+
+    A window holds a place and the neighbours whose words count for it.
+    """
     windows: list[tuple[int, int, int]] = []
     for group, position in sorted(places):
         start, end = position - len(CONTEXT_BEFORE), position + len(CONTEXT_AFTER)
@@ -317,13 +346,24 @@ def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
 
 # ---------------------------------------------------------------------- filters and conditions as SQL
 
-# Words and phrases of a boolean query that are applied; further ones are ignored.
+# Largest number of words and phrases of a query with operators; the rest is ignored, because SQLite limits a query.
 MAX_LEAVES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of messages. Empty tuples and None filter nothing."""
+    """Filters of messages. An empty tuple and None filter nothing.
+
+    Attributes:
+        roles: Roles of the messages.
+        sources: Sources of their sessions.
+        sessions: Ids of their sessions.
+        exclude_sources: Sources of sessions to leave out.
+        exclude_sessions: Ids of sessions to leave out.
+        since: First time in epoch seconds.
+        until: Time in epoch seconds before which the messages are.
+        user: Owner of the sessions.
+    """
 
     roles: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -335,7 +375,7 @@ class Filters:
     user: str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
-        """Return conditions on messages `m` and sessions `s`, and their parameters."""
+        """Return the filters as an SQL condition on messages `m` and sessions `s`, and its parameters."""
         conditions = ["m.state < 2"]
         parameters: list[Any] = []
         for column, operator, values in (
@@ -365,17 +405,17 @@ class Filters:
         return any(named) or self.user is not None
 
     def scope(self) -> Filters:
-        """Return the filters that apply to a message's neighbours as well: its user and its sessions."""
+        """Return only the filters of user and sessions, which also apply to the neighbours of a message."""
         return Filters(sessions=self.sessions, user=self.user)
 
 
 def quoted(text: str) -> str:
-    """Return `text` as one FTS5 string, which matches its tokens side by side; no syntax of FTS5 is left in it."""
+    """Return `text` as one FTS5 string, without syntax of FTS5. It matches the words of `text` side by side."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def table_of(kind: str) -> str:
-    """Return the index in which terms of this kind are looked up."""
+    """Return the name of the index for terms of this kind, "word" or "gram"."""
     return "messages_grams" if kind == "gram" else "messages_fts"
 
 
@@ -391,7 +431,10 @@ def _any_of(forms: Iterable[str]) -> str:
 
 
 def condition_sql(condition: Expression) -> tuple[str, list[str]]:
-    """Return a condition on `m.id` and its parameters. SQL joins what no single index can answer alone."""
+    """Return the condition of a question as an SQL condition on `m.id`, and its parameters.
+
+    Parts that one index can answer become one FTS5 query; SQL joins the parts.
+    """
     parameters: list[str] = []
 
     def build(part: Expression) -> str:
@@ -415,7 +458,10 @@ def condition_sql(condition: Expression) -> tuple[str, list[str]]:
 
 
 def native_match(condition: Expression) -> tuple[str, str] | None:
-    """Return the index that can answer a condition alone, and the FTS5 expression for it; None if none can."""
+    """Return the name of the one index that can answer the whole condition, and the FTS5 expression to ask it.
+
+    Return None if the condition needs both indexes or SQL.
+    """
     if isinstance(condition, Leaf):
         look_ups = _look_ups(condition)
         return look_ups[0] if len(look_ups) == 1 else None
@@ -443,7 +489,7 @@ def _count_leaves(condition: Expression) -> int:
 
 
 def required_words(condition: Expression) -> set[str]:
-    """Return words and grams that every message has that fulfils the condition."""
+    """Return the words and grams that a message must have to fulfil the condition."""
     if isinstance(condition, Leaf):
         exact = [] if condition.prefix or _forms(condition) else words(condition.text)
         return {strip_possessive(word) for word in exact} | {
@@ -459,13 +505,17 @@ def _negates(part: Expression) -> bool:
 
 
 def _forms(leaf: Leaf) -> tuple[str, ...]:
-    """Return other forms of a single word that is neither a phrase nor a prefix."""
+    """Return the other (Hebrew) forms of a leaf that is a single word; no forms for a phrase or a prefix."""
     leaf_words = words(leaf.text)
     return hebrew_forms(leaf_words[0]) if len(leaf_words) == 1 and not (leaf.phrase or leaf.prefix) else ()
 
 
 def _look_ups(leaf: Leaf) -> list[tuple[str, str]]:
-    """Return look-ups of a leaf: its words as a phrase, its dense runs as phrases of pairs or single characters."""
+    """Return the index and the FTS5 expression for each part of a leaf.
+
+    Its words are one phrase in the word index. Each run of text in a script without spaces between words is a phrase of
+    pairs of characters, or a single character, in the gram index.
+    """
     look_ups = []
     if leaf_words := words(leaf.text):
         phrase = quoted(index_text(" ".join(leaf_words))) + ("*" if leaf.prefix else "")

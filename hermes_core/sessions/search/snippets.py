@@ -19,7 +19,7 @@ SNIPPET_TOKENS = 40
 # Characters of a snippet before its first match, and in all.
 _CHARS_BEFORE, _SNIPPET_CHARS = 40, 240
 
-# Places of one word in one message that are compared.
+# Largest number of places of one word in a message; more would only cost time.
 _MAX_PLACES = 500
 
 # Characters of a message whose words are compared by their stems.
@@ -29,13 +29,16 @@ _LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
 """
-# Endings of two forms of a word behind their common beginning. They are rougher than the stems of the index,
-# which is asked if no word of a text looks like a match.
+# Endings by which two forms of a word may differ. They are less exact than the stems of the index, but need no query;
+# the index is asked if no word of a text looks like a match.
 _ENDINGS = {"", *_FORMS.split()}
 
 
 def snippet(database: Database, message_id: int, content: str, expressions: Sequence[str]) -> str:
-    """Return the part of a message that matches the FTS5 expressions; its beginning if only its neighbours match."""
+    """Return the part of a message that matches FTS5 expressions, with the matches marked as >>>this<<<.
+
+    If only the neighbours of the message match, return the beginning of the message.
+    """
     content = unicodedata.normalize("NFC", content)
     lowered = content.lower().replace("’", "'")
     for_words = [expression for expression in expressions if " : " not in expression]
@@ -63,18 +66,18 @@ def snippet(database: Database, message_id: int, content: str, expressions: Sequ
 
 
 def _words_of(expressions: Iterable[str]) -> set[str]:
-    """Return the words of FTS5 expressions."""
+    """Return all words in the quoted strings of FTS5 expressions."""
     phrases = (phrase for expression in expressions for phrase in expression.split('"')[1::2])
     return {word for phrase in phrases for word in _word_pattern().findall(phrase)}
 
 
 def _may_match(expression: str, lowered: str) -> bool:
-    """Return whether a text may hold a form of a word of an expression. This saves look-ups in the index."""
+    """Return False if no word of an FTS5 expression can match the text. This saves look-ups in the index."""
     return any(not word.isascii() or word[:3] in lowered for word in expression.split('"')[1::2])
 
 
 def _places(lowered: str, word: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the forms of a word in a text."""
+    """Yield start and end of each form of `word` in the text `lowered`; both are in lower case."""
     at = lowered.find(word[:3])
     while at >= 0:
         match = _word_pattern().match(lowered, at)
@@ -85,7 +88,10 @@ def _places(lowered: str, word: str) -> Iterator[tuple[int, int]]:
 
 
 def _places_of_stems(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the words that the index takes for those in `asked`: other letters, or the same stem."""
+    """Yield start and end of each non-ASCII word of a text that the index treats like a word in `asked`.
+
+    Such a word has another spelling or another ending.
+    """
 
     @cache
     def matches(word: str) -> bool:
@@ -102,7 +108,7 @@ def _places_of_stems(content: str, asked: Collection[str]) -> Iterator[tuple[int
 
 
 def _same_word(one: str, other: str) -> bool:
-    """Return whether two words look like forms of one: plan and planned, study and studies, but not plan and plane."""
+    """Return True if two words look like forms of one word: plan and planned, but not plan and plane."""
     if one == other:
         return True
     pairs = enumerate(zip(one, other, strict=False))
@@ -115,7 +121,7 @@ def _same_word(one: str, other: str) -> bool:
 
 
 def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return the part with the most of the spans, all of them marked."""
+    """Return the part of a text with the largest number of `spans` (start and end of matches), and mark them."""
     start, end = 0, len(text)
     if end > _SNIPPET_CHARS:
         starts, near = [at for at, _ in spans], _SNIPPET_CHARS - _CHARS_BEFORE
@@ -132,7 +138,10 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _mark_first(text: str, lowered: str, expressions: Sequence[str]) -> str:
-    """Return the part around the first word or gram that the text holds exactly as in the question; "" if none."""
+    """Return the part of a text around the first exact occurrence of a word or gram of the expressions.
+
+    Return "" if the text has none. `lowered` is the text in lower case.
+    """
     for expression in expressions:
         asked = expression.partition(" : ")[2] or expression.partition(" OR ")[0]
         start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1

@@ -1,6 +1,6 @@
-"""Search by meaning: a vector of each message and the signs of a vector of each of its words, made in the background.
+"""Search by meaning: vectors of messages and of their words, made in the background and compared with a question.
 
-Vectors are stored in state.db and deleted with their messages. Without the extra `[semantic]` there are none.
+The vectors are stored in state.db and deleted with their messages. Without the extra `[semantic]` there are no vectors.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ MIN_COSINE = 0.25
 # by words alone.
 MIN_COVERAGE = 0.9
 
-# Prefix of the key in `state_meta` of the last message that was encoded; the name of the model follows.
+# Key in `state_meta` of the last message that has a vector, completed by the name of the model: vectors of another
+# model can't be compared, so each model begins with the first message.
 LAST_ID_KEY = "meaning:"
 
-# Messages encoded in one step: 0.1 s of one core if they are short, 1 s if they are long. Closing waits for
-# it.
+# Messages in one step: 0.1 s of one core for short messages, 1 s for long messages. Closing waits for the step.
 MESSAGES_PER_STEP = 16
 
 # Seconds that closing waits for the running step and for the loading of the model: a thread that is in native
 # code when the interpreter ends aborts the process.
 CLOSE_TIMEOUT_S = 60.0
 
-# Vectors multiplied at once, so that not all become floats at the same time.
+# Vectors that are multiplied at the same time: all vectors as floats would take four times the memory.
 VECTORS_PER_PRODUCT = 16_384
 
 _MISSING = """
@@ -86,12 +86,12 @@ _WORDS = """
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Closeness of all messages to a question, in weighted standard deviations.
+    """The closeness of all messages to a question, in standard deviations above the mean, times `WHOLE_WEIGHT`.
 
     Attributes:
         ids: Message ids, ascending.
-        values: The closeness of each.
-        words: Vectors of the question's own words.
+        values: The closeness of each message of `ids`.
+        words: Vectors of the words of the question.
     """
 
     ids: Array
@@ -99,24 +99,24 @@ class Likeness:
     words: Array
 
     def of(self, message_id: int) -> float:
-        """Return the closeness of a message; 0, the mean, if it has no vector yet."""
+        """Return the closeness of a message. A message without a vector gets 0, which is the mean."""
         import numpy
 
         at = int(numpy.searchsorted(self.ids, message_id))
         return float(self.values[at]) if at < len(self.ids) and self.ids[at] == message_id else 0.0
 
     def best(self, count: int) -> list[int]:
-        """Return the ids of the closest messages, best first."""
+        """Return the ids of the `count` closest messages, closest first."""
         import numpy
 
         return [int(self.ids[at]) for at in numpy.argsort(-self.values)[:count]]
 
 
 class VectorIndex:
-    """The vectors of one state.db: makes missing ones on a thread of its own, and compares all with a question.
+    """The vectors of the messages of one state.db. It makes missing vectors on a thread, and compares questions.
 
     Attributes:
-        fault: Why search by meaning does not work, "" if it does.
+        fault: The reason why search by meaning does not work; "" if it works.
     """
 
     def __init__(self, database: Database) -> None:
@@ -133,10 +133,10 @@ class VectorIndex:
     # ------------------------------------------------------------------- making
 
     def wake(self) -> None:
-        """Make missing vectors on the builder's thread, which ends with `close` or the process."""
+        """Let the builder's thread make missing vectors; start the thread if it does not run."""
         with self._lock:
             self._wake.set()
-            # In a forked process the thread exists in the parent only.
+            # After a fork, the thread exists only in the parent process.
             if not self._stopping and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="hermes-meaning", daemon=True)
                 self._thread.start()
@@ -144,9 +144,10 @@ class VectorIndex:
                 atexit.register(self.close)
 
     def build(self, progress: Callable[[int], None] | None = None) -> int:
-        """Make missing vectors now, after any other process that does so; return for how many messages.
+        """Make all missing vectors now; return the number of messages that got one.
 
-        `progress` gets the count so far. Raises `ConfigError` if the model can't be run.
+        Wait if another process is making vectors. `progress` gets the number of messages so far. Raises `ConfigError`
+        if the model can't be run.
         """
         done = 0
         self._building = True
@@ -164,7 +165,7 @@ class VectorIndex:
         return done
 
     def forget(self) -> None:
-        """Delete all vectors, so that they are made anew."""
+        """Delete all vectors. `wake` and `build` then make them again."""
         with self._alone(timeout=-1), self._database.transaction() as connection:
             connection.execute("DELETE FROM vectors")
             connection.execute("DELETE FROM state_meta WHERE key = ?", (self._done_key,))
@@ -181,7 +182,7 @@ class VectorIndex:
         return int(count)
 
     def close(self) -> None:
-        """End the thread after its running step."""
+        """End the builder's thread, and wait for its running step for at most `CLOSE_TIMEOUT_S` seconds."""
         atexit.unregister(self.close)
         with self._lock:
             self._stopping = True
@@ -210,7 +211,7 @@ class VectorIndex:
             self._wake.wait()
 
     def _failed(self, exc: Exception) -> None:
-        """Log a new fault; search continues by words."""
+        """Set `fault`, and log it if it is new. Search by words continues to work."""
         fault = f"search by meaning does not work: {exc}"
         if fault != self.fault and not self._stopping:
             log.warning("%s", fault)
@@ -220,7 +221,7 @@ class VectorIndex:
         return FileLock(f"{self._database.path}.meaning.lock", mode=PRIVATE_FILE, timeout=timeout)
 
     def _step(self) -> int:
-        """Make vectors of the next messages in one transaction; return for how many."""
+        """Make the vectors of the next messages in one transaction; return the number of messages."""
         rows = self._database.execute(_MISSING, (self._done(), MESSAGES_PER_STEP)).fetchall()
         if not rows:
             return 0
@@ -251,9 +252,10 @@ class VectorIndex:
     # ---------------------------------------------------------------- comparing
 
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
-        """Return how close all messages are to `question`, without the words of these `names`.
+        """Return how close all messages are to `question` in meaning. Words in `names` don't count.
 
-        Returns None if no message is close, too many have no vector yet, or the model can't run or can't read the question.
+        Return None if no message is close, too many messages have no vector yet, the model can't be run, or the
+        question is in a script that the model doesn't know.
         """
         if not dense.can_read(question):
             return None
@@ -275,9 +277,15 @@ class VectorIndex:
         return Likeness(matrix.ids, WHOLE_WEIGHT * _standard(near), asked.words)
 
     def closeness(self, asked: Array, ids: Sequence[int]) -> dict[int, float]:
-        """Return how close messages are to the words `asked`, with the best message of their session, in standard deviations.
+        """Return for each message how close its words are to the words of a question.
 
-        A word counts as near as the nearest word in the message or around it. Messages without vectors are left out.
+        For each word of the question, the closest word in the message or its neighbours counts. The score of the best
+        message of the same session is added. Both scores are in standard deviations above the mean of these messages,
+        times their weights. Messages without vectors are left out.
+
+        Args:
+            asked: Vectors of the question's words.
+            ids: Ids of the messages.
         """
         import numpy
 
@@ -309,7 +317,7 @@ class VectorIndex:
         return dict(zip(rows, closeness.tolist(), strict=True))
 
     def works(self) -> bool:
-        """Return whether the model runs; `fault` says why it does not."""
+        """Return True if the model can be run; if it can't, set `fault` to the reason."""
         try:
             self._encoder()
         except (ConfigError, OSError) as exc:
@@ -318,7 +326,7 @@ class VectorIndex:
         return True
 
     def _encoder(self) -> dense.Encoder:
-        """Return the encoder, loaded on the builder's thread because Ctrl-C interrupts the main thread only."""
+        """Return the encoder. It is loaded on the builder's thread, which Ctrl-C can't interrupt."""
         if not dense.loaded():
             with contextlib.suppress(
                 RuntimeError
@@ -329,7 +337,7 @@ class VectorIndex:
         return dense.encoder()
 
     def _last(self) -> int:
-        """Return the id of the newest message, which is about the number of messages."""
+        """Return the id of the newest message; it is also an estimate of the number of messages."""
         (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
         return int(last or 0)
 
@@ -341,7 +349,7 @@ class _Matrix:
 
 
 def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
-    """Return the vectors of whole messages: the known ones and those made since."""
+    """Return the vectors of all messages: `known`, and the vectors that were stored after `known` was read."""
     import numpy
 
     last = int(known.ids[-1]) if known is not None else 0
@@ -367,6 +375,6 @@ def _products(vectors: Array, asked: Array) -> Array:
 
 
 def _standard(values: Array) -> Array:
-    """Return values in standard deviations from the mean; all 0 if they don't differ."""
+    """Return each value as its distance from the mean in standard deviations; 0 for all if they are equal."""
     standard: Array = (values - values.mean()) / (values.std() or 1.0)
     return standard
