@@ -77,9 +77,9 @@ REPLY_WEIGHT = 0.57
 EXACT_WEIGHT = 2.5
 
 # The constants of proactive recall, which the person did not ask for. Compared with always ten messages, it returns
-# 45 % of the tokens (48 % with vectors) for questions that name the wrong person, and 40 % (33 %) for small talk; recall
-# falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT, questions that
-# name the wrong person can't be told from other questions: at the same loss, they return 67 % of the tokens.
+# 45 % of the tokens (48 % with vectors) for questions that name the wrong person, and 40 % (33 %) for small talk;
+# recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT,
+# questions that name the wrong person can't be told from others: at the same loss, they return 67 % of the tokens.
 
 # Lowest score of proactive recall without vectors, as a share of the score of a word that occurs only once. Otherwise a
 # word that is in most messages of a small store would return all these messages.

@@ -89,8 +89,8 @@ def dense_runs(text: str) -> list[str]:
 def index_text(text: str) -> str:
     """Return a text in the form in which the word index gets it: folded, stemmed, and without dense runs.
 
-    Look up words in the index in this form too. Dense runs are removed because SQLite's tokenizer `unicode61` would join
-    them with the word beside them.
+    Look up words in the index in this form too. Dense runs are removed because SQLite's tokenizer `unicode61` would
+    join them with the word beside them.
 
     >>> index_text("docker部署 Документы")
     'docker  документ'
