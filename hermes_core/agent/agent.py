@@ -92,7 +92,7 @@ class Agent:
         on_review: Function that gets each background review or curation that changed something or failed.
         background: Runner of background reviews; None for the runner that all agents of the memory share.
         clock: Function that returns the current time in epoch seconds.
-        cancel: Switch that several agents share, so that all of them stop together.
+        cancel: Switch that several agents share, so that all of them stop together; None for the agent's own switch.
         **identity: Fields of `Session`: platform, user_id, chat_id and others.
 
     Raises:
@@ -256,8 +256,8 @@ class Agent:
     def interrupt(self) -> None:
         """Interrupt the turn in progress. Any thread may call this.
 
-        The messages of the interrupted turn are stored, but no provider gets them. Between turns, a compression that is
-        running is abandoned; other methods only stop waiting and run to completion.
+        The messages of the interrupted turn are stored, but no provider gets them. Between turns, this abandons a
+        running compression; any other method ends its waits early and then runs to completion.
         """
         self._guard.cancel.set()
 
@@ -389,12 +389,15 @@ class Agent:
         self._life.close(self._leave(timeout))
 
     def _leave(self, timeout: float | None) -> float:
-        """Prepare for the end of the session; return its deadline on the monotonic clock."""
+        """Prepare for the end of the session; return the time by which it must have ended, on the monotonic clock.
+
+        With a `timeout` in seconds, first interrupt a turn that another thread runs. Without one, return infinity.
+        """
         at_exit.unregister(self)
         if timeout is None:
             return math.inf
         deadline = time.monotonic() + timeout
-        self._guard.stop(1.0)  # the program ends: a turn on another thread has to end first
+        self._guard.stop(1.0)  # the program ends, and a turn on another thread would go on using the session
         return deadline
 
     def __enter__(self) -> Self:
@@ -548,13 +551,13 @@ class Agent:
     # ------------------------------------------------------------ background reviews
 
     def wait_for_review(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for background work on the notes; return True if none runs afterwards."""
+        """Wait at most `timeout` seconds for a background review or curation; return True if none runs afterwards."""
         return self._reviewer.background.wait(timeout)
 
     def stop_review(self, timeout: float = 1.0) -> bool:
-        """Stop background work on the notes, even if another agent on the same memory started it.
+        """Stop a background review or curation of the notes, even if another agent on the same memory started it.
 
-        Return True if no such work is running after `timeout` seconds.
+        Wait for its end for at most `timeout` seconds; return True if none is running afterwards.
         """
         return self._reviewer.background.stop(timeout)
 
@@ -566,7 +569,16 @@ class Agent:
 
 
 def _require_all(name: str, values: Iterable[Item], kind: Kind, instead: str) -> tuple[Item, ...]:
-    """Return a list argument as a tuple. Raise `ConfigError` if it is no list, or an item is not of this kind."""
+    """Return the values of a list argument as a tuple.
+
+    Raise `ConfigError` if `values` is a single value, or if a value is of another type than `kind`.
+
+    Args:
+        name: Name of one value, for the error message.
+        values: The argument.
+        kind: Type of each value.
+        instead: Advice what to pass instead, for the error message.
+    """
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise refused(f"{name}s", values, f"a list, and in it {instead}")
     items = tuple(values)

@@ -58,7 +58,7 @@ class ToolRequest:
         require("arguments", self.arguments, str, "a text, of JSON")
 
     def chat(self) -> ChatMessage:
-        """Return the call as a chat message contains it."""
+        """Return the call in the OpenAI chat form, as `tool_calls` of a message contains it."""
         return {
             "id": self.id,
             "type": "function",
@@ -97,8 +97,11 @@ class Answer:
     """An answer of a model: text, tool requests, or both.
 
     Attributes:
+        text: The text of the answer.
+        calls: The tool calls that the model asks for.
         finish: The server's reason for the end: stop, length, tool_calls, ...
         reasoning: The model's thoughts.
+        usage: Tokens of the request and the answer.
         details: OpenRouter's reasoning details, which OpenRouter wants back with the tool calls of Gemini 3.
     """
 

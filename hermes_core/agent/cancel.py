@@ -31,7 +31,7 @@ SIGNAL_CHECK_S = 0.5
 
 
 class Cancelled(Exception):
-    """The interruption of a turn or another piece of work. It never leaves the agent."""
+    """Exception that ends a turn or other work after an interrupt. The agent catches it, so a host never gets it."""
 
 
 class Cancel:

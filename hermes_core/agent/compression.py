@@ -483,7 +483,7 @@ class ContextUsage:
         self.omitted_range = (0, 0) if rotated else _omitted_range(before, after, self.omitted_range)
 
     def reset(self) -> None:
-        """Forget the token counts and the omitted range, because the conversation is another one now."""
+        """Forget the token counts and the omitted range, because they belong to another state of the conversation."""
         self.server_tokens, self.tokens_after_attempt, self.omitted_range = 0, None, (0, 0)
 
     def problem(self, fixed: str) -> str:

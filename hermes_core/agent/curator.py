@@ -63,9 +63,9 @@ class Proposal:
 
     Attributes:
         target: The file.
-        before: The present entries.
+        before: The entries of the file when the proposal was made.
         entries: The entries of the new version.
-        losses: The reason by the index of each entry in `before` that is dropped.
+        losses: Mapping from the index in `before` of each dropped entry to the reason.
         contradictions: Sentences about entries that contradict each other.
     """
 
@@ -83,7 +83,7 @@ class Proposal:
 
     @property
     def changes_anything(self) -> bool:
-        """True if the new version differs from the present entries by more than their order."""
+        """True if the new version differs from the entries of `before` by more than their order."""
         return bool(self.operations())
 
     def faults(self) -> list[str]:
@@ -104,7 +104,7 @@ class Proposal:
         return "\n".join([*lines, *reasons, *(f"contradiction: {text}" for text in self.contradictions)])
 
     def operations(self) -> list[Operation]:
-        """Return the edits that turn the present entries into the new version.
+        """Return the edits that turn the entries of `before` into the new version.
 
         An edit fails if its entry was changed after the proposal was made.
         """

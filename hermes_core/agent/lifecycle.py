@@ -158,7 +158,7 @@ class SessionLifecycle:
     # ---------------------------------------------------------- events
 
     def start(self) -> None:
-        """Begin a session that is not stored yet."""
+        """Store the current session, which is new, and begin it."""
         session = self.session
         with self._event("start") as step:
             if step("create", self._create, session):
@@ -434,7 +434,7 @@ class SessionLifecycle:
         runner.raise_interrupt()
 
     def _not_moved(self) -> SessionError:
-        """Return the error for an event that could not change its rows. Take the last problem as the message."""
+        """Return the error for an event that failed to change state.db. The last problem becomes its message."""
         return SessionError(self.problems.pop(), "the conversation did not change")
 
     def _load_counts(self) -> None:
@@ -587,8 +587,8 @@ class SessionLifecycle:
     def _summarise(self, memory_context: str) -> list[ChatMessage] | None:
         """Let the compressor shorten the conversation; return the messages of the child session.
 
-        Return None if there is no summary. The agent then stays in the session. A note may replace the middle of the
-        conversation in its requests; state.db keeps all messages.
+        Return None if there is no summary. The agent then stays in the session. In the agent's requests, a note may
+        replace the middle of the conversation; state.db keeps all messages.
         """
         history, cancel = list(self.history), self.guard.cancel
         copies = [dict(message) for message in history]  # the compressor may change them

@@ -223,10 +223,10 @@ class Reviewer:
     def flush(
         self, session: Session, prompt: str, history: Messages, cancel: Cancel, timeout: float = math.inf
     ) -> bool:
-        """Let the model save notes before the messages of `history` leave its context; return True if it completed.
+        """Flush: let the model save notes before the messages of `history` leave its context.
 
-        Return False at once if the conversation is too short or there are no notes to write. If `history` was flushed
-        before, return True at once.
+        Return True if the flush completed, or if `history` was flushed before. Return False at once if the conversation
+        is too short or there are no notes to write.
 
         Args:
             session: The session.
@@ -317,7 +317,7 @@ class Reviewer:
         """Return True if the conversation has at least `min_turns` complete turns.
 
         A compressed conversation always has enough if the person wrote after the summary. In a branch only the history
-        counts, because the turns that it began with are stored with another session.
+        counts, because the turns that the branch began with are stored with another session.
         """
         if any(map(is_summary, history)):
             return any(message["role"] == "user" and not is_summary(message) for message in history)

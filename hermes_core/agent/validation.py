@@ -15,7 +15,7 @@ Kind = type | tuple[type, ...]
 
 
 def require(name: str, value: object, kind: Kind, instead: str) -> None:
-    """Raise `ConfigError` if the argument `name` has a value of another type than `kind`; `instead` is the advice."""
+    """Raise `ConfigError` if the argument `name` has a value of another type than `kind`; `instead` is advice."""
     if not isinstance(value, kind):
         raise refused(name, value, instead)
 

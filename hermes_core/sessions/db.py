@@ -635,7 +635,7 @@ class SessionDB:
     def delete_copy(self, session_id: str, ref: str) -> None:
         """Delete the copy, made by a compression, of the message with this `ref`; do nothing if there is no copy.
 
-        The message itself is then stored in the session.
+        The caller stores the message itself in the session.
         """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
@@ -648,7 +648,7 @@ class SessionDB:
                 connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
 
     def compact(self, session_id: str, last_message_id: int) -> int:
-        """Mark the messages up to `last_message_id` as compacted; return how many.
+        """Mark the messages up to `last_message_id` as compacted; return the number of marked messages.
 
         The model no longer gets compacted messages; search still finds them.
         """

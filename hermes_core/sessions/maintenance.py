@@ -354,7 +354,7 @@ def _indexed_ids(connection: sqlite3.Connection, table: str) -> set[int]:
 
 
 def _last_id(connection: sqlite3.Connection, table: str) -> int:
-    """Return the highest row id that the table has or ever had, as far as the file still shows it; 0 if it doesn't."""
+    """Return the highest row id that the table has or ever had, as far as the file still shows it; else 0."""
     ids = [0]
     for sql in (
         f"SELECT max(rowid) FROM {table}",

@@ -51,7 +51,7 @@ class StoredMessage:
     """A stored message.
 
     Attributes:
-        id: Id of the message; ids grow with time.
+        id: Id of the message; a message that is stored later has a higher id.
         session_id: Id of the message's session.
         role: Role of the message: user, assistant, tool, system.
         content: Text of the message.
