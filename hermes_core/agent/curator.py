@@ -32,7 +32,8 @@ from hermes_core.sessions.records import read_meta
 
 log = logging.getLogger(__name__)
 
-# Share of the characters that a proposal may lose without naming each entry that it changes.
+# A proposal that loses a larger share of the characters must name each changed entry, because models drop facts without
+# saying so.
 MAX_SHRINK = 0.3
 
 _INSTRUCTIONS = """\

@@ -28,7 +28,7 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 
 LAST_REQUEST_NOTE = "You have used all tool calls of this turn. Answer now with what you have; call no tool."
 
-# Calls of one answer that run side by side.
+# Largest number of tool calls that run at the same time: each takes a thread, and may run a subagent.
 MAX_PARALLEL_CALLS = 8
 
 # A tool's result is truncated to this many characters if the conversation fills the context.

@@ -161,7 +161,8 @@ class AgentTurn:
 def _valid_part(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return a content part of a message without recall fences. Raise `SessionError` if the part is invalid.
 
-    Servers refuse a request with an invalid part. If the part were stored, every later request of the session would fail.
+    Servers refuse a request with an invalid part. If the part were stored, every later request of the session would
+    fail.
     """
     text = part.get("text")
     clean = {**part, "text": sanitize_context(text)} if isinstance(text, str) else dict(part)

@@ -52,28 +52,28 @@ TYPICAL_SIZE = 130
 LEXICAL_WEIGHT = 1.25
 LEXICAL_BESIDE_MEANING = 0.5
 
-# For a message of the only person whom the question names (79.8, 84.3).
+# Added for a message of the only person whom the question names (79.8, 84.3).
 SPEAKER_WEIGHT = 0.6
 
-# For a message in which that person writes "I" or "my" (79.3, 83.6).
+# Added for a message in which the only named person writes "I" or "my" (79.3, 83.6).
 SELF_WEIGHT = 1.0
 
-# For a message from a time that the question names (78.9, 82.7).
+# Added for a message from a time that the question names (78.9, 82.7).
 DATE_WEIGHT = 4.3
 
-# For a word of time if the question asks when (80.3, 84.3; recall@1 falls from 49 to 48).
+# Added for a word of time in a message if the question asks when (80.3, 84.3; recall@1 falls from 49 to 48).
 TIME_WORD_WEIGHT = 2.0
 
-# For a number if the question asks how many (80.2, 84.7).
+# Added for a number in a message if the question asks how many (80.2, 84.7).
 NUMBER_WEIGHT = 0.7
 
-# Against a message that ends with a question mark (79.8, 84.4).
+# Subtracted from a message that ends with a question mark (79.8, 84.4).
 QUESTION_WEIGHT = 0.75
 
-# For a message that follows one with a question mark: it may answer the same question (79.9, 84.9).
+# Added for a message after a message with a question mark, because it may answer the same question (79.9, 84.9).
 REPLY_WEIGHT = 0.57
 
-# For a piece of the question with its punctuation, such as C# or --verbose; LoCoMo has none.
+# Added for parts of the question in which punctuation has a meaning, such as C# or --verbose; LoCoMo has no such parts.
 EXACT_WEIGHT = 2.5
 
 # The constants of proactive recall, which the person did not ask for. Compared with always ten messages, it returns
@@ -100,7 +100,8 @@ LEAD_WEIGHT = 0.7
 # ranked late.
 MAX_PROACTIVE_HITS = 15
 
-# Number of the best candidates by words whose mean and deviation normalise all scores.
+# Number of the best candidates by words whose mean and deviation normalise all scores. If there are
+# fewer candidates, scores of 0 fill the number up.
 NORMALISED_CANDIDATES = 150
 
 # Lowest deviation, as a share of the best score, so that two nearly equal candidates stay nearly equal.

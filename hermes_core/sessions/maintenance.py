@@ -33,7 +33,8 @@ PAGE_SIZE = 4096
 # last id into the file.
 MAX_LOST_IDS = 5_000_000
 
-# Number of ids that are tried after the last readable row if the file does not show the highest id of the table.
+# Number of ids that are tried after the last readable row if the file does not show the highest id of the table: rows
+# may follow behind a damaged page.
 UNKNOWN_END_IDS = 100_000
 
 # The bytes on which every SQLite connection to a file with a write-ahead log holds a shared lock (SQLite's

@@ -22,17 +22,17 @@ from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)
 
-# A function of a session's text and the question that returns a summary. It is called on several threads at
-# once.
+# A function of a session's text and the question that returns a summary. Several threads call it at the same time.
 Summarise = Callable[[str, str], str]
 
-# A session is cut to this many characters before it is summarised, to fit into the context of a small model.
+# A session is cut to this many characters before it is summarised: about 25,000 tokens of English, which a small
+# model's context (32k) holds with room for the answer.
 WINDOW_CHARS = 100_000
 
 # Share of the window that lies before the place in the text for which the window was chosen.
 SHARE_BEFORE = 0.25
 
-# Characters within which all the words of a question count as one place.
+# Words of a question count as occurring together within this distance, about two sentences.
 NEAR_CHARS = 200
 
 DEFAULT_THREADS, MAX_THREADS = 3, 5

@@ -45,7 +45,7 @@ HITS_PER_SESSION = 12
 # doesn't mean these sessions.
 HIDDEN_SOURCES = ("subagent", "tool")
 
-# Number of messages around a match from which the text for a summary is chosen.
+# Number of messages around a match from which the text for a summary is chosen; a longer session is not read whole.
 SUMMARISED_MESSAGES = 5_000
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -111,7 +111,7 @@ SESSION_SEARCH_SCHEMA: dict[str, Any] = {
     },
 }
 
-# Parameter of the tool if a `summarise` was passed in.
+# Parameter that the tool has only if the host passed `summarise`, because models would use it in vain.
 SUMMARY_PARAMETER: dict[str, Any] = {
     "type": "boolean",
     "default": False,

@@ -33,7 +33,8 @@ from hermes_core.storage.sqlite import Database
 # A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
 
-# With fewer hits of rare terms, the rarest common term brings its newest `MAX_COMMON_HITS` places as well.
+# If rare terms have fewer hits than this, the newest `MAX_COMMON_HITS` places of the rarest common term are added,
+# so that there is something to rank.
 MIN_RARE_HITS = 200
 
 MAX_COMMON_HITS = 400
@@ -41,9 +42,9 @@ MAX_COMMON_HITS = 400
 # Number of best places by rare terms for which common terms are looked up; a little more than are ranked in the end.
 MAX_WEIGHED_PLACES = 160
 
-# The rarest common terms of which any two together bring the newest `MIN_RARE_HITS` messages with both. In
-# 100,000 messages these are few, and recall@10 rises from 48.5 to 60.2 (`bench/recall.py --turns 100000`) for
-# 3 ms.
+# Number of the rarest common terms that are looked up in pairs: the newest `MIN_RARE_HITS` messages with both terms
+# of a pair become candidates. In 100,000 messages this raises recall@10 from 48.5 to 60.2 (`bench/recall.py --turns
+# 100000`) for 3 ms.
 PAIRED_TERMS = 3
 
 # A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a
@@ -57,7 +58,7 @@ MAX_SPAN_SESSIONS = 100
 # A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
 
-# The first and the last id of messages that stand side by side.
+# A range of message ids: the first and the last.
 Span = tuple[int, int]
 
 
@@ -346,7 +347,8 @@ def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
 
 # ---------------------------------------------------------------------- filters and conditions as SQL
 
-# Largest number of words and phrases of a query with operators; the rest is ignored, because SQLite limits a query.
+# Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
+# become a huge SQL query.
 MAX_LEAVES = 64
 
 

@@ -22,7 +22,7 @@ _CHARS_BEFORE, _SNIPPET_CHARS = 40, 240
 # Largest number of places of one word in a message; more would only cost time.
 _MAX_PLACES = 500
 
-# Characters of a message whose words are compared by their stems.
+# Only words in this many characters of a message are compared by their stems, because each word has to be stemmed.
 _MAX_STEMMED_CHARS = 20_000
 
 _LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"

@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Weights of a standard deviation of closeness: of the whole message, of its words and those around it, and of
-# the best such message of its session. They were fitted with the constants of `recall.rank`; without each,
-# recall@10 falls from 84.7 to 83.4, 82.9 and 84.1.
+# Weights of a standard deviation of closeness in meaning: of the whole message, of its words and the words around
+# it, and of the best message of its session by words. They were fitted with the constants of `recall.rank`. Without
+# each of them, recall@10 falls from 84.7 to 83.4, 82.9 and 84.1.
 WHOLE_WEIGHT = 0.3
 WORDS_WEIGHT = 0.6
 SESSION_WEIGHT = 0.5
 
-# Weights of the words of messages around a message, by their distance from it.
+# Weights of the words of a message (0), the two messages before it (-1, -2), and the message after it (1).
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
 
-# Least cosine of the closest message. A question without one is about nothing in the store, and is searched
-# by words alone. For each of 759 questions about five conversations of LoCoMo the closest is at 0.33 or more;
-# for random letters and other subjects at 0.20 to 0.33. In a store of ten messages a loose paraphrase is at
-# 0.3.
+# Lowest cosine of the closest message. If the closest message is below it, the question is about nothing in the
+# store and is searched by words alone. For 759 questions about five conversations of LoCoMo, the closest message is
+# at 0.33 or more; for random letters and other subjects at 0.20 to 0.33. In a store of ten messages, a loose
+# paraphrase is at 0.3.
 MIN_COSINE = 0.25
 
-# Share of the messages that must have a vector before vectors count, since a message without one can't win
-# against those with one: recall@10 is 83.2 if the newest twentieth has none and 74.6 if half have none, 80.4
+# Share of the messages that must have a vector before vectors count, because a message without a vector can't win
+# against a message with one. recall@10 is 83.2 if the newest 5 % have no vector, 74.6 if half have none, and 80.4
 # by words alone.
 MIN_COVERAGE = 0.9
 
