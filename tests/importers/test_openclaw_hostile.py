@@ -17,11 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.importers.openclaw.apply import apply_plan
 from hermes_core.importers.openclaw.migration import MigrationOptions, MigrationPlan
 from hermes_core.importers.openclaw.plan import make_plan
 from hermes_core.importers.openclaw.source import MAX_FILE, read_tree
-from hermes_core.importers.openclaw.target_home import read_home
+from hermes_core.importers.openclaw.target_home import apply_plan, read_home
 from tests.importers.openclaw_command import claw, entries, item, migrate
 from tests.importers.openclaw_trees import SKILL_MD, snapshot, write, write_tree
 
@@ -143,7 +142,7 @@ def test_names_of_any_bytes_in_the_home_do_no_harm(source: Path, hermes_home: He
 DIES = """
 import os, signal, sys
 from hermes_core.cli import main
-from hermes_core.importers.openclaw.apply import _Migration
+from hermes_core.importers.openclaw.target_home import _Migration
 
 left, step = int(sys.argv[1]), _Migration._step
 

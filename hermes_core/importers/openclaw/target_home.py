@@ -1,28 +1,53 @@
-"""Reading of the target home: its notes, files, skills and secrets, and the results of earlier migrations."""
+"""The home that a migration writes to: what it holds already, its backup, and the execution of a plan in it."""
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
+import sqlite3
 import stat
-from collections.abc import Iterable, Iterator
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import split_entries
+from hermes_core.curated.document import join_entries, split_entries
+from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS
+from hermes_core.errors import HermesError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.importers.openclaw.migration import (
+    AddEntries,
+    ArchiveFile,
+    MigrationItem,
     MigrationOptions,
+    MigrationPlan,
+    MigrationReport,
+    MigrationStep,
+    SetSecret,
     TargetHome,
     TargetStore,
+    WriteFile,
+    WriteFolder,
+    WriteOverflow,
     digest,
     entry_key,
     folder_digest,
+    write_report,
 )
 from hermes_core.importers.openclaw.plan import SKILL_CATEGORY
 from hermes_core.importers.openclaw.source import ALLOWED_SECRETS, MAX_FILE
 from hermes_core.kit.text import storable
 from hermes_core.memory import Memory
+from hermes_core.safety.redact import redact
+from hermes_core.skills.store import PARTIAL
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
+from hermes_core.storage.sqlite import Database
 
 OVERFLOW = "{target}_overflow.txt"
 """The name of the file for entries without room."""
@@ -100,3 +125,193 @@ def _archived(runs: Iterable[Path]) -> Iterator[tuple[str, str]]:
 def _files(folder: Path) -> list[Path]:
     """Return the regular files below `folder`, without links."""
     return sorted(path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode))
+
+
+log = logging.getLogger(__name__)
+
+BACKUP = "home.zip"
+
+
+def apply_plan(plan: MigrationPlan, memory: Memory, now: datetime, *, backup: bool = True) -> MigrationReport:
+    """Execute the plan and write the report. An item that fails is an error in the report; the others go on.
+
+    Raises `StorageError` before anything is changed if the migration's folder or the backup can't be written.
+    """
+    # Two migrations at once would take each other's results for files of the person.
+    with locked(migrations_folder(memory.home) / "run"):
+        folder = _new_folder(migrations_folder(memory.home), now)
+        if backup:
+            back_up_home(memory.home, folder / BACKUP)
+        # Before the first item, so that a kill loses no entry.
+        _keep_overflow(plan, folder / "overflow")
+        memory.manager.initialize_all(memory.local_session)
+        migration = _Migration(memory, folder)
+        items = tuple(migration.run(item) for item in plan.items)
+        report = MigrationReport(replace(plan, items=items), folder, now, executed=True)
+        write_report(report)
+    return report
+
+
+def _new_folder(root: Path, now: datetime) -> Path:
+    """Create a folder for this migration."""
+    ensure_folder(root)
+    stamp = now.strftime("%Y%m%dT%H%M%S")
+    for number in range(1, 1000):
+        folder = root / (stamp if number == 1 else f"{stamp}-{number}")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as exc:
+            raise StorageError(f"can't make folder {str(folder)!r}: {exc.strerror or exc}") from exc
+        return folder
+    raise StorageError(f"can't make a new folder in {str(root)!r}", "remove old migrations")
+
+
+def _keep_overflow(plan: MigrationPlan, folder: Path) -> None:
+    """Write the entries without room, one file for each store."""
+    for target in TARGETS:
+        steps = [step for item in plan.items for step in item.steps if isinstance(step, WriteOverflow)]
+        entries = [entry for step in steps if step.target == target for entry in step.entries]
+        if entries:
+            write_atomic(folder / OVERFLOW.format(target=target), f"{join_entries(entries)}\n".encode())
+
+
+class _Migration:
+    """The execution of items into one memory."""
+
+    def __init__(self, memory: Memory, folder: Path) -> None:
+        self._memory = memory
+        self._folder = folder
+
+    def run(self, item: MigrationItem) -> MigrationItem:
+        """Execute an item and return it with its outcome."""
+        details = dict(item.details)
+        try:
+            for step in item.steps:
+                refused = self._step(step)
+                if refused:
+                    details["added"] -= len(refused)
+                    details["refused"] += len(refused)
+                    item = replace(item, reason="; ".join(filter(None, (item.reason, refused[0]))))
+        # One item that fails must not stop the others.
+        except (HermesError, OSError) as exc:
+            log.warning("%s of %s failed: %s", item.kind, item.source, exc)
+            return replace(item, status="error", reason=redact(str(exc)), details=details)
+        if item.status == "migrated" and details.get("added") == 0:
+            return replace(item, status="error", details=details)
+        return replace(item, details=details)
+
+    def _step(self, step: MigrationStep) -> list[str]:
+        """Execute a step and return the reasons for entries that were refused."""
+        match step:
+            case AddEntries(target, entries):
+                return self._add(target, entries)
+            case WriteOverflow():
+                pass  # _keep_overflow wrote all of it before the first item
+            case WriteFile(path, data, mode):
+                self._back_up(path)
+                write_atomic(path, data, mode)
+            case WriteFolder(path, files):
+                self._write_folder(path, files)
+            case ArchiveFile(path, data):
+                write_atomic(self._folder / "archive" / path, data)
+            case SetSecret(name, value):
+                Credentials(self._memory.home).set(name, value)
+        return []
+
+    def _add(self, target: MemoryTarget, entries: Sequence[str]) -> list[str]:
+        """Add the entries as one change, which one undo reverts. If an observer refuses some, add them one by one."""
+        store, session = self._memory.curated, self._memory.local_session
+        store.start_turn(session)
+        done = store.apply_batch(target, [Operation("add", entry) for entry in entries], session=session)
+        if done.get("success"):
+            return []
+        refused = []
+        for entry in entries:
+            store.start_turn(session)
+            result = store.add(target, entry, session=session)
+            if not result.get("success"):
+                refused.append(str(result.get("error")))
+        return refused
+
+    def _back_up(self, path: Path) -> None:
+        """Copy a file or folder that is about to be replaced."""
+        target = self._folder / "backups" / path.name
+        if path.is_dir():
+            shutil.copytree(path, target, symlinks=True)
+        elif path.exists():
+            ensure_folder(target.parent)
+            shutil.copy2(path, target)
+
+    def _write_folder(self, path: Path, files: Sequence[tuple[str, bytes, int]]) -> None:
+        """Write a folder beside its place and rename it, so that it appears whole."""
+        self._back_up(path)
+        partial = path.with_name(f".{path.name}{PARTIAL}")
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            for name, data, mode in files:
+                write_atomic(partial / name, data, mode)
+            if path.is_symlink():
+                path.unlink()
+            elif path.exists():
+                shutil.rmtree(path)
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- backup
+
+_EXCLUDED = frozenset({"migration", "logs", "profiles"})
+_TRANSIENT = (".lock", "-wal", "-shm", "-journal", ".tmp", ".partial")
+_SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+def back_up_home(home: HermesHome, target: Path) -> None:
+    """Write a private zip of the home, without other profiles, logs and earlier migrations.
+
+    Raises `StorageError`, or `DatabaseCorrupt` for a database that can't be copied. Then there is no zip.
+    """
+    ensure_folder(target.parent)
+    try:
+        handle = os.open(
+            target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), PRIVATE_FILE
+        )
+        with (
+            os.fdopen(handle, "wb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+            tempfile.TemporaryDirectory(dir=target.parent) as scratch,
+        ):
+            for path in _home_files(home.path):
+                name = os.fsencode(path.relative_to(home.path).as_posix())
+                archive.write(_copy(path, Path(scratch)), name.decode(errors="backslashreplace"))
+    except (OSError, sqlite3.Error, StorageError) as exc:
+        target.unlink(missing_ok=True)
+        remedy = "see to it, or go on without a backup: --no-backup"
+        raise StorageError(f"the backup of {str(home.path)!r} failed: {exc}", remedy) from exc
+
+
+def _home_files(root: Path) -> Iterator[Path]:
+    """Yield the regular files of the home, without links."""
+    for folder, folders, names in os.walk(root):
+        if Path(folder) == root:
+            folders[:] = [name for name in folders if name not in _EXCLUDED]
+        for name in sorted(names):
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink() and not name.endswith(_TRANSIENT):
+                yield path
+
+
+def _copy(path: Path, scratch: Path) -> Path:
+    """Return the file itself, for a database a consistent copy, which other processes may write to meanwhile."""
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
+            return path
+    copy = scratch / "database"
+    database = Database(path, read_only=True)
+    try:
+        database.backup(copy)
+    finally:
+        database.close()
+    return copy
