@@ -21,9 +21,19 @@ from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
-from hermes_core.setup.answers import Answers, parse_pairs, require_complete, unstorable_secrets
+from hermes_core.setup.answers import (
+    Answers,
+    SavedAnswer,
+    parse_pairs,
+    persist,
+    require_complete,
+    select_provider,
+    unstorable_secrets,
+)
 from hermes_core.setup.candidate import (
     choices,
+    install_command,
+    install_packages,
     missing_extras,
     missing_requirements,
     questions,
@@ -31,8 +41,6 @@ from hermes_core.setup.candidate import (
     run_wizard,
     try_out,
 )
-from hermes_core.setup.packages import install_command, install_packages
-from hermes_core.setup.persist import SavedAnswer, persist, select_provider
 
 BUILTIN = "built-in only"
 

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
-from hermes_core.setup.packages import (
+from hermes_core.setup.candidate import (
     extra_requirements,
     install_command,
     install_packages,
