@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.safety.patterns.rule import Rule
-from hermes_core.safety.patterns.words import (
+from hermes_core.safety.patterns.rule import (
     ASKED,
     DO,
     G2,
@@ -18,6 +17,7 @@ from hermes_core.safety.patterns.words import (
     SHELL,
     STARTUP,
     URL,
+    Rule,
 )
 
 RULES = (

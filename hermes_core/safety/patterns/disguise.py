@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.safety.patterns.rule import Rule
-from hermes_core.safety.patterns.words import AGENT, G2, G4, G6, G9, PERSON
+from hermes_core.safety.patterns.rule import AGENT, G2, G4, G6, G9, PERSON, Rule
 
 RULES = (
     # --- markup of a conversation

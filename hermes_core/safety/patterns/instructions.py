@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.safety.patterns.rule import Rule
-from hermes_core.safety.patterns.words import (
+from hermes_core.safety.patterns.rule import (
     BEFORE,
     DROP,
     DROP_NEEDS,
@@ -14,6 +13,7 @@ from hermes_core.safety.patterns.words import (
     NO_STOCK,
     NOT,
     ORDERS,
+    Rule,
 )
 
 RULES = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.safety.patterns.rule import Rule
-from hermes_core.safety.patterns.words import (
+from hermes_core.safety.patterns.rule import (
     FETCH,
     G4,
     G6,
@@ -15,6 +14,7 @@ from hermes_core.safety.patterns.words import (
     SEND,
     SEND_NEEDS,
     URL,
+    Rule,
 )
 
 RULES = (
