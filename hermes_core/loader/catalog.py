@@ -20,10 +20,10 @@ from hermes_core.loader.discover import (
     select,
 )
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.loader.load import load_provider
-from hermes_core.loader.messages import (
+from hermes_core.loader.load import (
     REGISTER_REMEDY,
     SAME_NAME_REMEDY,
+    load_provider,
     shadowed_distribution,
     shadowed_reason,
     shadowed_remedy,

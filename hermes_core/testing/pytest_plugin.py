@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if name := config.getoption(PROVIDER):
         from hermes_core.home import HermesHome
         from hermes_core.loader.discover import discover, select
-        from hermes_core.loader.messages import not_found
+        from hermes_core.loader.load import not_found
 
         found = discover(HermesHome.resolve())
         if not select(found, name):
