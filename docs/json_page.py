@@ -64,7 +64,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
-    from hermes_core.skills.journal import SkillChange
+    from hermes_core.skills.store import SkillChange
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)

@@ -112,7 +112,7 @@ def die_after_the_file(home: Path) -> None:
     died = """
 import os, sys
 from pathlib import Path
-from hermes_core.skills.journal import SkillJournal
+from hermes_core.skills.store import SkillJournal
 from hermes_core.skills.store import SkillStore
 SkillJournal.finish = lambda *_: os._exit(9)
 SkillStore(Path(sys.argv[1])).patch("deploy", "Run it.", "Walk.")

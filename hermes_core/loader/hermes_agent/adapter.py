@@ -14,7 +14,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
-
 from hermes_core.config import Credentials
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
@@ -36,14 +35,6 @@ from hermes_core.errors import ProviderInvalid, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
-from hermes_core.loader.hermes_agent.calls import (
-    bare_schema,
-    call_accepted,
-    overrides,
-    positional_names,
-    result_text,
-)
-from hermes_core.loader.hermes_agent.config_schema import settings_of
 from hermes_core.loader.hermes_agent.environment import (
     call_in,
     environment_of,
@@ -57,6 +48,13 @@ from hermes_core.loader.hermes_agent.registration import (
     Registrations,
     module_command,
 )
+import json
+from collections.abc import Callable, Mapping
+from hermes_core.errors import ProviderInvalid
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from hermes_core.contract.values import Field
+
 
 logger = logging.getLogger(__name__)
 
@@ -416,3 +414,230 @@ class HermesAgentProvider(MemoryProvider):
     def _registered_tools(self) -> dict[str, RegisteredTool]:
         """Return the tools registered beside the provider that are offered now, by name."""
         return {tool.name: tool for tool in self.registrations.tools if tool.check is None or tool.check()}
+
+
+# A method that is defined in this module is the empty default of Hermes Agent's base class, not the
+# provider's own.
+HOST_BASE_MODULE = "agent.memory_provider"
+
+
+def call_accepted(
+    function: Callable[..., Any],
+    *values: Any,
+    keywords: Mapping[str, Any] | None = None,
+    optional: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call a function with those of the arguments that it takes.
+
+    Args:
+        values: Passed by position, as many as there are parameters.
+        keywords: Passed by keyword, also into `**kwargs`.
+        optional: Passed by keyword to parameters of that name only.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin, or a callable with a broken __signature__, takes anything
+        return function(*values, **(keywords or {}))
+    names = positional_names(function)
+    if names is not None:
+        values = values[: len(names)]
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    filled = set(names[: len(values)] if names is not None else ())
+    any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    accepted = {
+        key: value
+        for key, value in {**(keywords or {}), **(optional or {})}.items()
+        if key not in filled and (key in named or (any_keyword and key in (keywords or {})))
+    }
+    return function(*values, **accepted)
+
+
+def positional_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """Return the names of the positional parameters, None if the function takes any number of them."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def overrides(provider: Any, method: str) -> bool:
+    """Return True if the provider defines this method itself, not only Hermes Agent's empty default."""
+    for owner in type(provider).__mro__:
+        if method in vars(owner):
+            return owner.__module__ != HOST_BASE_MODULE and callable(getattr(provider, method, None))
+    return callable(vars(provider).get(method)) if hasattr(provider, "__dict__") else False
+
+
+def result_text(value: Any) -> str:
+    """Return what a provider returned as text: "" for None, JSON for data."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def bare_schema(raw: Any) -> dict[str, Any]:
+    """Return a tool's schema in the bare form: not wrapped, with `parameters`, which is always an object."""
+    if isinstance(raw, Mapping) and isinstance(raw.get("function"), Mapping):
+        raw = raw["function"]
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str) or not raw["name"]:
+        raise ProviderInvalid(f"a tool schema without a name: {raw!r}", "report it to the provider's author")
+    parameters = raw.get("parameters") or raw.get("input_schema") or {"type": "object", "properties": {}}
+    return {
+        "name": raw["name"],
+        "description": result_text(raw.get("description")),
+        "parameters": {"type": "object", **parameters},
+    }
+
+
+logger = logging.getLogger(__name__)
+
+Type = type[str] | type[int] | type[float] | type[bool]
+Value = str | int | float | bool
+
+_TYPES: Mapping[str, Type] = {
+    **dict.fromkeys(("integer", "int"), int),
+    **dict.fromkeys(("number", "float", "double"), float),
+    **dict.fromkeys(("boolean", "bool", "flag", "toggle"), bool),
+    **dict.fromkeys(
+        ("text", "string", "str", "select", "choice", "enum", "secret", "password", "url", "path"), str
+    ),
+}
+_SECRET = frozenset({"secret", "password"})
+_TRUTH: Mapping[str, bool] = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0", ""), False),
+}
+
+
+def settings_of(wrapped: Any) -> tuple[Field, ...]:
+    """Return `get_config_schema()` of a provider as our fields. If it raises, log that and return none."""
+    if not overrides(wrapped, "get_config_schema"):
+        return ()
+    listed = call_foreign(lambda: list(wrapped.get_config_schema() or ()))
+    if isinstance(listed, ForeignError):
+        logger.warning("the settings of %r can't be read: %s", type(wrapped).__name__, listed)
+        return ()
+    fields: dict[str, Field] = {}
+    for raw in listed:
+        if isinstance(raw, Mapping) and raw.get("key"):
+            fields.setdefault(str(raw["key"]), field_of(raw))
+    return tuple(fields.values())
+
+
+def field_of(raw: Mapping[str, Any]) -> Field:
+    """Return one entry of `get_config_schema` as a typed field."""
+    listed = [*_choices(raw.get("choices"))]
+    kind = _type(raw, listed)
+    # True and false need no list of choices.
+    choices = () if kind is bool else tuple(dict.fromkeys(str(_as(kind, choice)) for choice in listed))
+    default = _as(kind, raw.get("default"))
+    if choices and str(default) not in choices:
+        default = None
+    numeric = kind in (int, float)
+    return Field(
+        name=str(raw["key"]),
+        type=kind,
+        default=default,
+        help=result_text(raw.get("description")),
+        choices=choices,
+        minimum=_number(raw.get("minimum")) if numeric else None,
+        maximum=_number(raw.get("maximum")) if numeric else None,
+        env=_first_text(raw.get("env_var")),
+        secret=_truth(raw.get("secret")) or _word(raw.get("type")) in _SECRET,
+        required=_truth(raw.get("required")),
+        url=result_text(raw.get("url")),
+        when=_conditions(raw.get("when")),
+        default_from=_default_from(raw.get("default_from"), kind, choices),
+    )
+
+
+def _type(raw: Mapping[str, Any], choices: Sequence[Value]) -> Type:
+    """Return the named type, else the type of the choices, else of the default, else str."""
+    named = _TYPES.get(_word(raw.get("type")))
+    if named is not None:
+        fits = not choices or named is bool or all(_as(named, choice) is not None for choice in choices)
+        return named if fits else str
+    kinds = {type(choice) for choice in choices}
+    if choices:
+        only = kinds.pop() if len(kinds) == 1 else float if kinds == {int, float} else str
+        return only if only in (bool, int, float) else str
+    default = raw.get("default")
+    return type(default) if isinstance(default, bool | int | float) else str
+
+
+def _word(named: Any) -> str:
+    """Return the name of a type that is given as text or as a Python type."""
+    return (named.__name__ if isinstance(named, type) else str(named or "")).strip().lower()
+
+
+def _choices(listed: Any) -> Iterator[Value]:
+    """Yield the values to choose from: plain ones, ones with a label, or the keys of a mapping."""
+    for choice in listed if isinstance(listed, list | tuple | Mapping) else ():
+        value = choice
+        if isinstance(choice, Mapping):
+            value = choice.get("value", choice.get("id", choice.get("name")))
+        elif isinstance(choice, list | tuple) and choice:
+            value = choice[0]
+        if isinstance(value, Value):
+            yield value
+
+
+def _as(kind: Type, value: Any) -> Value | None:
+    """Return `value` in this type, None if it has another."""
+    if not isinstance(value, Value) or (value == "" and kind is not str):
+        return None
+    if kind is bool:
+        return _TRUTH.get(str(value).strip().lower())
+    if kind is str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    number = _number(value)
+    if number is None or (kind is int and not number.is_integer()):
+        return None
+    return int(number) if kind is int else number
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number, also if it is written as text, else None."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _conditions(when: Any) -> dict[str, Value]:
+    if not isinstance(when, Mapping):
+        return {}
+    return {str(key): value for key, value in when.items() if isinstance(value, Value)}
+
+
+def _default_from(raw: Any, kind: Type, choices: Sequence[str]) -> tuple[str, dict[str, Value]] | None:
+    """Return the other field and its map of value to default, from `{"field": name, "map": {value: default}}`.
+
+    Defaults of another type, or outside the choices, are dropped.
+    """
+    if not isinstance(raw, Mapping) or not raw.get("field") or not isinstance(raw.get("map"), Mapping):
+        return None
+    typed = {result_text(value): _as(kind, default) for value, default in raw["map"].items()}
+    valid = {
+        value: default
+        for value, default in typed.items()
+        if default is not None and (not choices or str(default) in choices)
+    }
+    return str(raw["field"]), valid
+
+
+def _truth(value: Any) -> bool:
+    return _TRUTH.get(value.strip().lower(), True) if isinstance(value, str) else bool(value)
+
+
+def _first_text(value: Any) -> str:
+    """Return the name of the variable, the first one if several are listed."""
+    if isinstance(value, list | tuple):
+        value = next(iter(value), "")
+    return value if isinstance(value, str) else ""
