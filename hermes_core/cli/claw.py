@@ -10,7 +10,6 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
-from hermes_core.importers.openclaw.cleanup import clean_up, plan_cleanup, running_warnings
 from hermes_core.importers.openclaw.migration import (
     MigrationOptions,
     MigrationReport,
@@ -20,7 +19,14 @@ from hermes_core.importers.openclaw.migration import (
     one_line,
 )
 from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.source import FOLDERS, find_source, read_tree
+from hermes_core.importers.openclaw.source import (
+    FOLDERS,
+    clean_up,
+    find_source,
+    plan_cleanup,
+    read_tree,
+    running_warnings,
+)
 from hermes_core.importers.openclaw.target_home import apply_plan, migrations_folder, read_home
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable

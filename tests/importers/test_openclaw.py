@@ -12,10 +12,9 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.curated.store import MemoryStore
-from hermes_core.importers.openclaw.cleanup import plan_cleanup, running_warnings
 from hermes_core.importers.openclaw.migration import MigrationOptions
 from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.source import read_tree
+from hermes_core.importers.openclaw.source import plan_cleanup, read_tree, running_warnings
 from hermes_core.importers.openclaw.target_home import apply_plan, read_home
 from hermes_core.skills.store import SkillStore
 from tests.importers.openclaw_command import claw, entries, item, migrate

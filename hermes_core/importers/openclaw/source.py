@@ -1,4 +1,7 @@
-"""Reading of an OpenClaw folder. Nothing in it is trusted: links are not followed, sizes are bounded."""
+"""OpenClaw's folders: reading them, renaming them after a migration, and the programs that still use them.
+
+Nothing in a folder is trusted: links are not followed, sizes are bounded.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,19 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
+
 from dotenv import dotenv_values
-from hermes_core.errors import ImportFailed
+
+from hermes_core.errors import ImportFailed, StorageError
 from hermes_core.home import expanded
 from hermes_core.importers.openclaw.migration import RemainingFile, SourceFile, SourceTree, Workspace
 from hermes_core.kit.text import storable
-import subprocess
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import date
-from hermes_core.errors import ImportFailed, StorageError
-
 
 # OpenClaw was renamed twice; the folder of a person who upgraded may have an earlier name.
 FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
@@ -402,6 +404,8 @@ def _below(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
         found = found.get(key) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}
 
+
+# ------------------------------------------------------------------------------------------------------------- cleanup
 
 SUFFIX = ".pre-migration"
 
