@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes_core.kit.settings import load_settings
-from hermes_core.loader.hermes_agent.config_schema import field_of, settings_of
+from hermes_core.loader.hermes_agent.adapter import field_of, settings_of
 
 
 def field(**raw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Adapter that runs an unmodified provider written for Hermes Agent behind our hooks.
+"""Adapter that runs an unmodified provider written for Hermes Agent behind our hooks, with its settings as our fields.
 
 The signatures of these providers drifted over the years, so every call is cut to what the method takes: text goes by
 position, `session_id` and other facts by keyword, and optional facts only to a method that names them. Results are
@@ -10,10 +10,13 @@ These providers keep their session on `self`, so each session has an object of i
 from __future__ import annotations
 
 import inspect
+import json
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+
 from hermes_core.config import Credentials
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
@@ -22,6 +25,7 @@ from hermes_core.contract.values import (
     Capabilities,
     Delegation,
     EndReason,
+    Field,
     MemoryWrite,
     Message,
     Query,
@@ -48,13 +52,6 @@ from hermes_core.loader.hermes_agent.registration import (
     Registrations,
     module_command,
 )
-import json
-from collections.abc import Callable, Mapping
-from hermes_core.errors import ProviderInvalid
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from hermes_core.contract.values import Field
-
 
 logger = logging.getLogger(__name__)
 
@@ -416,9 +413,7 @@ class HermesAgentProvider(MemoryProvider):
         return {tool.name: tool for tool in self.registrations.tools if tool.check is None or tool.check()}
 
 
-# A method that is defined in this module is the empty default of Hermes Agent's base class, not the
-# provider's own.
-HOST_BASE_MODULE = "agent.memory_provider"
+# --------------------------------------------------------------------------------------------------------------- calls
 
 
 def call_accepted(
@@ -467,7 +462,9 @@ def overrides(provider: Any, method: str) -> bool:
     """Return True if the provider defines this method itself, not only Hermes Agent's empty default."""
     for owner in type(provider).__mro__:
         if method in vars(owner):
-            return owner.__module__ != HOST_BASE_MODULE and callable(getattr(provider, method, None))
+            return owner.__module__ != host_modules.HOST_BASE_MODULE and callable(
+                getattr(provider, method, None)
+            )
     return callable(vars(provider).get(method)) if hasattr(provider, "__dict__") else False
 
 
@@ -492,7 +489,11 @@ def bare_schema(raw: Any) -> dict[str, Any]:
     }
 
 
-logger = logging.getLogger(__name__)
+# ------------------------------------------------------------------------------------------------------------ settings
+
+# Few entries of a schema name a type, so the type is derived from the choices or the default. A part that contradicts
+# another (a default outside the choices, a bound that is no number) is dropped without an error, because the person
+# can't correct it.
 
 Type = type[str] | type[int] | type[float] | type[bool]
 Value = str | int | float | bool

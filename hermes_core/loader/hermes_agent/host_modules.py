@@ -34,7 +34,6 @@ import click
 
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_agent.calls import HOST_BASE_MODULE
 from hermes_core.loader.hermes_agent.environment import (
     get_hermes_home,
     reset_hermes_home_override,
@@ -45,6 +44,10 @@ from hermes_core.storage.files import ensure_folder, locked, write_atomic
 logger = logging.getLogger(__name__)
 
 # ------------------------------------------------------------------------------------------------ agent.memory_provider
+
+# A method that is defined in this module is the empty default of Hermes Agent's base class, not the
+# provider's own.
+HOST_BASE_MODULE = "agent.memory_provider"
 
 INDICATOR_GLYPH = "\N{BRAIN}"
 PRE_COMPRESS_CHECKPOINT_API_VERSION = 2
