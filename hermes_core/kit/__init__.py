@@ -5,42 +5,88 @@ a provider declares, and `ToolBox` turns typed functions into tools.
 `Database` is SQLite with one connection a thread and named migrations. `write_atomic` writes a file whole or not at
 all. Three modules are imported by their own names: `kit.http` for a server, `kit.process` for a program, and
 `kit.cli` for commands. The errors that a provider raises are here too.
+
+Names are loaded when they are first used.
 """
 
 from __future__ import annotations
 
-from hermes_core.contract.hooks import TranscriptReader
-from hermes_core.errors import (
-    BackendAuthError,
-    BackendNotFound,
-    BackendRefused,
-    BackendUnavailable,
-    ConfigError,
-    ProviderUnavailable,
-    ToolInputInvalid,
-)
-from hermes_core.home import file_name_of
-from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, poll
-from hermes_core.kit.settings import Settings, load_settings, save_settings
-from hermes_core.kit.text import (
-    bullet_list,
-    clip,
-    fold_space,
-    is_trivial,
-    key_of,
-    person_name,
-    profile_name,
-    query_text,
-    recall_within,
-    storable,
-    utc_time,
-)
-from hermes_core.kit.tools import Range, ToolBox, file_to_send, tool
-from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import printable
-from hermes_core.storage.files import write_atomic
-from hermes_core.storage.migrations import Migration
-from hermes_core.storage.sqlite import Database
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_core.contract.hooks import TranscriptReader
+    from hermes_core.errors import (
+        BackendAuthError,
+        BackendNotFound,
+        BackendRefused,
+        BackendUnavailable,
+        ConfigError,
+        ProviderUnavailable,
+        ToolInputInvalid,
+    )
+    from hermes_core.home import file_name_of
+    from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, poll
+    from hermes_core.kit.settings import Settings, load_settings, save_settings
+    from hermes_core.kit.text import (
+        bullet_list,
+        clip,
+        fold_space,
+        is_trivial,
+        key_of,
+        person_name,
+        profile_name,
+        query_text,
+        recall_within,
+        storable,
+        utc_time,
+    )
+    from hermes_core.kit.tools import Range, ToolBox, file_to_send, tool
+    from hermes_core.safety.redact import redact
+    from hermes_core.safety.terminal import printable
+    from hermes_core.storage.files import write_atomic
+    from hermes_core.storage.migrations import Migration
+    from hermes_core.storage.sqlite import Database
+
+_HOMES = {
+    "BackendAuthError": "errors",
+    "BackendNotFound": "errors",
+    "BackendProvider": "kit.backend",
+    "BackendRefused": "errors",
+    "BackendUnavailable": "errors",
+    "ConfigError": "errors",
+    "ConfiguredProvider": "kit.backend",
+    "Database": "storage.sqlite",
+    "Migration": "storage.migrations",
+    "ProviderUnavailable": "errors",
+    "RECALL_MODE": "kit.backend",
+    "Range": "kit.tools",
+    "Settings": "kit.settings",
+    "ToolBox": "kit.tools",
+    "ToolInputInvalid": "errors",
+    "TranscriptReader": "contract.hooks",
+    "bullet_list": "kit.text",
+    "clip": "kit.text",
+    "file_name_of": "home",
+    "file_to_send": "kit.tools",
+    "fold_space": "kit.text",
+    "import_with": "kit.backend",
+    "is_trivial": "kit.text",
+    "key_of": "kit.text",
+    "load_settings": "kit.settings",
+    "person_name": "kit.text",
+    "poll": "kit.backend",
+    "printable": "safety.terminal",
+    "profile_name": "kit.text",
+    "query_text": "kit.text",
+    "recall_within": "kit.text",
+    "redact": "safety.redact",
+    "save_settings": "kit.settings",
+    "storable": "kit.text",
+    "tool": "kit.tools",
+    "utc_time": "kit.text",
+    "write_atomic": "storage.files",
+}
 
 __all__ = [
     "RECALL_MODE",
@@ -81,3 +127,15 @@ __all__ = [
     "utc_time",
     "write_atomic",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hermes_core.kit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"hermes_core.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
