@@ -263,7 +263,8 @@ class VectorIndex:
             self.wake()
             if self._done() < MIN_COVERAGE * self._last():
                 return None
-        if not self.works():
+        # Loading the model takes longer than all the rest of a command, and an empty store has nothing to compare.
+        if not self._done() or not self.works():
             return None
         with self._lock:
             self._loaded = _grown(self._database, self._loaded)
