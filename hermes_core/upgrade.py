@@ -22,7 +22,6 @@ from hermes_core.outbox.recovery import copy_rows, has_own_outbox, is_first_outb
 from hermes_core.outbox.rows import encode, encode_switch, switch_from
 from hermes_core.outbox.store import REMEMBERED_S, UNKNOWN_ACCOUNT, Outbox
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.records import read_meta
 from hermes_core.storage.files import locked, sync_folder
 from hermes_core.storage.sqlite import Database
@@ -113,6 +112,8 @@ def _no_delivery(home: HermesHome) -> Iterator[None]:
                     "stop it: it is of an earlier version; then start this program again",
                 )
             locks.callback(lock.release)
+        from hermes_core.sessions.maintenance import exclusive  # few homes are that old
+
         with exclusive(home.outbox_db):
             pass
         yield

@@ -11,12 +11,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-
-from dotenv.parser import Binding, parse_stream
+from typing import TYPE_CHECKING
 
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
 from hermes_core.storage.files import locked, read_utf8, write_atomic
+
+if TYPE_CHECKING:
+    from dotenv.parser import Binding
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
@@ -157,6 +159,10 @@ def _refuse_bad_value(name: str, value: str) -> None:
 
 def _bindings(text: str) -> list[Binding]:
     """Return every statement of the file with its original text. Joined, the texts are the file."""
+    if not text:
+        return []
+    from dotenv.parser import parse_stream  # most homes have no .env
+
     return list(parse_stream(io.StringIO(text, newline="")))
 
 

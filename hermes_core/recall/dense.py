@@ -14,9 +14,10 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from importlib_metadata import PackageNotFoundError, distribution
 
 from hermes_core.errors import ConfigError
 from hermes_core.recall.tokens import DENSE, STOP_WORDS
