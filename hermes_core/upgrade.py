@@ -1,6 +1,7 @@
-"""Upgrade of a home that version 0.1 wrote: its outbox moves from `outbox.db` into state.db.
+"""Upgrade of a home that version 0.1 wrote: the outbox moves from `outbox.db` into state.db.
 
-That version also kept knowledge of what a provider must still hear in `state_meta`. It becomes rows as well.
+Version 0.1 stored some session switches for providers in the table `state_meta` of state.db. They become outbox rows
+too.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ Redact = Callable[[Any], Any]
 
 
 def upgrade_outbox(home: HermesHome, sessions: SessionDB, redact: Redact) -> None:
-    """Move the outbox of version 0.1 into state.db, and keep `outbox.db` as `outbox.db.bak` until all is delivered.
+    """Move the outbox from `outbox.db` into state.db. Keep the file as `outbox.db.bak` until all rows are delivered.
 
-    The rows are copied in one transaction and `outbox.db` is renamed after it, so that a killed upgrade is repeated by
-    the next start. No program delivers or adds rows meanwhile.
+    The rows are copied in one transaction, and `outbox.db` is renamed after it: if the process is killed in between,
+    the next start repeats the upgrade. Locks keep other programs from delivering and adding rows during the upgrade.
 
     Raises:
         DatabaseUnavailable: Another program still uses `outbox.db`.
@@ -67,13 +68,15 @@ def _move(home: HermesHome, sessions: SessionDB, outbox: Outbox, redact: Redact)
     except DatabaseUnavailable:
         if is_first:
             raise
-        # A manager without a session store uses the file, and sends its rows itself.
+        # A manager without a session store uses this file now, and delivers its rows.
 
 
 def outbox_of_home(home: HermesHome, sessions: SessionDB, redact: Redact) -> Outbox | None:
-    """Return the outbox in the session store, after an upgrade; None if a manager has to open a file of its own.
+    """Upgrade the outbox if necessary, and return the outbox in state.db.
 
-    If an outbox of version 0.1 can't be moved now, nothing newer is sent before it: `held_back` says why.
+    Return None if another program wrote state.db: then the manager has to use `outbox.db`. If an `outbox.db` of
+    version 0.1 can't be moved now, its rows must still be sent first, so the returned outbox sends nothing;
+    `held_back` is the reason.
     """
     if has_own_outbox(home):
         return None
@@ -87,20 +90,24 @@ def outbox_of_home(home: HermesHome, sessions: SessionDB, redact: Redact) -> Out
 
 
 def delete_backup(home: HermesHome, outbox: Outbox) -> None:
-    """Delete `outbox.db.bak` once no row waits and no dead letter is left."""
+    """Delete `outbox.db.bak` if no row is pending and no dead letter is left."""
     backup = backup_of(home.outbox_db)
     if backup.exists() and not outbox.backlogs():
         backup.unlink(missing_ok=True)
 
 
 def backup_of(path: Path) -> Path:
-    """Return the path of the copy that stays until all is delivered."""
+    """Return the path of the backup of `path`: the same name with the suffix `.bak`."""
     return path.with_name(f"{path.name}.bak")
 
 
 @contextlib.contextmanager
 def _no_delivery(home: HermesHome) -> Iterator[None]:
-    """Hold the right to deliver to every provider, and make sure that no other program has the old file open."""
+    """Hold the delivery locks of all providers with rows in `outbox.db`, so that no other program delivers meanwhile.
+
+    Raises:
+        DatabaseUnavailable: Another program delivers, or has the file open.
+    """
     with contextlib.closing(Database(home.outbox_db)) as database:
         names = provider_names(database)
     with contextlib.ExitStack() as locks:
@@ -121,7 +128,7 @@ def _no_delivery(home: HermesHome) -> Iterator[None]:
 
 def _set_aside(path: Path) -> None:
     with contextlib.closing(Database(path)) as old:
-        # The copy has to be whole without the file beside it.
+        # The backup has to be complete without the write-ahead log.
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     path.replace(backup_of(path))
     for suffix in ("-wal", "-shm"):
@@ -130,7 +137,7 @@ def _set_aside(path: Path) -> None:
 
 
 def _add_turns(old: Database, sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
-    """Add rows for turns that were stored and that a kill or a full outbox kept from the old one."""
+    """Add rows for stored turns that are missing in the old outbox, because of a crash or because it was full."""
     providers = _stretches(sessions, "recipients_of_turns")
     accounts = _stretches(sessions, "accounts_of_turns")
     for name, since in old.execute("SELECT name, since FROM providers").fetchall():
@@ -152,7 +159,7 @@ def _add_turns(old: Database, sessions: SessionDB, outbox: Outbox, redact: Redac
 
 
 def _add_switches(sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
-    """Add rows for switches and rewinds of which the old outbox did not know yet."""
+    """Add rows for session switches and rewinds that version 0.1 stored in `state_meta` and not yet in its outbox."""
     owed: list[dict[str, Any]] = read_meta(
         "switches_to_tell", sessions.get_meta("switches_to_tell"), _parse_switches, []
     )
@@ -160,7 +167,7 @@ def _add_switches(sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
         if entry["at"] < time.time() - REMEMBERED_S:
             continue
         switch, name = switch_from(entry["switch"]), entry["provider"]
-        # A rewind that was noted without a provider concerns each that may have one of the turns.
+        # A rewind that was stored without a provider name is for each provider that may have one of the turns.
         names = {name: entry["account"]} if name else outbox.providers_of(switch.rewound_turns)
         for provider, account in names.items():
             sent = outbox.drop_turns(provider, switch.rewound_turns)
@@ -182,7 +189,10 @@ def _parse_switches(text: str) -> list[dict[str, Any]]:
 
 
 def _stretches(sessions: SessionDB, key: str) -> list[tuple[int, str | None]]:
-    """Return the first turn key and the value of each stretch of turns that was meant for one provider, or account."""
+    """Return the stored ranges of turns with a common value: a provider name or an account fingerprint.
+
+    Each range is (key of its first turn, value), and it ends where the next range begins.
+    """
     return read_meta(key, sessions.get_meta(key), _parse_stretches, [])
 
 

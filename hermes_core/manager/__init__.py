@@ -1,1 +1,1 @@
-"""Providers at work: who is called when, on which thread, for how long, and what happens when it goes wrong."""
+"""Calls of providers: the order of the calls, their threads, their deadlines, and the handling of their errors."""

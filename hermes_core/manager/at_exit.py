@@ -1,7 +1,8 @@
-"""Closing at exit: objects that are still open when the program ends are closed then.
+"""Closing at exit: objects that are still open when the program ends are closed by an `atexit` handler.
 
-They have the seconds that a SIGTERM usually leaves. A program that is killed, or that takes the default action of
-SIGTERM, runs none of this: nothing that was acknowledged is lost, and providers hear of it at the next start.
+The handler takes no longer than the seconds that usually pass between SIGTERM and SIGKILL. A program that is killed,
+or that has no handler for SIGTERM, does not run it. Acknowledged writes are not lost then: they are in the outbox,
+and the next start delivers them.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from hermes_core.manager.call import attempt
 
 log = logging.getLogger(__name__)
 
-# Seconds for all objects together.
+# For all objects together, so that several hung providers can't hold up the exit one after the other.
 EXIT_TIMEOUT_S = 15.0
 
 
 class Closable(Protocol):
-    """Object that can be closed in a number of seconds."""
+    """Object with a `close` method that takes a timeout."""
 
     def close(self, timeout: float) -> None:
-        """Close it; a second time does nothing."""
+        """Close the object within `timeout` seconds. Another call does nothing."""
         ...
 
 
@@ -37,10 +38,10 @@ _open: weakref.WeakKeyDictionary[Closable, tuple[int, Closable | None]] = weakre
 
 
 def register(opened: Closable, user_of: Closable | None = None) -> None:
-    """Close `opened` at the end of the program, unless it is unregistered or garbage-collected before.
+    """Close `opened` when the program ends, unless it is unregistered or garbage-collected before.
 
     Args:
-        user_of: An object that `opened` uses; closing that one closes `opened` before.
+        user_of: An object that `opened` uses. `opened` is closed before this object.
     """
     if not _open:
         # Registered anew, because atexit runs the last handler first: libraries that a provider imported meanwhile
@@ -51,15 +52,15 @@ def register(opened: Closable, user_of: Closable | None = None) -> None:
 
 
 def unregister(closed: Closable) -> None:
-    """Forget an object that its owner closes."""
+    """Remove an object from the objects to close at exit, because the caller closes it."""
     _open.pop(closed, None)
 
 
 def close_users_of(used: Closable | None, deadline: float) -> None:
-    """Close the objects that use `used`, the newest first.
+    """Close the objects that were registered as users of `used`, the newest first.
 
     Args:
-        deadline: The time on the monotonic clock at which they should be closed.
+        deadline: The time on the monotonic clock at which all of them should be closed.
     """
     if used is not None and _users_of(used):
         gc.collect()  # objects that were dropped may not be collected yet, and need not be closed

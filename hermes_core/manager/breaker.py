@@ -1,4 +1,4 @@
-"""The circuit breaker: after several failures in a row a backend is left alone, then one probe asks if it is back."""
+"""The circuit breaker: it stops calls to a backend after several failures in a row, and allows a probe later."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ COOLDOWN_S = 60.0
 
 
 class Breaker:
-    """Counter of failures in a row that decides whether the next call may go out. Safe between threads.
+    """Counter of failures in a row that decides whether the next call may go out. Safe to share between threads.
 
-    After `admit`, report the end of the call by exactly one of `success`, `failure`, `answered` and `withdrawn`. A call
-    that hangs may never end.
+    After `admit`, report the end of the call by exactly one of `success`, `failure`, `answered` and `withdrawn`. A
+    call that hangs may stay unreported.
 
     Attributes:
         last_error: Hook and error of the last failure that was counted.
-        closed: Calls go out freely. Read without the lock, since nearly every call asks.
-        at_rest: It is closed and counts nothing, so that a call that succeeds changes nothing.
+        closed: True if calls may go out. Read without the lock, because nearly every call reads this attribute.
+        at_rest: True if the breaker is closed and its count is 0, so that a success need not be reported.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -39,7 +39,7 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """The state. "half-open" means that the next call is the probe, or that the probe is running."""
+        """State of the breaker. "half-open" means that the next call is the probe, or that the probe is running."""
         with self._lock:
             return self._state()
 
@@ -52,7 +52,10 @@ class Breaker:
             return max(0.0, self._opened_at + COOLDOWN_S - self._clock())
 
     def admit(self) -> bool:
-        """Return whether a call may go out now. While half-open, one caller gets True, until its call ends or hangs."""
+        """Return True if a call may go out now.
+
+        A half-open breaker returns True to one caller: the probe. The others get False until the probe ends or hangs.
+        """
         if self.closed:
             return True
         with self._lock:
@@ -66,16 +69,16 @@ class Breaker:
             return True
 
     def success(self) -> None:
-        """Close the breaker and start counting again, because a call succeeded."""
+        """Report a call that succeeded: close the breaker and set its count to 0."""
         if not self.at_rest:
             with self._lock:
                 self._close()
 
     def failure(self, *, at_once: bool = False) -> None:
-        """Count a call that failed or was late.
+        """Report a call that failed or was late: count it, and open the breaker at the limit.
 
         Args:
-            at_once: Open the breaker for this call alone, because it made a person wait.
+            at_once: Open the breaker after this single failure, because the call made a person wait.
         """
         with self._lock:
             self._failures += 1
@@ -86,13 +89,16 @@ class Breaker:
             self._publish()
 
     def answered(self) -> None:
-        """Close the breaker after a probe that the backend refused, or answered with a wrong type: it is there."""
+        """Report a call that the backend refused or answered with a wrong type.
+
+        If the call was a probe, close the breaker: a backend that refuses is reachable.
+        """
         with self._lock:
             if self._probed_at is not None:
                 self._close()
 
     def withdrawn(self) -> None:
-        """Let another probe go, because the call never went out."""
+        """Report a call that was never made. If the call was the probe, the next call becomes the probe."""
         with self._lock:
             self._probed_at = None
 

@@ -1,4 +1,4 @@
-"""Guarded calls of foreign code: whatever a hook of a provider does, a `CallResult` comes back."""
+"""Guarded calls of foreign code: a hook of a provider may raise or return anything, the caller gets a `CallResult`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ WRONG_THREAD = (
 
 
 def attempt(function: Callable[..., Value], *arguments: Any) -> tuple[Value | None, BaseException | None]:
-    """Run foreign code and return (its value, None) or (None, what it raised), SystemExit included.
+    """Run foreign code and return (value, None), or (None, exception) if the code raised, also for `SystemExit`.
 
     Raises:
-        KeyboardInterrupt: On the main thread, where it is the person's Ctrl-C.
+        KeyboardInterrupt: The person pressed Ctrl-C. Only the main thread raises this.
     """
     try:
         return function(*arguments), None
@@ -48,7 +48,7 @@ def attempt(function: Callable[..., Value], *arguments: Any) -> tuple[Value | No
 
 
 def ends_program(failure: BaseException | None) -> bool:
-    """Return whether `failure` is the SystemExit of a signal handler, which runs on the main thread only."""
+    """Return True if `failure` is a `SystemExit` on the main thread, where a signal handler of the host raised it."""
     return isinstance(failure, SystemExit) and threading.current_thread() is threading.main_thread()
 
 
@@ -65,21 +65,22 @@ class CoroutineStopped(Exception):
 
 
 class CallResult(NamedTuple):
-    """The end of a hook call.
+    """Result of a hook call.
 
-    A named tuple, because every call makes one and a frozen dataclass takes twice as long.
+    A named tuple, because every call constructs one, and constructing a frozen dataclass takes twice as long.
 
     Attributes:
-        status: "ok": `value` has the type that the contract promises. "late": the deadline passed. "failed": the hook
-            raised or returned a wrong type. "open": the breaker is open and the call was not made. "skipped": the call
-            was not made, or was left before its deadline, for the reason in `error` ("" if there is no such hook).
+        status: "ok": `value` has the type that the contract promises. "late": the deadline passed. "failed": the
+            hook raised or returned a wrong type. "open": the breaker is open and the call was not made. "skipped":
+            the call was not made, or was left before its deadline, for the reason in `error` ("" if there is no such
+            hook).
         value: The checked return value of the hook.
         error: One redacted line that says what went wrong.
-        elapsed: Seconds.
-        counts: The breaker counts this as a failure of the backend.
+        elapsed: Duration of the call in seconds.
+        counts: True if the breaker counts this result as a failure of the backend.
         trace: The redacted traceback, for the log.
-        retry_after: Seconds for which the backend asks to be left alone.
-        in_doubt: The call still runs; `on_late` gets its real result.
+        retry_after: Seconds that the backend asks callers to wait before the next call.
+        in_doubt: True if the call still runs. Its final result is passed to the `on_late` of the call.
     """
 
     status: Status
@@ -108,16 +109,16 @@ def guarded_call(
     redact: Callable[[Any], Any],
     wrapper_names: Mapping[CodeType, str] | None = None,
 ) -> CallResult:
-    """Call `function`, which calls `hook`, and return how that ended.
+    """Call `function`, which calls `hook`, and return the result. Exceptions become a `CallResult` as well.
 
     Args:
         hook: The name of the hook.
-        function: Returns the checked value of the hook; a coroutine has been run to its end. If there are wrappers, the
-            value is checked again, because an observer may have put another in its place.
+        function: Calls the hook, runs a returned coroutine to its end, and returns the checked value. With
+            `wrapper_names`, the value is checked again, because a wrapper may have replaced it.
         clock: Measures `CallResult.elapsed`.
-        redact: Removes secrets from messages.
-        wrapper_names: Code of the hook wrappers around the call -> name of the observer ("" for the provider's own
-            frame), to tell the error of an observer from one of the provider.
+        redact: Removes secrets from error messages.
+        wrapper_names: Name of the observer by the code object of its hook wrapper ("" for the innermost wrapper,
+            which is next to the provider). The traceback of an error and these names tell who raised it.
     """
     started = clock()
     value, error = attempt(function)
@@ -144,10 +145,10 @@ def guarded_call(
 
 
 def _blamed_observer(error: BaseException, wrapper_names: Mapping[CodeType, str]) -> str:
-    """Return which observer's wrapper raised `error`; "" if the provider raised it.
+    """Return the name of the observer whose wrapper raised `error`; "" if the provider raised it.
 
-    pluggy throws an error of the provider into each wrapper, so their frames are in its traceback as well. The one
-    nearest to the place where it was raised decides.
+    pluggy throws an error of the provider into each wrapper, so the traceback holds frames of all wrappers. The frame
+    nearest to the place of the error decides.
     """
     # Without such a frame it is a fault that shows outside: no yield, a second one, a result of a wrong type.
     name: str | None = None
@@ -159,9 +160,10 @@ def _blamed_observer(error: BaseException, wrapper_names: Mapping[CodeType, str]
 
 
 def _counts(hook: str, error: BaseException) -> bool:
-    """Return whether `error` is a failure of the backend.
+    """Return True if `error` is a failure of the backend, so that the breaker has to count it.
 
-    For a write, "not found" is one as well: a wrong address, or a proxy whose service is away, answers every write so.
+    For a write, "not found" is a failure too: a wrong address, or a proxy without its service, answers every write
+    with "not found".
     """
     if isinstance(error, BackendNotFound):
         return hook in POLICIES and POLICIES[hook].durable
@@ -169,7 +171,10 @@ def _counts(hook: str, error: BaseException) -> bool:
 
 
 def describe(error: BaseException, redact: Callable[[Any], Any]) -> str:
-    """Return one line that says what went wrong, without secrets: SDKs like to quote the key that was refused."""
+    """Return `error` as one line.
+
+    Secrets are removed, because many SDKs quote a refused key in their error message.
+    """
     text, broken = attempt(str, error)
     if broken is not None:
         text = "its message can't be shown"
@@ -199,19 +204,19 @@ _ITEM_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def check_result(hook: str, value: Any) -> Any:
-    """Return `value` in the one type that callers of `hook` rely on.
+    """Return the return value of a hook, converted to the type that the contract promises to callers.
 
-    The value of a hook that returns nothing is ignored.
+    If the contract promises no value for `hook`, return None.
 
     Raises:
-        ProviderInvalid: `value` has another type.
+        ProviderInvalid: `value` has a type that can't be converted.
     """
     check = _CHECKS.get(hook)
     return None if check is None else check(value)
 
 
 def as_recall(value: Any) -> Recall:
-    """Return `value` as a `Recall`: a text is wrapped, None is an empty one.
+    """Return `value` as a `Recall`. A text becomes a recall with this text, and None an empty recall.
 
     >>> as_recall("likes tea")
     Recall(items=(), text='likes tea')
@@ -268,7 +273,10 @@ def _schemas(value: Any) -> tuple[dict[str, Any], ...]:
 
 
 def _schema(entry: Any) -> dict[str, Any]:
-    """Return a tool as `{"name", "description", "parameters"}`; the wrapped form of the OpenAI API is unwrapped."""
+    """Return the schema of a tool as `{"name", "description", "parameters"}`.
+
+    The form of the OpenAI API, `{"type": "function", "function": {...}}`, is accepted too.
+    """
     if isinstance(entry, Mapping) and isinstance(entry.get("function"), Mapping):
         entry = entry["function"]
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"].strip():

@@ -18,7 +18,10 @@ CANCEL_TIMEOUT_S = 1.0
 
 
 class Coroutines:
-    """The event loop of one instance. The first coroutine starts it, so that other providers don't even import asyncio."""
+    """Event loop of one provider instance, on a thread of its own.
+
+    The first coroutine starts the loop, so that a provider without coroutines does not even import asyncio.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,11 +31,11 @@ class Coroutines:
         self._cancelling = self._stopped = False
 
     def finish(self, coroutine: Coroutine[Any, Any, Any], deadline: float) -> Any:
-        """Run `coroutine` to its end and return its value. It sees the contextvars of the calling thread.
+        """Run `coroutine` to its end with the contextvars of the calling thread, and return its value.
 
         Raises:
-            CoroutineLate: It took longer than `deadline` seconds and was cancelled.
-            CoroutineStopped: `cancel` was called meanwhile, or `stop` before.
+            CoroutineLate: The coroutine took longer than `deadline` seconds and was cancelled.
+            CoroutineStopped: `cancel` was called while the coroutine ran, or `stop` before it began.
             RuntimeError, OSError: The system has no thread or file descriptor left.
         """
         import asyncio
@@ -61,7 +64,10 @@ class Coroutines:
             self._running.discard(future)
 
     def cancel(self) -> bool:
-        """Cancel all running coroutines because the provider ends. Return whether there were any."""
+        """Cancel all running coroutines, because the provider is about to be shut down.
+
+        Return True if any was running.
+        """
         with self._lock:
             self._cancelling = True
             running = list(self._running)
@@ -69,7 +75,10 @@ class Coroutines:
         return any(cancelled)
 
     def stop(self) -> None:
-        """End the loop after its running callbacks; its thread closes it. No new loop is made."""
+        """Stop the event loop after the callbacks that run now.
+
+        Its thread then closes it, and no new loop is started.
+        """
         with self._lock:
             self._stopped = True
             if self._loop is not None:
@@ -94,7 +103,10 @@ class Coroutines:
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run `loop` until it is stopped. Then cancel what still runs; a task that ignores this is dropped."""
+    """Run `loop` until `stop` is called, then cancel the tasks that still run.
+
+    Drop a task that ignores the cancellation.
+    """
     import asyncio
 
     loop.run_forever()
@@ -108,7 +120,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 def _new_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop whose blocking helpers (name lookup, `asyncio.to_thread`) run in daemon threads.
 
-    asyncio's default executor joins its threads at exit: one hung name lookup would hold the process.
+    asyncio's default executor joins its threads at exit, so one hung name lookup would keep the process from ending.
     """
     import asyncio
     from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""The memory manager: calls every provider at the right moment, and never lets one of them hold or break a turn."""
+"""The memory manager: it calls the providers at each moment of a session. A provider can't delay or break a turn."""
 
 from __future__ import annotations
 
@@ -60,24 +60,26 @@ __all__ = ["MemoryManager", "ProviderHealth", "RecallPart", "RecallResult"]
 
 
 class MemoryManager:
-    """The providers of one home. Lives as long as the process; safe to share between threads, agents and sessions.
+    """Manager of the providers of one home.
+
+    It lives as long as the process, and threads, agents and sessions may share it.
 
     Args:
-        deadlines: Seconds by hook name, in place of those of the policy.
-        start_wait: Seconds that a start waits for `initialize`.
-        clock: Measures ages and cooldowns; waiting itself is in real time.
-        wall: Dates events and rows, in seconds since the epoch.
-        outbox: The outbox in the host's session store; by default a file of its own in the home.
-        selected: Name of the provider that writes are stored for while it is not loaded; "" for none.
-        transcripts: Reads a session that ended, by (session id, last message id). Without it the messages given to
-            `on_session_end` are stored.
-        observers: Filters, listeners, and wrappers of provider hooks (`@hookimpl(wrapper=True)`). The first is asked
-            first and wraps the others, unless `tryfirst` or `trylast` say otherwise.
-        on_event: Called with each event, in the background.
-        redact: Removes secrets from all that leaves for a provider.
+        deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
+        start_wait: Seconds that the start of a session waits for a provider's `initialize`.
+        clock: Measures the ages of recall and the pauses before retries. Waiting itself uses real time.
+        wall: Returns the time of events and rows, in seconds since the epoch.
+        outbox: The outbox in the session store of the host; default: an outbox in a separate file of the home.
+        selected: Name of the provider of config.yaml. While it is not loaded, writes are stored for it; "" for none.
+        transcripts: Returns a reader of an ended session, for (session id, last message id). Without this function,
+            the outbox stores the messages that are passed to `on_session_end`.
+        observers: Filters, listeners, and wrappers of provider hooks (`@hookimpl(wrapper=True)`). The first observer
+            is called first and is the outermost wrapper, unless `tryfirst` or `trylast` change the order.
+        on_event: Called with each event, on a thread of its own.
+        redact: Removes secrets from everything that providers receive.
 
     Raises:
-        ProviderInvalid: An object of `observers` is no observer.
+        ProviderInvalid: An object in `observers` is not an observer.
         ConfigError: A deadline names no hook, or is not above 0.
     """
 
@@ -131,21 +133,21 @@ class MemoryManager:
         builtin: bool = False,
         fingerprint: Callable[[], str] | None = None,
     ) -> bool:
-        """Add a provider: an instance, a class, or a factory without arguments. Return whether it was accepted.
+        """Add a provider: an instance, a class, or a factory without arguments. Return True if it was accepted.
 
-        One that was not is logged and stays in `health` with its reason; nothing is raised.
+        A refused provider is logged and listed in `health` with the reason. No exception is raised.
 
         Args:
-            name: The name that the host uses; by default the provider's own.
-            builtin: The provider is our own: it runs on the caller's thread.
-            fingerprint: Returns whose data it holds (url, account, bank). Writes recorded for another account become
-                dead letters.
+            name: The name that the host uses; default: the `name` of the provider.
+            builtin: True for the built-in provider of this package, whose hooks run on the caller's thread.
+            fingerprint: Returns a fingerprint of the account (url, user, bank) that the settings of the provider
+                name. Writes that were stored for another account become dead letters.
         """
         with self.home.asking():
             return self._registry.add(source, name, builtin=builtin, fingerprint=fingerprint)
 
     def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
-        """Call one hook of one provider and wait for it: `check`, `backup_paths`, `register_cli`."""
+        """Call a hook of the named provider that no turn calls, such as `check`, and wait until its deadline."""
         session = arguments.get("session")
         for handle in self._registry.handles:
             if handle.name == provider and handle.implements(hook):
@@ -157,11 +159,11 @@ class MemoryManager:
     def add_hookcall_monitoring(
         self, before: Callable[..., None], after: Callable[..., None]
     ) -> Callable[[], None]:
-        """Watch every hook call of all providers; return a function that ends this.
+        """Call `before` and `after` around every hook call of all providers. Return a function that removes both.
 
-        The functions are called on the threads of the providers, with the arguments of pluggy's function of this name:
-        `before(hook_name, hook_impls, kwargs)`, `after(outcome, hook_name, hook_impls, kwargs)`. An error of theirs is
-        logged, and the call goes on.
+        Both run on the worker threads of the providers. They get the arguments of pluggy's function of this name:
+        `before(hook_name, hook_impls, kwargs)` and `after(outcome, hook_name, hook_impls, kwargs)`. If one of them
+        raises, the error is logged and the hook call is not affected.
         """
         monitor = Monitor(before, after)
         self._config.monitors.append(monitor)
@@ -177,7 +179,7 @@ class MemoryManager:
         return undo
 
     def health(self) -> tuple[ProviderHealth, ...]:
-        """Return the health of each provider, in the order of their acceptance; those that were refused come last."""
+        """Return the health of all providers: the accepted ones in the order of their addition, then the refused ones."""
         return (
             *(self._health_of(handle) for handle in self._registry.handles),
             *self._registry.refused.values(),
@@ -197,10 +199,12 @@ class MemoryManager:
     # ------------------------------------------------------------------- start
 
     def initialize_all(self, session: Session, wait: float | None = None) -> None:
-        """Start the providers that have not started, and wait for them a little; a slow one goes on in the background.
+        """Start the providers that have not started, and wait for their `initialize`.
+
+        A slow one continues in the background.
 
         Args:
-            wait: Seconds from the beginning of a start (default: `start_wait`).
+            wait: Seconds to wait at most, counted from the start of each `initialize`; default: `start_wait`.
         """
         # All are started before the first is waited for, so that slow ones start at the same time.
         instances = [handle.instance(session) for handle in self._registry.handles]
@@ -211,7 +215,10 @@ class MemoryManager:
         self._writes.resume()
 
     def build_system_prompt(self, session: Session) -> str:
-        """Return the providers' blocks, joined by a blank line: the same text for the whole session."""
+        """Return the blocks of all providers for the system prompt, joined by a blank line.
+
+        The first call for a session freezes the text, and later calls for this session return the same text.
+        """
         with self._lock:
             frozen = self._prompts.get(session.id)
         if frozen is not None:
@@ -219,12 +226,12 @@ class MemoryManager:
         return self._freeze(session, self._blocks(session), replace=False)
 
     def frozen_system_prompt(self, session: Session) -> str:
-        """Return the prompt of this session, "" if none was built yet."""
+        """Return the text that `build_system_prompt` froze for this session; "" if there is none yet."""
         with self._lock:
             return self._prompts.get(session.id, "")
 
     def rebuild_system_prompt(self, session: Session) -> str:
-        """Ask the providers again, after a compression for instance, and freeze the new text."""
+        """Ask the providers for new blocks, after a compression for instance. Freeze the new text and return it."""
         return self._freeze(session, self._blocks(session), replace=True)
 
     def get_all_tool_schemas(self) -> list[dict[str, Any]]:
@@ -233,23 +240,26 @@ class MemoryManager:
         return copy.deepcopy(self._registry.tools.schemas)
 
     def get_all_tool_names(self) -> set[str]:
-        """Return the names that `handle_tool_call` answers."""
+        """Return the names of the tools that `handle_tool_call` can run."""
         return self._registry.tools.names
 
     # -------------------------------------------------------------------- turn
 
     def on_turn_start(self, number: int, message: str, session: Session) -> None:
-        """Tell the providers that the person spoke, without waiting for them. `prefetch_all` can do this as well."""
+        """Notify the providers that turn `number` began with `message`. Do not wait for them.
+
+        `prefetch_all` does the same if it gets a `turn_number`.
+        """
         arguments = {"turn_number": number, "message": self._redact(message), "session": session}
         for handle in self._registry.implementing("on_turn_start"):
             handle.instance(session).submit("on_turn_start", arguments, background=True)
 
     def prefetch_all(self, query: Query, session: Session, *, turn_number: int | None = None) -> RecallResult:
-        """Return what the providers remember for this message; wait at most until the deadline of `prefetch`.
+        """Return the recall of all providers for this message. Wait at most until the deadline of `prefetch`.
 
         Args:
-            turn_number: If given, `on_turn_start` of this number and the query's text comes before `prefetch`, in
-                one hand-off to the provider's worker.
+            turn_number: If given, also call `on_turn_start` with this number and the text of the query. It runs
+                before `prefetch`, and both go to the worker of the provider in one step.
         """
         began = time.monotonic()
         parts = self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
@@ -258,7 +268,7 @@ class MemoryManager:
         return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
-        """Let the providers prepare the next turn, in the background."""
+        """Let the providers prepare the recall of the next turn in the background."""
         clean: Query | None = None
         for handle in self._registry.handles:
             if self._prefetch.prepares(handle):
@@ -276,7 +286,7 @@ class MemoryManager:
             return _error(
                 f"arguments of {call.name!r} must be an object, not {type(call.arguments).__name__}"
             )
-        # The notes stay on this machine and refuse secrets themselves.
+        # Nothing is redacted for the built-in provider: it keeps the notes on this machine and warns of secrets itself.
         if not handle.builtin:
             call = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
         instance = handle.instance(session, wait=True)
@@ -286,7 +296,7 @@ class MemoryManager:
         return _error(f"memory tool {call.name!r} {result.status}: {result.error or 'it can not be called'}")
 
     def sync_all(self, turn: Turn, session: Session) -> None:
-        """Store a completed turn for the provider: on disk when this returns, delivered in the background.
+        """Store a completed turn in the outbox. It is on disk when this returns, and is delivered in the background.
 
         Raises:
             OutboxFull, DatabaseUnavailable: The turn could not be stored.
@@ -294,13 +304,16 @@ class MemoryManager:
         self.put(self.turn_row(turn, session), session)
 
     def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
-        """Return the redacted row of a turn, for `put` in the transaction that stores the turn; None if nobody takes it."""
+        """Return the redacted outbox row of a turn; None if no provider takes turns.
+
+        Pass the row to `put` in the transaction that stores the turn itself, so that both are one commit.
+        """
         if not session.primary or not self._writes.recipients("sync_turn"):
             return None
         return encode("sync_turn", turn, session, self._redact)
 
     def put(self, row: NewRow | None, session: Session) -> None:
-        """Store a row as `sync_all` does, in the caller's transaction if one is open."""
+        """Store a row in the outbox, in the caller's transaction if one is open. Do nothing for None."""
         if row is not None:
             self._writes.put(session, row)
 
@@ -308,8 +321,8 @@ class MemoryManager:
         """Store a change of the notes for the provider, as `sync_all` does. Return False if no provider takes it.
 
         Raises:
-            OutboxError: The change was not made in the file (`performed` is False), so that no other place has it, and
-                no provider takes it.
+            OutboxError: No provider takes a change that only a provider keeps: its `performed` is False, because the
+                file was not changed.
         """
         taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact))
         if not (write.performed or taken):
@@ -320,29 +333,33 @@ class MemoryManager:
         return taken or not session.primary
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
-        """Store what a subagent did for the provider, as `sync_all` does."""
+        """Store the task and the result of a subagent in the outbox, for delivery in the background."""
         self._writes.put(session, encode("on_delegation", delegation, session, self._redact))
 
     @staticmethod
     def vet_observer(observer: object) -> None:
-        """Raise `ProviderInvalid` for an object that can't be one of the `observers` of a manager."""
+        """Raise `ProviderInvalid` if `observer` can't be one of the `observers` of a manager."""
         register_observers([observer])
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
-        """Return what the observers make of a change of the notes, before it happens."""
+        """Pass a change of the notes through the filters of the observers, before it happens.
+
+        Return the change, which a filter may have altered, or the refusal.
+        """
         return self._observers.filter_write(write, session)
 
     def suppresses_local_writes(self, target: str) -> bool:
-        """Return whether a provider keeps this target instead of the local file."""
+        """Return True if a provider keeps this target ("memory" or "user") in place of the local file."""
         return any(handle.first.capabilities.suppresses(target) for handle in self._registry.external)
 
     # ---------------------------------------------------------------- boundary
 
     def on_pre_compress(self, messages: Sequence[Message], count: int, session: Session) -> str:
-        """Return what the providers want to keep in the summary.
+        """Return the text that the providers want the summary of a compression to keep.
 
         Args:
-            count: How often this session was compressed before.
+            messages: The messages that the summary will replace.
+            count: Number of earlier compressions of this session.
         """
         if not session.primary:
             return ""
@@ -363,9 +380,9 @@ class MemoryManager:
         last_message_id: int | None = None,
         messages: Sequence[Message] | None = None,
     ) -> None:
-        """Store the end of a session for the providers, behind its writes, as `sync_all` does.
+        """Store the end of a session in the outbox, behind the writes of this session.
 
-        The same end (of one session at one last message) is stored once.
+        Another call for the same session with the same last message stores nothing.
         """
         by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
         event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
@@ -373,19 +390,22 @@ class MemoryManager:
         self._writes.put(session, encode_end(event, session, reason, last_message_id, stored, self._redact))
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
-        """Go on under another session id: recall follows at once, the provider hears of it after earlier writes.
+        """Continue under another session id.
 
-        Rows of `switch.rewound_turns` that were not delivered yet are dropped in the same transaction. The provider is
-        asked to forget the other turns, and so is every earlier provider that has one. Call this in the transaction
-        that changes the sessions.
+        Recall uses the new id at once; the provider is notified after earlier writes.
+
+        Outbox rows of `switch.rewound_turns` that were not delivered yet are deleted in the same transaction. The
+        provider is asked to forget the rewound turns that it may have. Each earlier provider that may have one of
+        them is asked too, when it is in use again. Call this in the transaction that changes the sessions.
         """
         self._prefetch.forget(switch.old.id)
         self._writes.switch(switch)
 
     def forget_session(self, session_id: str) -> int:
-        """Drop the recall and the undelivered writes of a deleted session. Return how many writes waited.
+        """Drop the prepared recall and the pending writes of a deleted session. Return the number of dropped writes.
 
-        A row that asks a provider to forget rewound turns stays. Call this in the transaction that deletes the session.
+        A row that asks a provider to forget rewound turns stays. Call this in the transaction that deletes the
+        session.
         """
         self._prefetch.forget(session_id)
         with self._lock:
@@ -405,14 +425,17 @@ class MemoryManager:
 
     @property
     def forked(self) -> bool:
-        """True in a fork of the process that made the manager; the threads and the providers are in that process."""
+        """True in a fork of the process that constructed the manager.
+
+        The threads and the providers exist only in the parent.
+        """
         return self._process != os.getpid()
 
     def shutdown_all(self, timeout: float = 15.0) -> None:
-        """Shut down in reverse order, in `timeout` seconds in all. Undelivered writes stay in the outbox.
+        """Shut down all providers within `timeout` seconds, the last added first. Pending writes stay in the outbox.
 
-        Calls that hang are abandoned on daemon threads, which don't hold the process. A second call does nothing, and
-        neither does a call in a fork.
+        Hook calls that hang are abandoned on daemon threads, which don't keep the process from ending. A second call
+        of this method, or a call in a fork, does nothing.
         """
         if self.forked:
             return
@@ -484,7 +507,7 @@ class MemoryManager:
         return part._replace(recall=answer)
 
     def _condition_of(self, handle: ProviderHandle) -> ProviderHealth:
-        """Return the health of a provider without its figures, which take time to work out."""
+        """Return the health of a provider without its statistics, because computing those takes time."""
         state, reason = handle.condition()
         return self._writes.with_backlog(handle, ProviderHealth(handle.name, state, reason))
 
@@ -510,7 +533,7 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> str:
-    """Wait for calls that return text for a prompt, and join the texts by blank lines."""
+    """Wait for calls that return text for a prompt, and return their texts, joined by blank lines."""
     texts = []
     for handle, call in calls:
         text = without_turns(call.wait().value or "").strip()

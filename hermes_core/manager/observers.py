@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 # Events that wait for one observer; more are dropped, and the log says how many.
 MAX_EVENTS = 1000
 
-# The observer that runs on this thread, as `coroutines`: its event loop takes what its hooks return.
+# The event loop of the observer whose hook runs on this thread. It runs a coroutine that the hook returned.
 _running = threading.local()
 
 
@@ -34,12 +34,12 @@ class Listener:
 
     @hookimpl
     def on_event(self, event: Event) -> None:
-        """Pass the event to the function."""
+        """Call the function with the event."""
         self._function(event)
 
 
 class _Observer:
-    """One observer with its two workers: one for filters, which are waited for, and one for events."""
+    """An observer with its two workers: one for filters, for which callers wait, and one for events."""
 
     def __init__(self, name: str, config: ManagerConfig) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class _Observer:
         return call.wait()
 
     def notify(self, event: Event) -> None:
-        """Enqueue the event for `on_event`, unless too many wait, or the observer hangs."""
+        """Enqueue the event for `on_event`. Drop it if too many events are pending or if the observer hangs."""
         refusal = f"{MAX_EVENTS} of them wait"
         if self._waiting < MAX_EVENTS:
             refusal = self._events.submit(self._call("on_event", {"event": event}, self._notified))
@@ -73,7 +73,7 @@ class _Observer:
         self._dropped += 1
 
     def stop(self, timeout: float) -> None:
-        """Deliver the events that wait, for at most `timeout` seconds, and end both workers."""
+        """Deliver the pending events, taking at most `timeout` seconds, and end both workers."""
         if self._dropped:
             log.warning("observer %s has missed %d events", self.name, self._dropped)
         self._filters.stop(0)
@@ -108,13 +108,13 @@ class _Observer:
 class Observers:
     """All observers of a manager.
 
-    They are asked in the order in which they were given, unless `tryfirst` or `trylast` say otherwise.
+    Observers are called in the order of the constructor's argument, unless `tryfirst` or `trylast` change it.
 
     Attributes:
-        filter_recalls: Some observer filters recalled text.
+        filter_recalls: True if an observer filters recalled text.
 
     Raises:
-        ProviderInvalid: An object is no observer.
+        ProviderInvalid: An object is not an observer.
     """
 
     def __init__(self, observers: Sequence[object], config: ManagerConfig) -> None:
@@ -140,12 +140,15 @@ class Observers:
         return coroutines.finish(coroutine, self._config.deadline(hook))
 
     def filter_write(self, write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
-        """Return what the observers make of a write to the notes."""
+        """Pass a change of the notes through all filters.
+
+        Return the change, which a filter may alter, or the refusal.
+        """
         answer: MemoryWrite | Refused = self._filter("filter_write", "write", write, session)
         return answer
 
     def filter_recall(self, recall: Recall, session: Session) -> Recall | Refused:
-        """Return what the observers make of recalled text."""
+        """Pass recalled text through all filters. Return the recall, which a filter may alter, or the refusal."""
         answer: Recall | Refused = self._filter("filter_recall", "recall", recall, session)
         return answer
 
@@ -157,7 +160,10 @@ class Observers:
                 observer.notify(event)
 
     def stop(self, timeout: float) -> None:
-        """Deliver the events that wait, for at most `timeout` seconds an observer. Later events are dropped."""
+        """Deliver the pending events, taking at most `timeout` seconds per observer.
+
+        Events of a later `emit` are dropped.
+        """
         self._by_hook["on_event"] = []
         for observer in self._all.values():
             observer.stop(timeout)

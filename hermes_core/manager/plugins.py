@@ -1,7 +1,7 @@
-"""pluggy's part: validation and registration of providers and observers, and the wrappers around their hooks.
+"""The use of pluggy: validation and registration of providers and observers, and the wrappers around their hooks.
 
-Each provider instance has a `PluginManager` of its own, so that a hook call reaches this one provider. It also holds
-the observers that wrap provider hooks. All observers together have one more, for their own hooks.
+Each provider instance has a separate `PluginManager`, so that a hook call reaches only this instance. Observers that
+wrap provider hooks are registered there too. Another `PluginManager` holds all observers, for the observers' hooks.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ class _PluginManager(pluggy.PluginManager):
 
 
 def _close(_hook: str, coroutine: CoroutineType[Any, Any, Any]) -> None:
-    """Stand in for a `Finish` where no hook is called."""
+    """Close a coroutine without running it. This is the `Finish` of a plugin manager whose hooks are never called."""
     coroutine.close()
 
 
 def _value_wrapper(hook: str, finish: Finish) -> Callable[[], Generator[None, Any, Any]]:
-    """Return the innermost wrapper of `hook`: the wrappers of observers see a checked value, never a coroutine."""
+    """Return a wrapper that runs the coroutine of a hook to its end and checks the type of the value.
+
+    It is the innermost wrapper, so that the wrappers of observers get a checked value and never a coroutine.
+    """
 
     def wrapper() -> Generator[None, Any, Any]:
         value = yield
@@ -64,7 +67,7 @@ PROVIDER_FRAME: CodeType = _value_wrapper("", _close).__code__
 
 
 class _ValueWrappers:
-    """Plugin with the innermost wrapper of every hook."""
+    """Plugin that wraps every hook with the wrapper of `_value_wrapper`."""
 
     def __init__(self, finish: Finish) -> None:
         for hook in ALL_HOOKS:
@@ -77,9 +80,9 @@ def register_provider(
     """Validate `provider` and return a plugin manager that calls it: `plugins.hook.prefetch(query=..., session=...)`.
 
     Args:
-        finish: Runs the coroutine of a hook that is an `async def`.
-        observers: Objects whose hook wrappers surround the calls. The first is the outermost, unless `tryfirst` or
-            `trylast` say otherwise.
+        finish: Runs the coroutine of an `async def` hook to its end.
+        observers: Objects whose hook wrappers surround the calls. The first object is the outermost wrapper,
+            unless `tryfirst` or `trylast` change the order.
 
     Raises:
         ProviderInvalid: `provider` breaks the contract; the message says what to write instead.
@@ -94,7 +97,7 @@ def register_observers(observers: Sequence[object], finish: Finish = _close) -> 
     """Validate `observers` and return a plugin manager with all of them.
 
     Raises:
-        ProviderInvalid: An object is no observer, or was given twice.
+        ProviderInvalid: An object is not an observer, or is contained twice.
     """
     plugins = _plugin_manager(observers, finish)
     for observer in observers:
@@ -112,7 +115,7 @@ def register_observers(observers: Sequence[object], finish: Finish = _close) -> 
 
 
 def implemented_hooks(plugins: pluggy.PluginManager, plugin: object) -> frozenset[str]:
-    """Return the names of the hooks that `plugin` answers; those that it only wraps are not among them."""
+    """Return the names of the hooks that `plugin` implements, without the hooks that it only wraps."""
     return frozenset(
         caller.name
         for caller in plugins.get_hookcallers(plugin) or ()
@@ -122,7 +125,7 @@ def implemented_hooks(plugins: pluggy.PluginManager, plugin: object) -> frozense
 
 
 def wrapping(observers: Iterable[object]) -> list[object]:
-    """Return those of `observers` that have a mark on a method named like a provider hook."""
+    """Return the observers that wrap a provider hook: a method with the name of such a hook has a pluggy mark."""
     plugins = _PluginManager(PROJECT)
     return [
         observer
@@ -132,7 +135,7 @@ def wrapping(observers: Iterable[object]) -> list[object]:
 
 
 def wrappers_of(plugins: pluggy.PluginManager, observers: Iterable[object]) -> dict[CodeType, str]:
-    """Return the code of all hook wrappers of `observers` -> name of the observer; {} if there are none."""
+    """Return the name of the observer for the code object of each of its hook wrappers; {} if no hook is wrapped."""
     names = {
         impl.function.__code__: type(observer).__name__
         for observer in observers
@@ -177,7 +180,10 @@ def _meant(name: str) -> str:
 
 
 class Monitor:
-    """A pair of functions that see every hook call of all providers, as pluggy's `add_hookcall_monitoring` has them."""
+    """A pair of functions that are called before and after every hook call of all providers.
+
+    Both have the arguments of the functions that pluggy's `add_hookcall_monitoring` takes.
+    """
 
     def __init__(self, before: Callable[..., None], after: Callable[..., None]) -> None:
         self._before = before
@@ -185,7 +191,10 @@ class Monitor:
         self._undo: list[Callable[[], None]] = []
 
     def attach(self, plugins: pluggy.PluginManager) -> None:
-        """Watch the calls of `plugins`. An error of the functions is logged, and the call goes on."""
+        """Call both functions around the hook calls of `plugins`.
+
+        An error in a function is logged and affects no hook call.
+        """
 
         def before(*call: Any) -> None:
             self._run(self._before, call)
@@ -196,7 +205,7 @@ class Monitor:
         self._undo.append(plugins.add_hookcall_monitoring(before, after))
 
     def detach(self) -> None:
-        """Watch no more calls."""
+        """Remove both functions from all plugin managers."""
         for undo in self._undo:
             undo()
         self._undo.clear()
@@ -227,7 +236,8 @@ def capabilities_of(provider: object) -> Capabilities:
     """Return the capabilities that the provider declares; the defaults if it declares none.
 
     Raises:
-        ProviderInvalid: They are no `Capabilities`, or a field has a wrong value.
+        ProviderInvalid: The provider's `capabilities` are not a `Capabilities` object, or a field has a wrong
+            value.
     """
     declared: Any = getattr(provider, "capabilities", None)
     if declared is None:

@@ -1,4 +1,4 @@
-"""Recall for a turn: of the current question if it comes in time, else what was warmed for this session, else none."""
+"""Recall for a turn: a fresh answer if it arrives in time, else a prepared one for this session, else none."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ NOT_WAITED = CallResult("skipped", error="not waited for, because the last one f
 
 
 class RecallPart(NamedTuple):
-    """Recall of one provider for this turn.
+    """Recall of one provider for one turn.
 
     Attributes:
-        origin: "fresh" for this message, "warmed" after an earlier turn, or "none".
+        origin: "fresh" if the provider answered this message in time, "warmed" if the recall was prepared after an
+            earlier turn, "none" if there is no recall.
         state: The state of the provider.
-        reason: Says why the recall is not fresh.
-        elapsed_ms: Milliseconds since the beginning of the recall.
+        reason: The reason why the recall is not fresh, or the problem of the provider; "" if there is none.
+        elapsed_ms: Milliseconds from the start of `Prefetch.ask` until this part was complete.
     """
 
     provider: str
@@ -59,7 +60,7 @@ class RecallResult(NamedTuple):
 
     @property
     def contexts(self) -> list[tuple[str, str]]:
-        """Label and text of each part that has any, for the fence."""
+        """(name of the provider, recalled text) for each part with recalled text, as the fence takes them."""
         contexts = []
         for part in self.parts:
             if part.recall:
@@ -68,34 +69,39 @@ class RecallResult(NamedTuple):
 
 
 class WarmedRecall:
-    """The recall that waits for the next turn of one session of one provider: taken once, and not when it is old.
+    """Recall of one provider that was prepared for the next turn of one session.
 
-    A running call holds on to this object. After `Prefetch.forget` nobody else does, so the call's result is dropped.
+    It is returned once, unless it is too old.
+
+    A running call refers to this object. After `Prefetch.forget` only the call does, so its result reaches no turn.
     """
 
     __slots__ = ("_lock", "_recall", "_stored_at", "preparation")
 
     def __init__(self) -> None:
         self.preparation: PendingCall | None = None
-        # A worker puts while a turn takes.
+        # A worker calls `put` while the thread of a turn calls `take`.
         self._lock = threading.Lock()
         self._recall = Recall()
         self._stored_at = 0.0
 
     def put(self, recall: Recall, now: float) -> None:
-        """Store `recall` in place of the one before."""
+        """Store `recall` in place of the stored recall."""
         with self._lock:
             self._recall, self._stored_at = recall, now
 
     def take(self, now: float) -> Recall:
-        """Return the recall, once; an empty one if there is none or it is too old."""
+        """Return the stored recall and remove it. Return an empty recall if there is none or if it is too old."""
         with self._lock:
             recall, self._recall = self._recall, Recall()
             return recall if now - self._stored_at <= WARMED_TTL_S else Recall()
 
 
 class Prefetch:
-    """Asks providers for recall in parallel, and keeps late answers by session."""
+    """Recall from several providers in parallel.
+
+    An answer that comes too late is kept for the next turn of its session.
+    """
 
     def __init__(self, config: ManagerConfig) -> None:
         self._config = config
@@ -112,12 +118,14 @@ class Prefetch:
         session: Session,
         turn_number: int | None = None,
     ) -> list[RecallPart]:
-        """Return the recall of each of `providers`; wait for all together, each at most until its deadline.
+        """Return the recall of each of `providers`. They work in parallel, and all share one deadline.
 
-        A provider whose last recall failed is asked but not waited for, so that an outage holds up one turn.
+        A provider whose last recall failed is asked in the background, and the turn does not wait for it. So an
+        outage of a backend delays one turn only.
 
         Args:
-            turn_number: If given, `on_turn_start` goes to a provider's worker together with the recall, before it.
+            turn_number: If given, `on_turn_start` with this number is called before `prefetch`. Both calls go to the
+                worker of the provider in one step.
         """
         began = time.monotonic()
         start = {"turn_number": turn_number, "message": query.text, "session": session}
@@ -150,16 +158,16 @@ class Prefetch:
         return parts
 
     def prepares(self, handle: ProviderHandle) -> bool:
-        """Return whether the provider has anything to do between two turns."""
+        """Return True if `warm` has a call to make for this provider."""
         return handle.implements("queue_prefetch") or (
             handle.stats.recall_failing and handle.implements("prefetch")
         )
 
     def warm(self, handle: ProviderHandle, query: Query, session: Session) -> None:
-        """Let the provider prepare the next turn in the background; a preparation that has not begun gives way.
+        """Call `queue_prefetch` in the background, so that the provider prepares the recall of the next turn.
 
-        A provider whose recall failed is asked the turn's own question once more instead: if it answers, the next turn
-        waits for it again.
+        An earlier preparation that has not begun is withdrawn. If the last recall of the provider failed, `prefetch`
+        is called instead, with the same query: if it succeeds, the next turn waits for this provider again.
         """
         instance = handle.instance(session)
         if handle.stats.recall_failing and handle.implements("prefetch"):
@@ -174,7 +182,7 @@ class Prefetch:
             before.withdraw()
 
     def forget(self, session_id: str) -> None:
-        """Drop the warmed recall of a session, and the result of calls that still run for it."""
+        """Drop the prepared recall of a session, and the results of calls that still run for this session."""
         with self._lock:
             for key in [key for key in self._warmed if key[1] == session_id]:
                 del self._warmed[key]
@@ -199,13 +207,19 @@ class Prefetch:
         session: Session,
         before: list[PendingCall],
     ) -> PendingCall | None:
-        """Ask a provider whose last recall failed, without waiting; one such question at a time. `before` goes first.
+        """Call `prefetch` in the background to test a provider whose last recall failed.
 
-        Return the call if it has already ended, because the breaker is open for instance.
+        At most one such probe runs at a time.
+
+        Args:
+            before: Prepared calls that go to the worker first.
+
+        Returns:
+            The probe if it has already ended, for instance because the breaker is open; else None.
         """
         ended = None
         warmed = self._of(handle.name, session.id)
-        # Under the lock, or two turns at once would both see no probe and send one each.
+        # Under the lock: otherwise two turns at once would both find no running probe, and each would send one.
         with self._lock:
             last = self._probes.get(handle.name)
             if last is None or last.future.done():
@@ -233,7 +247,7 @@ class Prefetch:
         reason = f"prefetch {result.status}: {result.error or problem}"
         warmed = self._of(handle.name, session.id).take(self._config.clock())
         recall = cut_to_budget(warmed, query.budget)
-        # A call that only stood in line behind others says nothing against the provider.
+        # A call that was withdrawn from the queue says nothing about the state of the provider.
         in_line = result.status == "skipped" and not stopped()
         shown: State = "degraded" if state == "active" and not in_line else state
         return RecallPart(handle.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
@@ -254,7 +268,7 @@ class Prefetch:
 
 
 def cut_to_budget(recall: Recall, budget: int) -> Recall:
-    """Return `recall` cut to `budget` tokens at about four characters each, so that no provider can flood a turn.
+    """Return `recall`, cut to `budget` tokens of about four characters, so that no provider can flood a turn.
 
     >>> cut_to_budget(Recall(text="abcdefghij"), 2).text
     'abcdefgh'

@@ -1,4 +1,4 @@
-"""Providers at work: the instances of each, what it offers, and the registry of those that a manager holds."""
+"""The providers of a manager: their instances, their tools, and the registry of the accepted providers."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ DURABLE_HOOKS = frozenset(name for name, policy in POLICIES.items() if policy.du
 
 
 class ProviderInstance:
-    """One provider object, its plugin manager, its two workers, and the phase of its life.
+    """A provider object with its plugin manager and two workers. Its phase is new, starting, ready, failed or closed.
 
     Args:
-        label: Names the threads.
-        make: Constructs the provider; called on the read worker.
+        label: Part of the names of the threads.
+        make: Constructs the provider object. Called on the thread of the read worker.
         config: Settings of the manager.
         stats: Counters and breakers, shared with the other instances of the provider.
-        inline: Run every hook on the caller's thread, as for the built-in provider.
+        inline: True to run every hook on the caller's thread, as for the built-in provider.
         before_start: Called before each `initialize`.
-        on_started: Called after each `initialize`.
+        on_started: Called after each `initialize`, also after one that failed.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ProviderInstance:
         *,
         background: bool = False,
     ) -> PendingCall:
-        """Prepare a call and hand it to its worker; see `prepare`."""
+        """Prepare a call of `hook`, hand it to its worker, and return it. The arguments are those of `prepare`."""
         call = self.prepare(hook, arguments, on_late, background=background)
         self.hand_over(call)
         return call
@@ -135,11 +135,15 @@ class ProviderInstance:
         *,
         background: bool = False,
     ) -> PendingCall:
-        """Return a call of `hook` for `hand_over`. It has already ended if it can't be made, or was made inline.
+        """Return a call of `hook` that can be passed to `hand_over`.
+
+        The returned call has already ended if it can't be made (the hook is missing, the provider is not ready, or
+        the breaker is open), or if the hooks run on the caller's thread.
 
         Args:
-            on_late: Called on the worker's thread with the result of a call that ends after its waiter has left.
-            background: Nobody waits for the call; `on_late` gets its result in any case.
+            on_late: Called on the worker's thread with the result, if the call ends after the caller has stopped
+                waiting.
+            background: True if no caller waits for the call. Then `on_late` gets its result in any case.
         """
         if hook not in self.hooks:
             return PendingCall.ended(hook, ABSENT)
@@ -169,7 +173,10 @@ class ProviderInstance:
         )
 
     def hand_over(self, *calls: PendingCall) -> None:
-        """Hand prepared calls of one worker to it, one behind the other. A call that it refuses ends with the reason."""
+        """Put prepared calls, which must all be for the same worker, into its queue one behind the other.
+
+        If the worker refuses them, each call ends as "skipped", with the reason.
+        """
         waiting = list(calls)
         for call in calls:
             if call.future.done():
@@ -190,7 +197,7 @@ class ProviderInstance:
     # ------------------------------------------------------------------- start
 
     def construct(self) -> CallResult:
-        """Make the provider, validate it, read its capabilities, and wait for that."""
+        """Construct the provider object, validate it, and read its capabilities. Return the result of the construction."""
         if self._inline:
             return self._run("construct", self._construct)
         call = self._life_call("construct", self._construct)
@@ -200,7 +207,11 @@ class ProviderInstance:
     def _life_call(
         self, name: str, function: Callable[[], Any], on_end: Callable[[CallResult], None] | None = None
     ) -> PendingCall:
-        """Return a call that begins or ends the provider; no breaker counts it. With `on_end`, nobody waits for it."""
+        """Return a call of `construct`, `initialize` or `shutdown`. No breaker counts its result.
+
+        Args:
+            on_end: If given, it gets the result, and no caller waits for the call.
+        """
         return PendingCall(
             name,
             partial(self._run, name, function),
@@ -227,7 +238,10 @@ class ProviderInstance:
         return provider
 
     def start(self, session: Session) -> None:
-        """Begin `initialize` in the background, once; after a failure again, but not before `RETRY_START_S`."""
+        """Begin `initialize` in the background, unless it has begun.
+
+        If it failed at least `RETRY_START_S` seconds ago, retry it.
+        """
         with self._lock:
             again = self.phase == "failed" and not self.given_up
             if self._closing or not (self.phase == "new" or again):
@@ -247,18 +261,20 @@ class ProviderInstance:
 
     @property
     def given_up(self) -> bool:
-        """True if `initialize` failed a short while ago, so that it is not tried again yet."""
+        """True if `initialize` failed less than `RETRY_START_S` seconds ago, so that it is not retried yet."""
         return self.phase == "failed" and self._config.clock() - self._started_at < RETRY_START_S
 
     def start_again(self) -> None:
-        """Begin another start in the background if the last one failed a while ago."""
+        """Retry `initialize` in the background if it failed at least `RETRY_START_S` seconds ago."""
         if self.phase == "failed" and self._session is not None:
             self.start(self._session)
 
     def wait_started(self, timeout: float) -> bool:
-        """Wait until `initialize` ends, at most until `timeout` seconds after it began. Return whether it succeeded.
+        """Wait until `initialize` ends, at most until `timeout` seconds after its start.
 
-        One that hangs is therefore waited for once, however often a host asks.
+        Return True if the instance is ready.
+
+        If `initialize` hangs, only the first callers wait: later calls return at once.
         """
         wait_unless_stopped(self._start_ended.wait, self._started_monotonic + timeout - time.monotonic())
         return self.phase == "ready"
@@ -270,7 +286,7 @@ class ProviderInstance:
         self.plugins.hook.initialize(session=session)
 
     def _started(self, result: CallResult) -> None:
-        """Note the end of `initialize`, on the read worker."""
+        """Store the result of `initialize` as the phase and the reason. Runs on the thread of the read worker."""
         capabilities, error = attempt(capabilities_of, self.provider) if result.ok else (None, None)
         if error is not None:
             result = CallResult("failed", error=f"capabilities: {describe(error, self._config.redact)}")
@@ -292,12 +308,16 @@ class ProviderInstance:
     # --------------------------------------------------------------------- end
 
     def close(self, timeout: float) -> bool:
-        """Let the workers end and call `shutdown` once. Return whether all ended within `timeout` seconds.
+        """Let the running calls end, call `shutdown` once, and end the workers.
 
-        `shutdown` comes whatever `initialize` did. An `initialize` that still runs is cancelled if it is a coroutine.
-        Otherwise it is waited for as long as a start waits, and the provider is shut down when it ends. A write is
-        waited for; then all coroutines are cancelled. A write that hangs nonetheless, or a call that hangs on the
-        thread of `shutdown`, puts `shutdown` off until it returns.
+        Return True if all ended in `timeout` seconds.
+
+        `shutdown` is called even if `initialize` failed. These calls delay it:
+
+        - An `initialize` that still runs. A coroutine is cancelled. Otherwise this method waits for it, at most as long
+          as the start of a session waits, and `shutdown` is called when `initialize` ends.
+        - A running write. This method waits for it, and then cancels all coroutines.
+        - A call that hangs on the thread of `shutdown`. Then `shutdown` is called when this call returns.
         """
         until = time.monotonic() + timeout
         phase = self._begin_close()
@@ -321,7 +341,7 @@ class ProviderInstance:
         return False
 
     def close_idle(self) -> None:
-        """Close an instance that runs nothing, without waiting for it."""
+        """Close an instance that no session uses any more: enqueue `shutdown` and do not wait for it."""
         phase = self._begin_close()
         if phase in ("closed", "starting"):
             return
@@ -333,7 +353,10 @@ class ProviderInstance:
             self._end()
 
     def _begin_close(self) -> Phase:
-        """Return the phase before. What is starting goes on and is shut down when it ends."""
+        """Refuse further calls and return the phase that the instance had; "closed" if this was called before.
+
+        An `initialize` that runs is not interrupted: `_started` calls `shutdown` when it ends.
+        """
         with self._lock:
             if self._closing:
                 return "closed"
@@ -341,24 +364,27 @@ class ProviderInstance:
             if phase != "starting":
                 self.phase = "closed"
         if phase == "starting":
-            # Only takes no more calls: `initialize` runs on, and `_started` shuts the provider down behind it.
+            # The worker takes no more calls. `initialize` runs on, and `_started` shuts the provider down after it.
             self.read.stop(0)
         return phase
 
     def _shut_down(self, phase: Phase, timeout: float) -> bool:
-        """Call `shutdown` if anything was begun, and end the read worker. Return whether it ended in time."""
+        """Call `shutdown` unless the instance was never started, and end the read worker.
+
+        Return True if `shutdown` ended within `timeout` seconds.
+        """
         in_time, last = True, None
         if phase != "new" and "shutdown" in self.hooks:
             call = self.submit("shutdown", {})
             in_time = call.wait(timeout).status in ("ok", "failed")
             if not in_time and (call.worker is None or call.future.cancelled()):
-                last = self._last_call()  # another call hangs on the thread; shutdown comes when that returns
+                last = self._last_call()  # another call hangs on the thread; shutdown runs when it returns
         if self.read.stop(0, last) or last is None:
             self._end()
         return in_time
 
     def _last_call(self) -> PendingCall:
-        """Return a call of `shutdown` behind which the instance ends."""
+        """Return a call of `shutdown` that ends the event loop of the instance when it returns."""
         return self._life_call("shutdown", self.plugins.hook.shutdown, lambda _: self._end())
 
     def _end(self) -> None:
@@ -368,7 +394,7 @@ class ProviderInstance:
     # ------------------------------------------------------------------- state
 
     def condition(self) -> tuple[State, str]:
-        """Return the state in the catalog's words, and the reason unless it is plainly "active"."""
+        """Return the state of this instance as hosts show it, and the reason; the reason is "" for "active"."""
         if self.phase == "starting":
             return "degraded", f"initialize has run for {self._config.clock() - self._started_at:.0f} s"
         if self.phase == "failed":
@@ -386,22 +412,24 @@ class ProviderInstance:
 
 
 class ProviderHandle:
-    """A provider by its name, with its instances: one for the process, or one for each session.
+    """A provider with its name and its instances: one for the process, or one for each session.
 
     Args:
         source: An instance, a class, or a factory without arguments.
         config: Settings of the manager.
-        name: The name that the host uses; by default the provider's own.
-        account: Returns the fingerprint of the account that the settings name. Called again before each `initialize`,
-            which reads the settings as they are then.
-        fingerprint: What `account` returned just now.
-        builtin: The provider is our own: it runs on the caller's thread and nothing is redacted for it.
+        name: The name that the host uses; default: the `name` of the provider.
+        account: Returns the fingerprint of the account that the settings name. Called before each `initialize`,
+            because the settings may have changed since the last one.
+        fingerprint: The value that `account` returns now.
+        builtin: True for the built-in provider of this package: its hooks run on the caller's thread, and nothing is
+            redacted for it.
 
     Attributes:
-        fingerprint: The account that the provider was started with.
-        account_since: Time since which it is this account, in seconds since the epoch; 0 before the first start.
-        schemas: The tools that it offers, before names are compared.
-        busy: Says whether writes of this session still wait; such an instance is not closed.
+        fingerprint: Fingerprint of the account at the last `initialize`.
+        account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
+            first `initialize`.
+        schemas: Schemas of the tools that the provider offers, also those whose names another provider has.
+        busy: Returns True if writes of the session with this id are pending. Its instance is then not closed.
         on_start: Called after each `initialize`.
     """
 
@@ -437,25 +465,28 @@ class ProviderHandle:
 
     @property
     def impersonates(self) -> bool:
-        """True if a stranger's provider uses the name of the built-in one."""
+        """True if a provider of another package uses the name of the built-in provider."""
         return not self.builtin and BUILTIN_NAME in {self.name, self._own_name()}
 
     @property
     def per_session(self) -> bool:
-        """True if each session has an instance of its own."""
+        """True if each session has a separate instance."""
         return self._repeatable and self.first.capabilities.scope == "session"
 
     @property
     def durable(self) -> bool:
-        """True if the provider takes any write."""
+        """True if an external provider implements at least one hook that stores something."""
         return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
 
     def implements(self, hook: str) -> bool:
-        """Return whether the provider has this hook."""
+        """Return True if the provider implements this hook."""
         return hook in self.first.hooks
 
     def inspect(self) -> tuple[State, str]:
-        """Construct the provider and ask whether it can run and which tools it has. ("idle", "") means that it can."""
+        """Construct the provider, and ask it whether it can run and which tools it has.
+
+        Return ("idle", "") if it can run, else "failed" or "unavailable" with the reason.
+        """
         construction = self.first.construct()
         if not construction.ok:
             return "failed", f"it could not be constructed: {construction.error}"
@@ -485,12 +516,16 @@ class ProviderHandle:
     ) -> CallResult:
         """Call `hook` on the instance of `session` and wait for it, at most until its deadline.
 
-        If the result is `in_doubt`, `on_late` gets the real one on the worker's thread.
+        If the result is `in_doubt`, the call still runs, and `on_late` gets its final result on the worker's thread.
         """
         return self.instance(session).submit(hook, arguments, on_late).wait()
 
     def instance(self, session: Session, *, wait: bool = False) -> ProviderInstance:
-        """Return the instance for `session`. One that is made now is started; `wait` waits for that as a start does."""
+        """Return the instance for `session`. If there is none, make one and start it.
+
+        Args:
+            wait: True to wait for `initialize`, at most `ManagerConfig.start_wait` seconds.
+        """
         if not self._repeatable or self.first.capabilities.scope != "session":
             return self.first
         with self._lock:
@@ -508,30 +543,33 @@ class ProviderHandle:
         return instance
 
     def instances(self) -> list[ProviderInstance]:
-        """Return all that live, in the order in which they were made."""
+        """Return all instances that were not closed, the oldest first."""
         with self._lock:
             return list(dict.fromkeys([self.first, *self._by_session.values()]))
 
     def given_up(self) -> list[str]:
-        """Return the ids of sessions whose `initialize` failed and is not tried again yet."""
+        """Return the ids of sessions for whose instance `initialize` failed and is not retried yet."""
         with self._lock:
             return [name for name, instance in self._by_session.items() if instance.given_up]
 
     def retire(self, session_id: str) -> None:
-        """Close the instance of a session that went on under another id."""
+        """Close the instance of a session that continues under another id."""
         with self._lock:
             instance = self._by_session.pop(session_id, None)
         if instance is not None:
             instance.close_idle()
 
     def close(self) -> list[ProviderInstance]:
-        """Make no more instances. Return those that live, the newest first, for the caller to close."""
+        """Make no more instances. Return the existing ones, the newest first, so that the caller can close them."""
         with self._lock:
             self._closed = True
         return self.instances()[::-1]
 
     def condition(self) -> tuple[State, str]:
-        """Return the worst state of its instances and the reason. "failed" becomes "degraded" while a session works."""
+        """Return the worst state of all instances and its reason.
+
+        If some instances failed but another is ready, the state is "degraded".
+        """
         if not self._by_session:
             return self.first.condition()
         instances = self.instances()
@@ -564,17 +602,17 @@ class ProviderHandle:
                 self.fingerprint, self.account_since = fingerprint, self._config.wall()
 
     def _unused_instance(self, session: Session) -> ProviderInstance:
-        """Return the first instance if no session has it yet, else a new one."""
+        """Return the instance that the constructor made if no session uses it yet, else a new instance."""
         if self.first.phase == "new" and self.first not in self._by_session.values():
             return self.first
         return self._new_instance(f"{self.name}-{session.id[:8]}")
 
     def _evict(self) -> None:
-        """Close the least recently used instances above the bound, of sessions that have nothing to write."""
+        """Close the least recently used instances above `MAX_INSTANCES`, but none whose session has pending writes."""
         evicted: list[ProviderInstance] = []
         with self._lock:
             surplus = len(self._by_session) - MAX_INSTANCES
-            # Without the newest: it is the one that was just asked for.
+            # The last one is left out, because the caller is about to use it.
             for session_id in list(self._by_session)[:-1] if surplus > 0 else ():
                 if len(evicted) < surplus and not self.busy(session_id):
                     evicted.append(self._by_session.pop(session_id))
@@ -605,7 +643,7 @@ RESERVED_TOOL_NAMES = frozenset(
 
 
 def schema_fault(schema: dict[str, Any]) -> str:
-    """Return why a model's server would refuse every request that holds this tool; "" if it would not."""
+    """Return the reason why a model server would refuse every request with this tool; "" if there is none."""
     if not TOOL_NAME.fullmatch(schema["name"]):
         return f"a model's tools have names of up to {LONGEST_TOOL_NAME} letters, digits, _ and -"
     kind = schema["parameters"].get("type", "object")
@@ -619,7 +657,10 @@ def schema_fault(schema: dict[str, Any]) -> str:
 
 
 class ToolIndex:
-    """Tool name -> provider. The first provider that offers a name keeps it; a refusal becomes a warning of the other."""
+    """Index of tools by name.
+
+    If two providers offer the same name, the first one keeps it and the other gets a warning.
+    """
 
     def __init__(self) -> None:
         self._owners: dict[str, ProviderHandle] = {}
@@ -627,7 +668,7 @@ class ToolIndex:
         self._aliases: dict[str, str] = {}
 
     def add(self, handle: ProviderHandle) -> None:
-        """Add the tools that the provider offers, and the older names that it answers to."""
+        """Add the tools that the provider offers, and the aliases (older names) of these tools."""
         for schema in handle.schemas:
             name, warning = schema["name"], ""
             if fault := schema_fault(schema):
@@ -648,16 +689,16 @@ class ToolIndex:
                 self._aliases.setdefault(alias, name)
 
     def owner(self, name: object) -> ProviderHandle | None:
-        """Return the provider of this tool."""
+        """Return the provider of the tool with this name; None if there is none."""
         return self._owners.get(name) if isinstance(name, str) else None
 
     def current_name(self, name: Any) -> Any:
-        """Return the name that a tool has now; `name` may be an older one."""
+        """Return the current name of a tool if `name` is an alias of it, else `name`."""
         return self._aliases.get(name, name) if isinstance(name, str) and name not in self._owners else name
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
-        """A copy of all tools, in the order in which their providers were added."""
+        """Copies of the schemas of all tools, in the order in which they were added."""
         return [dict(schema) for schema in self._schemas.values()]
 
     @property
@@ -670,11 +711,11 @@ class ToolIndex:
 
 
 class ProviderRegistry:
-    """The providers of a manager: our own and at most one external.
+    """The providers of a manager: the built-in one and at most one external provider.
 
     Attributes:
-        handles: The providers that were accepted, in that order.
-        refused: The others by name, each with its reason.
+        handles: The accepted providers, in the order in which they were added.
+        refused: State and reason of each refused provider, by its name.
     """
 
     def __init__(self, config: ManagerConfig) -> None:
@@ -682,26 +723,26 @@ class ProviderRegistry:
         self._config = config
         self.handles: tuple[ProviderHandle, ...] = ()
         self.refused: dict[str, ProviderHealth] = {}
-        # Two providers added at once would both find the place of the external one free.
+        # Two threads that add a provider at once would both find that there is no external provider yet.
         self._lock = threading.Lock()
 
     @property
     def external(self) -> list[ProviderHandle]:
-        """The providers that are not our own: at most one."""
+        """The external provider in a list; an empty list if there is none."""
         return [handle for handle in self.handles if not handle.builtin]
 
     def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
-        """Return the providers that have this hook."""
+        """Return the providers that implement this hook."""
         return tuple(handle for handle in self.handles if handle.implements(hook))
 
     def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
-        """Return the external providers that have this hook: those that a write is stored for."""
+        """Return the external providers that implement this hook, for which a write is stored."""
         return tuple(handle for handle in self.handles if not handle.builtin and hook in handle.first.hooks)
 
     def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
-        """Construct and validate a provider and ask whether it can run. Return whether it is held now.
+        """Construct and validate a provider, and ask it whether it can run. Return True if it was accepted.
 
-        One that is refused stays in `refused` with the reason.
+        A refused provider is put into `refused` with the reason.
         """
         account, error = attempt(fingerprint) if fingerprint else ("", None)
         handle = ProviderHandle(
@@ -728,7 +769,7 @@ class ProviderRegistry:
         return True
 
     def _no_room(self, handle: ProviderHandle) -> tuple[State, str] | None:
-        """Return why there is no place for the provider, before it is constructed."""
+        """Return the state and the reason for refusing a provider before it is constructed; None to accept it."""
         if handle.builtin:
             taken = any(other.builtin for other in self.handles)
             return ("failed", "there is a built-in provider already") if taken else None
@@ -750,13 +791,15 @@ class ProviderRegistry:
 
 
 def register_commands(make: Callable[[], object], name: str, group: object) -> CallResult:
-    """Let the provider that `make` constructs add its commands to `group`, a `click.Group`, without a manager.
+    """Construct a provider with `make`, and let it add its commands to `group`, a `click.Group`.
 
-    The provider is not initialized: its commands are how a person sets up what can't run yet.
+    No manager is needed.
+
+    The provider is not initialized, because a person may need these commands to set it up first.
     """
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        """Drop the event: a command line that only asks for its commands has no observers."""
+        """Drop the event, because there are no observers without a manager."""
 
     config = ManagerConfig(time.monotonic, time.time, redact_value, {}, 0.0, emit)
     instance = ProviderHandle(make, config, name=name).first

@@ -52,8 +52,8 @@ class HookHealth:
 
     Attributes:
         calls: Number of calls.
-        last_success: Time of the last good call, in seconds since the epoch.
-        p95_ms: 95th percentile of the durations of the last 200 good calls, in milliseconds.
+        last_success: Time of the last successful call, in seconds since the epoch.
+        p95_ms: 95th percentile of the durations of the last 200 successful calls, in milliseconds.
     """
 
     calls: int = 0
@@ -63,15 +63,15 @@ class HookHealth:
 
 @dataclass(frozen=True, slots=True)
 class ProviderHealth:
-    """State of one provider, for status, doctor, and the result of a turn.
+    """State and statistics of one provider, as the commands `status` and `doctor` and the result of a turn show them.
 
     Attributes:
-        reason: Says why the state is not "active"; "" if there is nothing to say.
-        breakers: State of the breaker of each worker.
-        depth: Rows of the outbox that wait for delivery.
-        oldest_age: Age in seconds of the first of these rows.
-        dead_letters: How many rows wait for a decision of a person.
-        last_success: Time of the last good call, in seconds since the epoch.
+        reason: The reason why the state is not "active"; "" if there is none.
+        breakers: State of the breaker by worker ("read" and "write").
+        depth: Number of outbox rows that wait for delivery.
+        oldest_age: Age in seconds of the oldest row that waits; None if none waits.
+        dead_letters: Number of dead letters of the provider.
+        last_success: Time of the last successful call, in seconds since the epoch.
         warnings: Faults that don't stop the provider, such as a tool with a reserved name.
     """
 
@@ -92,12 +92,12 @@ class ProviderHealth:
 
     @property
     def only_dead_letters(self) -> bool:
-        """True if dead letters are all there is to report."""
+        """True if `reason` reports dead letters and nothing else."""
         return self.dead_letters > 0 and self.reason == dead_letter_reason(self.dead_letters)
 
 
 def dead_letter_reason(count: int) -> str:
-    """Return the sentence about `count` dead letters; "" for 0."""
+    """Return a sentence that reports `count` dead letters and names the commands for them; "" for 0."""
     way_out = "`hermes-memory outbox list` says why, then `hermes-memory outbox retry` or `drop`"
     return f"{count} write(s) are dead letters: {way_out}" if count else ""
 
@@ -107,14 +107,14 @@ class ManagerConfig:
     """Settings that all parts of a manager share.
 
     Attributes:
-        clock: Measures ages and cooldowns. Waiting itself is in real time.
-        wall: Dates events and rows, in seconds since the epoch.
-        redact: Removes secrets from what leaves for a provider, an event or the log.
-        deadlines: Seconds by hook name, in place of those of the policy.
-        start_wait: Seconds that a start waits for `initialize`.
-        emit: Takes the kind and the data of an event; returns at once.
+        clock: Measures the ages of recall and the pauses before retries. Waiting itself uses real time.
+        wall: Returns the time of events and rows, in seconds since the epoch.
+        redact: Removes secrets from data for a provider, an event or the log.
+        deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
+        start_wait: Seconds that the start of a session waits for a provider's `initialize`.
+        emit: Sends an event (kind, data) to the observers, and returns at once.
         observers: Observers whose hook wrappers surround the calls of every provider.
-        monitors: See every hook call of all providers. The list changes while the manager runs.
+        monitors: Monitors of every hook call of all providers. The list changes while the manager runs.
     """
 
     clock: Callable[[], float]
@@ -127,7 +127,7 @@ class ManagerConfig:
     monitors: list[Monitor] = field(default_factory=list)
 
     def deadline(self, hook: str) -> float:
-        """Return the seconds that one call of `hook` may take. The construction counts as part of `initialize`."""
+        """Return the seconds that one call of `hook` may take. "construct" has the deadline of `initialize`."""
         name = "initialize" if hook == "construct" else hook
         if name in self.deadlines:
             return self.deadlines[name]
@@ -135,7 +135,7 @@ class ManagerConfig:
 
 
 class _Counter:
-    """Calls of one hook."""
+    """Counter of the calls of one hook."""
 
     __slots__ = ("calls", "durations", "failed", "last_success", "late")
 
@@ -145,7 +145,7 @@ class _Counter:
         self.durations: deque[float] = deque(maxlen=MAX_DURATIONS)
 
     def health(self) -> HookHealth:
-        """Return the figures; the percentile is by nearest rank."""
+        """Return the counts as a `HookHealth`. The percentile uses the nearest-rank method."""
         durations = sorted(self.durations)
         p95 = round(durations[math.ceil(0.95 * len(durations)) - 1] * 1000, 1) if durations else None
         return HookHealth(self.calls, self.last_success, p95)
@@ -172,7 +172,7 @@ class ProviderStats:
         self._reported_at = config.clock()
 
     def totals(self) -> dict[str, Any]:
-        """Return the figures of all hooks together, by the field of `ProviderHealth` that takes them."""
+        """Return the statistics as fields of `ProviderHealth`: sums over all hooks, and the health of each hook."""
         with self._lock:
             counters = [*self._counters.values()]
             successes = [one.last_success for one in counters if one.last_success is not None]
@@ -186,7 +186,7 @@ class ProviderStats:
 
     @property
     def recall_failing(self) -> bool:
-        """True if the last recall failed a short while ago, so that no turn should wait for the next."""
+        """True if the last recall failed in the last `RECALL_FAILURE_TTL_S` seconds, so that no turn should wait."""
         failed_at = self._recall_failed_at
         return (
             failed_at is not None
@@ -196,7 +196,7 @@ class ProviderStats:
 
     @property
     def recall_problem(self) -> str:
-        """Sentence about a recall that failed a short while ago; "" if none did."""
+        """A sentence about the last recall if it failed in the last `RECALL_FAILURE_TTL_S` seconds; else ""."""
         failed_at = self._recall_failed_at
         if failed_at is None or self._config.clock() - failed_at >= RECALL_FAILURE_TTL_S:
             return ""
@@ -205,7 +205,7 @@ class ProviderStats:
         return f"no turn waits for its recall, because the last one failed: {self._recall_error}"
 
     def report(self) -> None:
-        """Emit `provider.hooks` if any hook was called since the last time, those of a start aside."""
+        """Emit `provider.hooks` if a hook other than `START_HOOKS` was called since the last report."""
         with self._lock:
             calls = sum(one.calls for name, one in self._counters.items() if name not in START_HOOKS)
             due, self._reported_calls = calls != self._reported_calls, calls
@@ -215,7 +215,7 @@ class ProviderStats:
             self._config.emit("provider.hooks", {"provider": self.name, "hooks": hooks})
 
     def record(self, hook: str, result: CallResult, breaker: Breaker | None) -> None:
-        """Record the end of one call in the counters, the breaker, the log and the events."""
+        """Record the result of one call in the counters and the breaker. Log a failure and emit it as an event."""
         if result.ok:
             with self._lock:
                 counter = self._counters[hook]
@@ -285,7 +285,7 @@ class ProviderStats:
 
 
 def _proves_backend(hook: str, result: CallResult) -> bool:
-    """Return whether a call that succeeded shows that the backend is well."""
+    """Return True if this successful call shows that the backend is reachable."""
     if hook in ("prefetch", "queue_prefetch"):
         return bool(result.value) or result.elapsed >= MIN_BACKEND_S
     if hook == "handle_tool_call":

@@ -1,4 +1,4 @@
-"""Workers: a daemon thread with a queue runs the hook calls of one provider instance, one at a time and in order."""
+"""Workers: daemon threads with a queue. Each runs hook calls of one provider instance, one at a time and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIN_RUN_SHARE = 0.8
 
 
 def ignore_result(result: CallResult) -> None:
-    """Take a result that nobody wants."""
+    """Do nothing with the result. This is the default of `on_late`."""
 
 
 @dataclass(eq=False)
@@ -31,12 +31,16 @@ class PendingCall:
 
     Attributes:
         hook: The name of the hook, for messages.
-        function: Makes the call, with the contextvars of the thread that created it; it never raises.
+        function: Calls the hook and returns the result; it never raises. It runs with the contextvars of the
+            thread that created the `PendingCall`.
         deadline: Seconds that the call may run.
-        record: Called once, with the result that counts for the statistics: the call's own, or "late".
-        on_late: Called on the worker's thread with the result of a call for which nobody waits any more.
-        background: Nobody waits for the call, from the start or since its waiter left; `on_late` gets its result.
-        recorded: `record` has been called, or is about to be. The worker's lock guards it.
+        record: Called once, with the result for the statistics. If the call passes its deadline, this result is
+            "late".
+        on_late: Called on the worker's thread with the result of a call for which no caller waits any more.
+        background: True if no caller waits for the call, from the start or since the caller stopped waiting. Its
+            result goes to `on_late`.
+        recorded: True if `record` has been called or is about to be called. The worker's lock guards this
+            attribute.
     """
 
     hook: str
@@ -54,16 +58,19 @@ class PendingCall:
 
     @classmethod
     def ended(cls, hook: str, result: CallResult) -> PendingCall:
-        """Return a call that ended before it was handed to a worker, with this result."""
+        """Return a call that already has `result` and needs no worker."""
         call = cls(hook, lambda: result, 0.0)
         call.future.set_result(result)
         return call
 
     def wait(self, timeout: float | None = None) -> CallResult:
-        """Wait at most `timeout` seconds (default: the deadline), or until the waiting turn is stopped.
+        """Wait for the result and return it. Wait at most `timeout` seconds, or until the current turn is stopped.
 
-        A call that has not begun by then is withdrawn and never runs. A call that still runs is abandoned: its result
-        goes to `on_late`.
+        If the call has not begun by then, it is withdrawn and never runs. If it still runs, it is abandoned: the
+        returned result says so, and its final result goes to `on_late`.
+
+        Args:
+            timeout: Seconds; default: the deadline of the call.
         """
         if self.worker is None:
             return self.future.result()
@@ -97,13 +104,17 @@ class PendingCall:
         return withdrawn
 
     def refuse(self, reason: str) -> None:
-        """End the call without making it, because its worker takes none."""
+        """End the call as "skipped" with `reason`, because its worker refuses calls."""
         result = CallResult("skipped", error=reason)
         self.record(result)
         self.future.set_result(result)
 
     def finish(self, result: CallResult, *, recorded: bool) -> None:
-        """Pass on the result of a call that ran: to the statistics, then to the thread that waits or to `on_late`."""
+        """Pass the result of a call that ran to the statistics, and then to the waiting thread or to `on_late`.
+
+        Args:
+            recorded: True if the statistics already have a result of this call.
+        """
         if not recorded:
             late = self.background and result.ok and result.elapsed > self.deadline
             error = f"took {result.elapsed:.1f} s"
@@ -115,7 +126,7 @@ class PendingCall:
 
 @dataclass(eq=False)
 class _Thread:
-    """A thread of a worker and the call that it runs."""
+    """A thread of a worker, and the call that this thread runs now."""
 
     call: PendingCall | None = None
     thread: threading.Thread | None = None
@@ -124,9 +135,11 @@ class _Thread:
 class Worker:
     """A daemon thread that runs calls one at a time; it starts with the first call.
 
-    The thread is a daemon, not one of a `concurrent.futures` executor: the interpreter joins those at exit, so a hung
-    provider would hold the process. A call that hangs past its deadline is abandoned on its thread and one new thread
-    takes the queue over (if `replaceable`). If that thread hangs too, `submit` refuses calls until one of the two
+    Threads of a `concurrent.futures` executor would not do: the interpreter joins them at exit, so a hung provider
+    would keep the process from ending.
+
+    If a call hangs past its deadline, it is abandoned on its thread, and one new thread takes over the queue, if the
+    worker is `replaceable`. If the new thread hangs too, `submit` refuses calls until one of these two threads
     returns.
     """
 
@@ -135,8 +148,8 @@ class Worker:
         self.replaceable = replaceable
         self._clock = clock
         self._queue: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
-        # Guards the state below and the moment at which a call ends or its waiter leaves: exactly one of the two
-        # decides what the call counts as.
+        # Guards the state below. A call may end at the moment at which its caller stops waiting: only one of these
+        # two events may decide which result is recorded.
         self._lock = threading.Lock()
         self._current: _Thread | None = None
         self._abandoned = 0
@@ -144,13 +157,13 @@ class Worker:
 
     @property
     def abandoned(self) -> int:
-        """Number of hung calls that were abandoned and have not returned: 0 or 1."""
+        """Number of abandoned calls that have not returned yet: 0 or 1."""
         with self._lock:
             return self._abandoned
 
     @property
     def overdue(self) -> str:
-        """Reason why a call has not returned in time, also after a new thread took over; "" if none is overdue."""
+        """A sentence about a call that passed its deadline and has not returned; "" if there is none."""
         current = self._current
         # Without the lock: every turn asks this, and an idle worker has nothing to compare.
         if not self._abandoned and (current is None or current.call is None):
@@ -159,7 +172,7 @@ class Worker:
             return self._hung() or ("an abandoned call has not returned" if self._abandoned else "")
 
     def submit(self, *calls: PendingCall) -> str:
-        """Put `calls` into the queue, one behind the other. Return "" or the reason why the worker takes none."""
+        """Put `calls` into the queue, one behind the other. Return "", or the reason why the worker refuses them."""
         with self._lock:
             current = self._current
             if current is None or current.call is not None or self._stopped:
@@ -172,10 +185,13 @@ class Worker:
         return ""
 
     def give_up(self, call: PendingCall, timeout: float) -> CallResult | None:
-        """Withdraw or abandon a call whose waiter leaves. Return the result for the waiter; None if it has just ended.
+        """Withdraw a call if it has not begun, or abandon it if it runs, because its caller stops waiting.
 
         Args:
-            timeout: Seconds that the waiter meant to wait.
+            timeout: Seconds that the caller has waited.
+
+        Returns:
+            The result for the caller; None if the call has just ended and has its own result.
         """
         turn_stopped = stopped()
         with self._lock:
@@ -204,9 +220,13 @@ class Worker:
         return result
 
     def stop(self, timeout: float, last: PendingCall | None = None) -> bool:
-        """Take no more calls and end the thread after those in the queue. Return whether it ended in `timeout` seconds.
+        """Refuse further calls and end the thread after the calls in the queue.
 
-        `last` is run behind them, even if a hung call would make `submit` refuse it.
+        Return True if it ended in `timeout` seconds.
+
+        Args:
+            last: A last call, behind those in the queue. It is accepted even if `submit` would refuse it because of
+                a hung call.
         """
         with self._lock:
             if not self._stopped:
@@ -222,7 +242,10 @@ class Worker:
         return not thread.is_alive()
 
     def when_idle(self, function: Callable[[], object]) -> None:
-        """Call `function` when the running call has returned, on the worker's thread; at once if none runs."""
+        """Call `function` on the worker's thread when the running call has returned.
+
+        If none runs, call it at once.
+        """
         with self._lock:
             running = self._current.call if self._current else None
         if running is None:
@@ -231,7 +254,7 @@ class Worker:
             running.future.add_done_callback(lambda _: function())
 
     def _refusal(self) -> str:
-        """Return why no call can be taken; "" once there is a thread that takes it."""
+        """Start a thread for further calls if there is none. Return the reason if calls must be refused, else ""."""
         if self._stopped:
             return "the provider was shut down"
         hung = self._hung()

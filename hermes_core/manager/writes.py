@@ -1,4 +1,4 @@
-"""The durable half of the manager: calls of durable hooks go to the outbox, and from there to the provider."""
+"""Writes of the manager: calls of durable hooks are stored in the outbox and delivered to the provider from there."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ log = logging.getLogger(__name__)
 ANOTHER_ACCOUNT = "recorded for another account; `hermes-memory outbox retry` sends it to the one in use now"
 
 UNANSWERED_S = 2.5
-"""Seconds of waiting in vain after which a write under way at the end counts as a failed try. Without it, a backend that
-never answers would look like one that nobody has asked yet, if every process is short."""
+"""Seconds. If a program waited in vain for at least this long before it ends, the error "no answer" is stored with the
+first row. Otherwise, if every process is short, a backend that never answers would look as if it had not been tried yet."""
 
 
 class Writes:
-    """The writes of one manager. Those of sessions without a person (cron, subagents, reviews) are left out.
+    """Storage and delivery of the writes of one manager: it puts them into the outbox and runs the outbox workers.
+
+    Writes of sessions without a person (cron, subagents, reviews) are not stored.
 
     Args:
-        selected: Name of the provider that rows are written for while it is not loaded; "" for none.
+        selected: Name of the provider of config.yaml. Rows are stored for it while it is not loaded; "" for none.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Writes:
     # --------------------------------------------------------------------- add
 
     def recipients(self, hook: str) -> dict[str, str]:
-        """Return the names of the providers that rows of `hook` are for, each with the fingerprint of its account."""
+        """Return the providers for which a row of `hook` is stored: fingerprint of the account by provider name."""
         if not self._registry.external and self._selected:
             return {self._selected: UNKNOWN_ACCOUNT}
         return {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
@@ -72,7 +74,7 @@ class Writes:
         """Store a row for each provider that has the hook. Return False if there is none.
 
         Raises:
-            OutboxFull: There is no room for it.
+            OutboxFull: The outbox has no room for the row.
         """
         recipients = self.recipients(row.hook) if session.primary else {}
         self._waited = 0.0
@@ -86,7 +88,9 @@ class Writes:
         return bool(recipients)
 
     def switch(self, switch: SessionSwitch) -> None:
-        """Store the switch for the provider in use, and let every provider that may have a rewound turn forget it.
+        """Store a session switch for the provider in use.
+
+        Ask every provider to forget the rewound turns that it may have.
 
         Rows of rewound turns that were not sent are deleted in the same transaction.
         """
@@ -110,13 +114,16 @@ class Writes:
     # ----------------------------------------------------------------- deliver
 
     def resume(self) -> None:
-        """Go on with the rows that an earlier process left, once a provider."""
+        """Start to deliver the rows that an earlier process left.
+
+        A second call for the same provider does nothing.
+        """
         for handle in self._durable():
             if handle.name not in self._workers:
                 self._worker(handle).wake()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until nothing waits. Return False after `timeout` seconds, or if nothing can move."""
+        """Wait until all rows are delivered. Return False after `timeout` seconds, or if no row can be sent now."""
         began = time.monotonic()
         until = began + timeout
         if not self.outbox.path.exists():
@@ -130,17 +137,23 @@ class Writes:
         return all(sent)
 
     def flush_at_end(self, timeout: float) -> bool:
-        """Flush, less the seconds waited since the last write: a caller that waited in vain does not wait again."""
+        """Flush at the end of the program. The seconds that were spent in `flush` since the last write count.
+
+        So a program that has just flushed in vain does not wait a second time.
+        """
         return self.flush(max(0.0, timeout - self._waited))
 
     def stop(self, timeout: float) -> None:
-        """Send nothing more."""
+        """Stop delivering, and wait at most `timeout` seconds for the row that each worker sends now."""
         for name, worker in self._workers.items():
             if not worker.stop(timeout) and self._waited >= UNANSWERED_S:
                 self._note_unanswered(name)
 
     def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
-        """Return `health` with what waits in the outbox, and with the reason if that is no good one."""
+        """Return `health` with the counts of the outbox.
+
+        If rows can't be sent or are dead letters, its reason says so.
+        """
         if not handle.durable or not self.outbox.path.exists():
             return health
         try:
@@ -209,7 +222,7 @@ class Writes:
 
 
 class ProviderReceiver:
-    """A provider as the outbox sees it: takes a row, and answers with the result of the call."""
+    """Adapter that lets an outbox worker deliver rows to a provider. It implements the protocol `Receiver`."""
 
     def __init__(
         self, handle: ProviderHandle, config: ManagerConfig, transcripts: Transcripts | None
@@ -225,38 +238,46 @@ class ProviderReceiver:
 
     @property
     def breaker(self) -> Breaker:
-        """The breaker of its writes."""
+        """The breaker of the provider's writes."""
         return self._handle.stats.breakers["write"]
 
     @property
     def per_session(self) -> bool:
-        """True if each session has an instance of its own."""
+        """True if each session has a separate instance of the provider."""
         return self._handle.per_session
 
     def start_failure(self) -> str:
-        """Return why the only instance could not be started; "" if it was, or may be yet."""
+        """Return the reason why the provider's only instance failed to start; "" if it did not fail.
+
+        For a provider with an instance for each session, return "": see `unstartable_sessions`.
+        """
         first = self._handle.first
         return first.reason if first.phase == "failed" and not self._handle.per_session else ""
 
     def start_again(self) -> None:
-        """Try another start, if the last one failed a while ago."""
+        """Retry the start of the provider if the last one failed long enough ago."""
         self._handle.first.start_again()
 
     def unstartable_sessions(self) -> list[str]:
-        """Return the ids of sessions whose instance could not be started, and is not tried again yet."""
+        """Return the ids of sessions whose instance failed to start and is not started again yet."""
         return self._handle.given_up()
 
     def describe(self, error: BaseException) -> str:
-        """Return an error as one line without secrets."""
+        """Return `error` as one line without secrets."""
         return describe(error, self._config.redact)
 
     def deliver(
         self, row: Row, before_call: Callable[[], None], on_late: Callable[[Delivery], None]
     ) -> Delivery:
-        """Call the row's hook, and wait for it until its deadline."""
+        """Call the hook of the row with its arguments, wait until the deadline, and return the result of this try.
+
+        Args:
+            before_call: Called directly before the hook. Not called if the hook is not called.
+            on_late: Called with the final result if the returned one is "in doubt".
+        """
         handle = self._handle
         if not handle.implements(row.hook):
-            # Nothing could tell which hooks it has while it was not loaded.
+            # The row was stored while the provider was not loaded, so its hooks were not known.
             status = "needless" if row.fingerprint == UNKNOWN_ACCOUNT else "dead"
             return Delivery(status, f"{handle.name} has no {row.hook}()")  # type: ignore[arg-type]
         decoded, error = attempt(decode, row, self._transcripts, self._config.redact)
@@ -271,7 +292,7 @@ class ProviderReceiver:
             return Delivery("unready", instance.reason if instance.phase == "failed" else "")
         if row.fingerprint not in (handle.fingerprint, ANY_ACCOUNT, UNKNOWN_ACCOUNT):
             if handle.account_since < row.created_at <= self._config.wall():
-                return Delivery("unready")  # it is of a process that lives, and has that account
+                return Delivery("unready")  # a process that still runs wrote the row, and uses its account
             return Delivery("dead", ANOTHER_ACCOUNT)
         late = partial(self._returned_late, row, arguments, on_late)
         before_call()

@@ -1,1 +1,1 @@
-"""The outbox: calls of durable hooks that a provider has not taken yet, and their delivery."""
+"""The outbox: stored calls of durable hooks that a provider has not taken yet, and their delivery."""

@@ -1,18 +1,20 @@
-"""Delivery: the rows of the outbox go to one provider, in order within each session, at least once.
+"""Delivery: sends the rows of the outbox to one provider, in order within each session, at least once.
 
-One process at a time delivers to a provider of a home: the holder of the lock file, which the system releases when
-that process dies. What can become of a row:
+One process at a time delivers to a provider of a home. It holds the lock file, which the system releases when the
+process dies. A try to deliver a row ends in one of these ways:
 
-    taken           it is deleted and its id remembered
-    failed          its session waits, longer after each try; the other sessions go on
-    failed often    it becomes a dead letter, if the breaker is closed and the backend has answered since the start: then
-                    the backend is well and the row is not
-    in doubt        its call did not return by the deadline: nothing more is sent until it returns (a late success
-                    counts) or the process ends, and with it the lock; also after the manager was shut down
-    killed          the process ended while the provider took it: the next process counts a failed try
-    not noted       a full disk kept the result from being stored: in doubt as well, until the result is on disk
-    breaker open    nothing is sent until the backend may be probed, then a row of another session goes first
-    other account   it was recorded for settings that are no longer in use: a dead letter
+    taken           The row is deleted and its id is remembered.
+    failed          The rows of its session wait, longer after each try. Rows of other sessions are sent.
+    failed often    The row becomes a dead letter, if the breaker is closed and the backend has answered other calls
+                    since the start: then the fault is in the row, not in the backend.
+    in doubt        The call did not return by its deadline. Nothing more is sent until it returns, and a late success
+                    counts. The lock is kept until then, even after the manager was shut down, or until the process
+                    ends.
+    killed          The process ended during the call. The next process counts a failed try.
+    not stored      The result could not be stored because the disk is full. The row is in doubt until it is stored.
+    breaker open    Nothing is sent until the breaker allows a probe. The probe is a row of another session, if there
+                    is one.
+    other account   The row was stored for an account that is no longer in use. It becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from hermes_core.storage.sqlite import Database
 log = logging.getLogger(__name__)
 
 IDLE_POLL_S = 5.0
-"""Seconds between looks for rows of other processes. Rows of this process wake the worker."""
+"""Seconds between two searches for rows that other processes stored. Rows of this process wake the worker at once."""
 
 # More of a turn may follow, and taking the lock costs more than sending a row.
 LINGER_S = 0.1
@@ -54,7 +56,7 @@ LOCK_POLL_S = 0.5
 """Seconds between tries for the lock while rows wait and another process has it."""
 
 MAX_ATTEMPTS = 5
-"""Failed tries after which the row, not the backend, counts as the fault."""
+"""Failed tries after which the row becomes a dead letter, because the fault is in the row and not in the backend."""
 
 BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
@@ -67,21 +69,22 @@ DISK_ERRORS = (HermesError, sqlite3.Error, OSError)
 """Errors that a full disk or a lost file raises."""
 
 _HELD_AFTER_STOP: dict[Path, str] = {}
-"""Lock files that stopped workers of this process still hold, and for which row: its call has not returned."""
+"""Lock files that stopped workers of this process still hold because a call has not returned, each with a sentence
+about this call."""
 
 
 class Delivery(NamedTuple):
-    """The result of one try to deliver a row.
+    """Result of one try to deliver a row. `status` is one of:
 
-    taken       the provider took it
-    failed      the call failed; `answered` says that the backend itself refused it, and so is reachable
-    in doubt    the call still runs; its result follows through `on_late`
-    unready     the session's provider instance is not started yet, or has another account
-    not sent    the call was not made: the breaker is open, or the worker is busy
-    dead        no try can help; `error` says why
-    needless    the provider has no use for it
+    taken       The provider took the row.
+    failed      The call failed. `answered` is True if the backend itself refused the row, and so is reachable.
+    in doubt    The call still runs; its final result is passed to `on_late`.
+    unready     The provider instance of the session has not started yet, or the row is for another account.
+    not sent    The call was not made, because the breaker is open or the worker is busy.
+    dead        No further try can succeed; `error` is the reason.
+    needless    The provider does not implement the hook of the row.
 
-    `retry_after` is how many seconds the backend asks to be left alone.
+    `retry_after` is the number of seconds that the backend asks callers to wait before the next call.
     """
 
     status: Literal["taken", "failed", "in doubt", "unready", "not sent", "dead", "needless"]
@@ -95,7 +98,7 @@ class Breaker(Protocol):
 
     @property
     def state(self) -> str:
-        """Return closed, open or half-open."""
+        """Return "closed", "open" or "half-open"."""
 
     @property
     def remaining(self) -> float:
@@ -103,11 +106,11 @@ class Breaker(Protocol):
 
 
 class Receiver(Protocol):
-    """The provider, as a worker sees it."""
+    """Protocol of the provider to which an outbox worker delivers rows."""
 
     @property
     def name(self) -> str:
-        """Return the provider's name, which its rows carry."""
+        """Return the name of the provider. Rows are stored under this name."""
 
     @property
     def breaker(self) -> Breaker:
@@ -115,39 +118,47 @@ class Receiver(Protocol):
 
     @property
     def per_session(self) -> bool:
-        """Return True if each session has an instance of its own, so that one can be unready alone."""
+        """Return True if each session has a separate instance.
+
+        Then rows of one session can wait while others are sent.
+        """
 
     def deliver(
         self, row: Row, before_call: Callable[[], None], on_late: Callable[[Delivery], None]
     ) -> Delivery:
-        """Call the row's hook and wait for it until its deadline.
+        """Call the hook of the row, wait until its deadline, and return the result of this try.
 
-        `before_call` is called directly before the hook, if that is called; `on_late` gets the result of a call in doubt.
+        Args:
+            before_call: Called directly before the hook. Not called if the hook is not called.
+            on_late: Called with the final result if the returned one is "in doubt".
         """
 
     def start_failure(self) -> str:
-        """Return why the provider's only instance could not be started; "" if it was, or may be yet."""
+        """Return the reason why the provider's only instance failed to start; "" if it did not fail.
+
+        For a provider with an instance for each session, return "".
+        """
 
     def start_again(self) -> None:
-        """Try another start, if the last one failed a while ago."""
+        """Retry the start of the provider if the last one failed long enough ago."""
 
     def unstartable_sessions(self) -> list[str]:
-        """Return the ids of sessions whose instance could not be started, and is not tried again yet."""
+        """Return the ids of sessions whose instance failed to start and is not started again yet."""
 
     def describe(self, error: BaseException) -> str:
-        """Return an error as one line without secrets."""
+        """Return `error` as one line without secrets."""
 
 
 class OutboxWorker:
-    """Delivers the rows of one provider, on one daemon thread that starts with the first of them.
+    """Delivery of the rows of one provider, on a daemon thread that starts with the first row.
 
     Args:
         receiver: The provider.
-        outbox: Where its rows stand.
+        outbox: The outbox that holds the rows.
         folder: Folder of the lock file.
-        clock: Returns seconds; measures pauses between tries.
-        emit: Is told the kind and the data of an event, and returns at once.
-        context: Context variables that the hooks see: the same on every try, whoever made the write.
+        clock: Returns seconds. Measures the pauses between tries.
+        emit: Sends an event (kind, data) to the observers, and returns at once.
+        context: Context variables of the thread, in which all hooks run. The context of the write is not used.
     """
 
     def __init__(
@@ -180,26 +191,26 @@ class OutboxWorker:
         self._last_failed = ""
         self._answered = False
         self.trouble = ""
-        """The error that the last step met; "" if there was none."""
+        """The error of the last step of the thread; "" if there was none."""
 
     # ----------------------------------------------------------- other threads
 
     def wake(self) -> None:
-        """Look for rows now."""
+        """Let the thread look for rows now. Start the thread if it does not run."""
         if self._thread is None:
             self._start()
         self._wake_up.set()
 
     def provider_started(self) -> None:
-        """Look at rows that waited for a start: an `initialize` has ended."""
+        """Try again the rows that waited for a provider instance to start. Called when an `initialize` has ended."""
         self._unready = frozenset()
         self._wake_up.set()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until no row waits.
+        """Wait until all rows are delivered, and return True.
 
-        Return False after `timeout` seconds, or as soon as nothing can be sent: the backend is left alone, or all that
-        waits is of sessions that can't be started.
+        Return False after `timeout` seconds, or as soon as no row can be sent now: the breaker is open, or all
+        pending rows belong to sessions whose provider instance failed to start.
         """
         until = time.monotonic() + timeout
         while self._outbox.waits(self._name) or self._in_doubt:
@@ -211,7 +222,10 @@ class OutboxWorker:
         return True
 
     def stop(self, timeout: float) -> bool:
-        """Send nothing more, and wait for the row under way. Return True if the thread ended within `timeout` seconds."""
+        """Send no further rows, and wait for the row that is being sent.
+
+        Return True if the thread ended in `timeout` seconds.
+        """
         with self._start_lock:
             self._stopping = True
             self._lock.note_row(0)  # a stop is no death of the process in the middle of a row
@@ -223,7 +237,7 @@ class OutboxWorker:
         return not thread.is_alive()
 
     def stuck(self) -> str:
-        """Return why no row can be sent for now; "" if some can."""
+        """Return the reason why no row can be sent now; "" if rows can be sent."""
         if self._in_doubt and not self._receiver.per_session:
             row = next(iter(self._in_doubt.values()))
             why = "its result can't be stored" if self._late else "it has not returned since its deadline"
@@ -231,7 +245,7 @@ class OutboxWorker:
         return self._blocked()
 
     def sending(self, session_id: str) -> bool:
-        """Return True if a row of this session waits or is in doubt."""
+        """Return True if a row of this session is pending or in doubt."""
         if any(row.session_id == session_id for row in list(self._in_doubt.values())):
             return True
         try:
@@ -255,7 +269,7 @@ class OutboxWorker:
         sessions = self._receiver.unstartable_sessions()
         if not sessions or self._in_doubt or self._outbox.next(self._name, sessions) is not None:
             return False
-        return self._outbox.waits(self._name)  # else the last other row was taken just now
+        return self._outbox.waits(self._name)  # False if the last row of another session was taken just now
 
     def _start(self) -> None:
         name = f"hermes-{self._name}-outbox"
@@ -276,7 +290,7 @@ class OutboxWorker:
             self._wake_up.clear()
             pause = self._guarded_step()
             if not pause:
-                # Only after a row moved: `flush` looks again at once, and wakes this thread for it.
+                # Set only if rows moved: `flush` wakes this thread each time it is set, and would loop without pause.
                 if not self._unready:
                     self._moved.set()
             else:
@@ -291,7 +305,10 @@ class OutboxWorker:
         self._lock.release()
 
     def _wait_for_late_result(self) -> None:
-        """Keep the lock after a stop until the call in doubt returns, and store its result in a connection of its own."""
+        """Keep the lock after a stop until the call in doubt returns.
+
+        Store its result with a new database connection.
+        """
         row = next(iter(self._in_doubt.values()))
         _HELD_AFTER_STOP[self._lock.path] = (
             f"{row.hook} of session {row.session_id!r} has not returned since this was last closed"
@@ -312,7 +329,11 @@ class OutboxWorker:
         _HELD_AFTER_STOP.pop(self._lock.path, None)
 
     def _guarded_step(self) -> float:
-        """Run one step. A full disk, a lost file or a bug is logged once and waited for: this thread must not die of it."""
+        """Run one step, and return how many seconds to wait before the next one.
+
+        An error (a full disk, a lost file, a bug) is logged once and the step is repeated after a pause, because
+        without this thread no row would be delivered any more.
+        """
         before, pause = self.trouble, IDLE_POLL_S
         try:
             pause, self.trouble = self._step(), ""
@@ -344,16 +365,16 @@ class OutboxWorker:
             self._settle(row, delivery)
 
     def _choose(self) -> Row | None:
-        """Return the next row to send; None if all that wait have to wait."""
+        """Return the next row to send; None if no pending row may be sent now."""
         if self.stuck():
-            # No turn may ask for this provider again, in a process whose person is silent.
+            # Retried here, because without new turns nothing else would start the provider again.
             self._receiver.start_again()
             return None
         now = self._clock()
         waiting = {session for session, (retry_at, _) in self._retry_at.items() if retry_at > now}
         skip = {*waiting, *self._unready, *(row.session_id for row in self._in_doubt.values())}
         if self._receiver.breaker.state == "half-open" and self._last_failed not in skip:
-            # If that row was at fault and not the backend, a row of another session shows it.
+            # A row of another session is the better probe: the row that failed last may itself be the fault.
             other = self._outbox.next(self._name, [*skip, self._last_failed])
             if other is not None:
                 return other
@@ -368,17 +389,17 @@ class OutboxWorker:
     # --------------------------------------------------------------------- row
 
     def _returned_late(self, row: Row, delivery: Delivery) -> None:
-        """Take the result of a call in doubt, on the thread that made the call."""
+        """Keep the final result of a call in doubt for the worker's thread. Runs on the thread that made the call."""
         self._late.append((row, delivery))
         self._wake_up.set()
 
     def _settle(self, row: Row, delivery: Delivery) -> float:
-        """Store the result of a try, and return how many seconds to wait before the next row."""
+        """Store the result of a try in the outbox, and return how many seconds to wait before the next row."""
         try:
             pause = self._store(row, delivery)
         except DISK_ERRORS:
             if delivery.status in ("taken", "failed"):
-                # The provider has the row, or refused it: it is not sent again before the disk knows.
+                # The provider took or refused the row. The row is not sent again, and its result is stored later.
                 self._in_doubt[row.number] = row
                 self._late.appendleft((row, delivery))
             raise
@@ -400,7 +421,9 @@ class OutboxWorker:
             return 0.0
         if status == "unready":
             if delivery.error and delivery.error != row.error:
-                self._outbox.failed(row, delivery.error, counted=False)  # for the person who lists what waits
+                self._outbox.failed(
+                    row, delivery.error, counted=False
+                )  # `hermes-memory outbox list` shows the error
             self._unready |= {row.session_id}
             return 0.0 if self._receiver.per_session else IDLE_POLL_S
         if status == "not sent":
@@ -410,11 +433,14 @@ class OutboxWorker:
         return self._failed(row, delivery)
 
     def _failed(self, row: Row, delivery: Delivery) -> float:
-        """Hold the row's session for a while; bury the row if the backend is well and the row still fails."""
-        # A backend that asks for time says nothing against the row.
+        """Store a failed try, and let the rows of the same session wait before the next one.
+
+        If the row failed `MAX_ATTEMPTS` times while the backend answered other calls, make it a dead letter.
+        """
+        # A try is not counted against the row if the backend asked to wait.
         counted = self._receiver.breaker.state == "closed" and not delivery.retry_after
         self._last_failed = row.session_id
-        # Nor does one that has answered nothing yet: each process of an outage begins with a closed breaker.
+        # `_answered` is needed as well: during an outage, each new process begins with a closed breaker.
         if counted and self._answered and row.attempts + 1 >= MAX_ATTEMPTS:
             return self._bury(row, delivery.error)
         self._outbox.failed(row, delivery.error, counted=counted)
@@ -441,10 +467,10 @@ class OutboxWorker:
         return 0.0
 
     def _note_death(self) -> None:
-        """Count a failed try of the row during which the last holder of the lock died.
+        """If the last holder of the lock died while it sent a row, count a failed try of that row.
 
-        That process may have died of the row, and this one would as well. From the second death on the row carries the
-        reason, and is left alone long enough for a person to see it.
+        The row may have crashed that process, and may crash this one too. From the second crash on, the reason is
+        stored with the row, and the row waits `MAX_BACKOFF_S` seconds, so that a person can see the reason.
         """
         number = self._lock.row_of_dead_holder()
         row = self._outbox.pending_row(number) if number else None
@@ -460,10 +486,11 @@ class OutboxWorker:
 
 
 class DeliveryLock:
-    """The right of one process to deliver: a lock file, which the system releases when the process dies.
+    """Lock file of the one process that may deliver to a provider. The system releases it when the process dies.
 
-    A file of the same name with the suffix `.row` holds the number of the row that is being sent. It is not synced: it
-    is for processes that die, not for machines. If it can't be written, there is none.
+    A file of the same name with the suffix `.row` holds the number of the row that is being sent. It is not synced
+    to disk, because it has to survive a crash of the process only, not of the machine. If it can't be written,
+    delivery works without it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -477,7 +504,7 @@ class DeliveryLock:
 
     @classmethod
     def of(cls, folder: Path, provider: str) -> DeliveryLock:
-        """Return the lock of one provider of the home at `folder`."""
+        """Return the lock for the provider of this name in the home at `folder`."""
         return cls(folder / f"outbox.{quote(provider, safe='')}.lock")
 
     @property
@@ -501,7 +528,10 @@ class DeliveryLock:
         return True
 
     def row_of_dead_holder(self) -> int:
-        """Return the row that the holder before this one was sending when it died, once after each `acquire`; else 0."""
+        """Return the number of the row that the last holder of the lock was sending when it died; 0 if there is none.
+
+        Only the first call after each `acquire` returns the number.
+        """
         if not self._just_acquired:
             return 0
         self._just_acquired = False
@@ -513,14 +543,14 @@ class DeliveryLock:
         return number
 
     def note_row(self, number: int) -> None:
-        """Note which row is being sent; 0 for none."""
+        """Write the number of the row that is being sent into the `.row` file; 0 for none."""
         with self._row_lock, contextlib.suppress(OSError):
             if self._row_file is not None:
                 self._row_file.seek(0)
                 self._row_file.write(b"%020d" % number)
 
     def release(self) -> None:
-        """Let another process have the lock."""
+        """Release the lock, so that another process can take it."""
         with self._row_lock:
             if self._row_file is not None:
                 self._row_file.close()

@@ -1,4 +1,4 @@
-"""An outbox as version 0.1 wrote it, in tables of its own and in a file of its own."""
+"""Reading of an outbox in a separate file `outbox.db`, in particular of the tables that version 0.1 wrote."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _COLUMNS = "provider, session_id, hook, event, created_at, fingerprint, body"
 
 
 def open_outbox(home: HermesHome, **options: Any) -> Outbox:
-    """Open an outbox in `outbox.db`, for a manager without a session store. `options` are those of `Outbox`."""
+    """Open the outbox in `outbox.db`, for a manager without a session store. Pass `options` to `Outbox`."""
     migrations = (("outbox", create_tables), ("outbox of 0.1", adopt_first_tables))
     return Outbox(Database(home.outbox_db, migrations, secure_delete=True), **options)
 
 
 def has_own_outbox(home: HermesHome) -> bool:
-    """Return True if the outbox of this home stands in `outbox.db`, since state.db is another program's.
+    """Return True if the outbox of this home has to be in `outbox.db`, because another program wrote state.db.
 
-    That is so in the home of Hermes Agent, where one of our providers runs under a manager without a session store.
+    This is the case in a home of Hermes Agent, if a provider runs there under a manager without a session store.
     """
     if not (home.outbox_db.exists() and home.state_db.exists()):
         return False
     query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-    # Read without `Database`, which refuses a file of another program. A damaged file is reported by who opens it.
+    # Read without `Database`, which refuses a file of another program. A damaged file is reported when it is opened.
     with contextlib.suppress(sqlite3.Error):
         with contextlib.closing(sqlite3.connect(f"{home.state_db.as_uri()}?mode=ro", uri=True)) as connection:
             tables = {row[0] for row in connection.execute(query)}
@@ -38,7 +38,7 @@ def has_own_outbox(home: HermesHome) -> bool:
 
 
 def adopt_first_tables(connection: sqlite3.Connection) -> None:
-    """Move the rows of version 0.1 into the tables of today, in the same file, as a migration."""
+    """Move the rows of version 0.1 into the current tables of the same file. This is a migration of `outbox.db`."""
     if has_first_tables(connection):
         copy_rows(connection, connection)
         for table in ("rows", "arrived", "settled", "providers", "totals"):
@@ -46,7 +46,7 @@ def adopt_first_tables(connection: sqlite3.Connection) -> None:
 
 
 def is_first_outbox(path: Path) -> bool:
-    """Return True if the file at `path` is an outbox as version 0.1 wrote it, False if it is an outbox of today.
+    """Return True if the outbox at `path` has the tables of version 0.1, False if it has the current tables.
 
     Raises:
         DatabaseCorrupt: The file is damaged.
@@ -57,24 +57,24 @@ def is_first_outbox(path: Path) -> bool:
 
 
 def has_first_tables(reader: sqlite3.Connection | Database) -> bool:
-    """Return True if the tables of version 0.1 are there."""
+    """Return True if the database has the tables of version 0.1."""
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'settled'"
     return reader.execute(query).fetchone() is not None
 
 
 def provider_names(old: Database) -> list[str]:
-    """Return the names of the providers whose rows or ids an outbox holds, of version 0.1 or of today."""
+    """Return the names of the providers that have rows or remembered ids in an outbox with old or current tables."""
     rows, settled = ("rows", "settled") if has_first_tables(old) else ("outbox_rows", "outbox_settled")
     query = f"SELECT provider FROM {rows} UNION SELECT provider FROM {settled}"  # noqa: S608  two constants
     return [row[0] for row in old.execute(query)]
 
 
 def copy_rows(old: sqlite3.Connection | Database, new: sqlite3.Connection) -> None:
-    """Copy rows and settled ids, of version 0.1 or of today, in the caller's transaction.
+    """Copy the rows and the remembered ids of an outbox with old or current tables, in the caller's transaction.
 
-    A row that is known already is left out, so that a copy that was interrupted can be repeated. Rows keep their
-    numbers, because the file beside the lock tells the number of the row that a process died of; rows that are there
-    already are newer, and move behind them. Nothing may be delivered meanwhile.
+    A row that `new` already has is left out, so that an interrupted copy can be repeated. Copied rows keep their
+    numbers, because the `.row` file of the delivery lock may hold the number of one of them. Rows that were in `new`
+    before are newer and get higher numbers. The caller must prevent delivery during the copy.
 
     Raises:
         StorageError: A row is missing after the copy.
@@ -111,7 +111,7 @@ def _first_tables(old: sqlite3.Connection | Database) -> tuple[_Rows, _Rows]:
     query = f"SELECT number, {state}, attempts, error, {_COLUMNS} FROM rows ORDER BY number"  # noqa: S608  constants
     rows = [tuple(row) for row in old.execute(query)]
     if old.execute("SELECT 1 FROM sqlite_master WHERE name = 'arrived'").fetchone():
-        # A second table held the newest turns until somebody looked. It has numbers of its own.
+        # Version 0.1 first stored the newest turns in a second table, with separate numbers.
         last = rows[-1][0] if rows else 0
         query = f"SELECT number + ?, 'pending', 0, '', {_COLUMNS} FROM arrived ORDER BY number"  # noqa: S608
         rows += map(tuple, old.execute(query, (last,)))

@@ -1,4 +1,4 @@
-"""Rows of the outbox: the call of a durable hook as redacted JSON, and back in a later process."""
+"""Rows of the outbox: conversion of the call of a durable hook to redacted JSON, and back in a later process."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from hermes_core.contract.values import (
 from hermes_core.errors import OutboxError
 
 SCHEMA = 1
-"""Version of the JSON in a row. A row of a later version is a dead letter until this package is upgraded."""
+"""Version of the JSON in a row. A row with a higher version becomes a dead letter; it can be sent after an upgrade."""
 
 MAX_TRANSCRIPT = 4_000_000
 """Characters of JSON in a stored transcript, before compression. The oldest messages are left out of a longer one."""
 
 Redact = Callable[[Any], Any]
 Transcripts = Callable[[str, int | None], TranscriptReader]
-"""Returns a reader of a session's messages up to a message id."""
+"""Function that returns a reader of the messages of a session: (session id, id of the last message) -> reader."""
 
 RowState = Literal["pending", "dead letter"]
 
 
 class NewRow(NamedTuple):
-    """A call that is ready to be stored. `event` is its id, minted once; `body` is its JSON."""
+    """A hook call that is ready to be stored. `event` is its unique id; `body` is its JSON."""
 
     hook: str
     event: str
@@ -48,7 +48,7 @@ class NewRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored call that waits, or a dead letter. `attempts` counts the tries that failed."""
+    """A stored hook call that is pending, or a dead letter. `attempts` is the number of failed tries."""
 
     number: int
     provider: str
@@ -64,12 +64,12 @@ class Row:
 
 
 def encode(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> NewRow:
-    """Return the row of a hook that takes one value and the session."""
+    """Return the row of a hook whose arguments are `value` and the session."""
     return NewRow(hook, value.id, session.id, _body(session, _redacted(plain(value), redact)))
 
 
 def encode_switch(switch: SessionSwitch, redact: Redact) -> NewRow:
-    """Return the row of a session switch. It stands in the order of the old session."""
+    """Return the row of a session switch. It is delivered after the earlier rows of the old session."""
     body = _body(switch.old, _redacted(plain(switch), redact))
     return NewRow("on_session_switch", switch.id, switch.old.id, body)
 
@@ -82,7 +82,10 @@ def encode_end(
     messages: Sequence[Message] | None,
     redact: Redact,
 ) -> NewRow:
-    """Return the row of a session's end. It names the last message, or carries `messages` themselves."""
+    """Return the row of the end of a session.
+
+    It holds the id of the last message, or `messages` if there is no such id.
+    """
     value: dict[str, Any] = {"reason": reason, "last_message_id": last_message_id}
     if messages is not None:
         value["messages"], value["omitted"] = _compress(redact(plain(messages)))
@@ -111,7 +114,7 @@ def decode(
 
 
 def names_rewound_turns(row: Row) -> bool:
-    """Return True if the row asks the provider to forget turns."""
+    """Return True if the row is a session switch that asks the provider to forget rewound turns."""
     if row.hook == "on_session_switch":
         with contextlib.suppress(ValueError, TypeError, LookupError):
             return bool(json.loads(row.body)["value"]["rewound_turns"])
@@ -119,14 +122,14 @@ def names_rewound_turns(row: Row) -> bool:
 
 
 def switch_from(value: Mapping[str, Any]) -> SessionSwitch:
-    """Return the switch that `plain` turned into `value`."""
+    """Return the `SessionSwitch` from the JSON data that `plain` made of it."""
     sides = {side: Session.from_dict(value[side]) for side in ("old", "new")}
     rewound = tuple(value.get("rewound_turns", ()))
     return SessionSwitch(**_known(SessionSwitch, {**value, **sides, "rewound_turns": rewound}))
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON data. What JSON has no form for becomes its `str`.
+    """Return `value` as JSON data. An object that JSON can't represent becomes its `str`.
 
     >>> plain(Delegation("d1", "task", "result"))["task"]
     'task'
@@ -154,7 +157,7 @@ class Transcript:
 
 
 class _RedactedTranscript:
-    """A reader that redacts messages when they are read: the store keeps what the person wrote."""
+    """A reader that redacts messages when it reads them, because the session store keeps them unredacted."""
 
     def __init__(self, reader: TranscriptReader, redact: Redact) -> None:
         self._reader = reader
@@ -175,7 +178,7 @@ def _redacted(value: dict[str, Any], redact: Redact) -> dict[str, Any]:
 
 
 def _compress(messages: list[Any]) -> tuple[str, int]:
-    """Return the newest messages that fit as compressed text, and how many older ones were left out."""
+    """Return the newest messages within `MAX_TRANSCRIPT` as compressed text, and the number of older ones left out."""
     texts = [json.dumps(message) for message in messages]
     size, first = 0, len(texts)
     while first and size + len(texts[first - 1]) <= MAX_TRANSCRIPT:
@@ -207,7 +210,7 @@ def _arguments(
 
 
 def _known(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
-    # A later version may have written fields that this one does not know.
+    # A later version of this package may have written fields that this version does not know.
     return {name: value[name] for name in _field_names(kind) if name in value}
 
 

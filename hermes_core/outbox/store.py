@@ -1,7 +1,8 @@
-"""The tables of the outbox: calls that a provider has not taken yet, and the ids of those that it has.
+"""The tables of the outbox: calls that a provider has not taken yet, and the ids of calls that it has taken.
 
-They stand in state.db, so that an event and its row are one commit. A row stays until the provider took it or a person
-dropped it. Its id is remembered for longer, so that no later start sends it again.
+The tables are in state.db, so that a turn and its row are stored in one commit. A row stays until the provider has
+taken it or a person has dropped it. Its id is remembered for 30 days more, so that the same call is not stored and
+sent again.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ MAX_ROWS = 100_000
 MAX_BYTES = 256 * 1024 * 1024
 
 REMEMBERED_S = 30 * 86400.0
-"""Seconds for which the id of a settled row is kept."""
+"""Seconds for which the id of a delivered or dropped row is kept."""
 
 ANY_ACCOUNT = "*"
-"""Fingerprint of a row that a person asked to send to whatever account is in use."""
+"""Fingerprint of a row that a person retried: it may be sent to any account."""
 
 UNKNOWN_ACCOUNT = "?"
-"""Fingerprint of a row that was written while its provider was not loaded, so that nothing could tell its account or hooks."""
+"""Fingerprint of a row that was stored while its provider was not loaded: its account and its hooks were not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The rows of one provider: how many wait, the age of the oldest in seconds, and how many are dead letters.
+    """Counts of the rows of one provider: pending rows, the age of the oldest in seconds, and dead letters.
 
-    `error` is why a try of the oldest row that was tried failed; "" if none failed.
+    `error` is the error of the oldest pending row of which a try failed; "" if none failed.
     """
 
     depth: int
@@ -69,7 +70,7 @@ _TABLES = (
     ) STRICT
     """,
     "CREATE INDEX outbox_rows_in_order ON outbox_rows (provider, state, number)",
-    # A deletion or rewind of one session does not read what all the others have waiting.
+    # With this index, deleting or rewinding a session does not read the pending rows of all other sessions.
     "CREATE INDEX outbox_rows_by_session ON outbox_rows (session_id, provider, state)",
     """
     CREATE TABLE outbox_settled (
@@ -89,7 +90,7 @@ _TABLES = (
         provider TEXT PRIMARY KEY, count INTEGER NOT NULL, refused_at REAL NOT NULL
     ) STRICT
     """,
-    # Triggers keep the totals, so that a full outbox is known without counting a hundred thousand rows in each turn.
+    # Triggers maintain the totals: counting a hundred thousand rows in each turn would be too slow.
     "CREATE TABLE outbox_totals (count INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT",
     "INSERT INTO outbox_totals VALUES (0, 0)",
     """
@@ -108,7 +109,7 @@ _ROW = (
     "SELECT number, provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body"
     " FROM outbox_rows"
 )
-"""By name: a later version, which may run beside this one, may have added a column."""
+"""Columns by name, because a later version that uses the same file may have added a column."""
 
 _SETTLE = "INSERT OR REPLACE INTO outbox_settled (provider, hook, event, fingerprint, settled_at) VALUES (?, ?, ?, ?, ?)"
 
@@ -123,10 +124,11 @@ _BACKLOG = """
 
 
 class Outbox:
-    """The outbox in one database. Any process adds rows.
+    """The outbox in one database. Any process may add rows.
 
-    `wall` returns the time of a row in seconds since the epoch. `on_row` is called with the provider's name after the
-    commit of a new row. Methods raise `DatabaseUnavailable` and `DatabaseCorrupt` for the file.
+    `wall` returns the time of a new row in seconds since the epoch. `on_row` is called with the name of the provider
+    after the commit of a new row. All methods raise `DatabaseUnavailable` or `DatabaseCorrupt` if the file can't be
+    used.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class Outbox:
         self.database = database
         self.on_row: Callable[[str], None] = lambda _provider: None
         self.held_back = ""
-        """Why no row may be sent: older rows could not be read, and must go first."""
+        """The reason why no row may be sent: older rows, which must be sent first, can't be read. "" if rows may be sent."""
         self._wall = wall
         self._max_rows = max_rows
         self._max_bytes = max_bytes
@@ -151,11 +153,17 @@ class Outbox:
         return self.database.path
 
     def transaction(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
-        """Make the writes of a `with` block one commit. Nests within a thread, also in a transaction of the sessions."""
+        """Return a context manager that makes the writes of its block one commit.
+
+        An inner transaction of the same thread, also one of the session store, joins the outer one.
+        """
         return self.database.transaction()
 
     def close(self) -> None:
-        """Close a database that nobody else uses. A file that is mostly free, as after an outage, is made small."""
+        """Close the database.
+
+        If most of the file is free, as after an outage, give the space back to the system first.
+        """
         self.database.give_back()
         self.database.close()
 
@@ -170,15 +178,18 @@ class Outbox:
         bounded: bool = True,
         at: float | None = None,
     ) -> bool:
-        """Store a row, and return False if its event is known already. It is on disk when the transaction commits.
+        """Store a row; it is on disk when the transaction commits.
+
+        Return False if the id of its event is already known.
 
         Args:
-            fingerprint: Account of the provider that the row is for.
-            bounded: False stores the row also in a full outbox.
-            at: When the event happened, in seconds since the epoch; default: now.
+            provider: Name of the provider to which the row will be delivered.
+            fingerprint: Fingerprint of the provider's account.
+            bounded: False to store the row even if the outbox is full.
+            at: Time of the event in seconds since the epoch; default: now.
 
         Raises:
-            OutboxFull: There is no room. Nothing older is thrown away for the new row.
+            OutboxFull: The outbox is full. The row is not stored, and no older row is deleted for it.
         """
         with self.transaction() as connection:
             if self.knows(provider, row.hook, row.event):
@@ -205,9 +216,9 @@ class Outbox:
                         row.body,
                     ),
                 )
-                # After the commit: a worker that looks before it sees nothing, and sleeps for seconds.
+                # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
                 self.database.after_commit(partial(self.on_row, provider))
-        if full:  # raised here, so that the count of what was refused is committed
+        if full:  # raised here, so that the count of refused rows is committed
             raise OutboxFull(
                 f"the outbox in {str(self.path)!r} is full: {count} writes, {size} bytes wait for a provider",
                 "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
@@ -215,7 +226,7 @@ class Outbox:
         return True
 
     def knows(self, provider: str, hook: str, event: str) -> bool:
-        """Return True if this event waits, is a dead letter, or was settled within the last 30 days."""
+        """Return True if a row with this event id is stored, or was delivered or dropped in the last 30 days."""
         key = (provider, hook, event)
         return any(
             self.database.execute(
@@ -228,7 +239,7 @@ class Outbox:
     # ----------------------------------------------------------------- deliver
 
     def next(self, provider: str, skip_sessions: Iterable[str] = ()) -> Row | None:
-        """Return the oldest waiting row of `provider` whose session is not in `skip_sessions`."""
+        """Return the oldest pending row of `provider`, but of none of `skip_sessions`; None if there is no such row."""
         skipped = tuple(skip_sessions)
         marks = ", ".join("?" * len(skipped))
         rows = self._select(
@@ -238,7 +249,7 @@ class Outbox:
         return rows[0] if rows else None
 
     def pending_row(self, number: int) -> Row | None:
-        """Return the row of this number if it waits."""
+        """Return the row with this number if it is pending, else None."""
         rows = self._select("number = ? AND state = 'pending'", (number,))
         return rows[0] if rows else None
 
@@ -249,19 +260,19 @@ class Outbox:
             self._forget(connection, self._wall() - REMEMBERED_S)
 
     def failed(self, row: Row, error: str, *, counted: bool) -> None:
-        """Note a failed try on the row. Only a `counted` one brings it nearer to being a dead letter."""
+        """Store the error of a failed try with the row. If `counted`, also add one to its `attempts`."""
         statement = "UPDATE outbox_rows SET attempts = attempts + ?, error = ? WHERE number = ?"
         with self.transaction() as connection:
             connection.execute(statement, (int(counted), error, row.number))
 
     def bury(self, row: Row, error: str) -> None:
-        """Make the row a dead letter: it holds its session no longer, and waits for a person."""
+        """Make the row a dead letter: it waits for a person, and later rows of its session are sent."""
         statement = "UPDATE outbox_rows SET state = 'dead letter', attempts = attempts + 1, error = ? WHERE number = ?"
         with self.transaction() as connection:
             connection.execute(statement, (error, row.number))
 
     def waits(self, provider: str, session_id: str | None = None) -> bool:
-        """Return True if a row of this provider, or of one session of it, waits."""
+        """Return True if a row of this provider is pending; if `session_id` is given, a row of this session."""
         of_session = "" if session_id is None else "AND session_id = :session"
         query = (
             f"SELECT 1 FROM outbox_rows WHERE provider = :provider AND state = 'pending' {of_session} LIMIT 1"  # noqa: S608
@@ -272,15 +283,19 @@ class Outbox:
     # ------------------------------------------------------------------ people
 
     def pending(self, provider: str | None = None, limit: int | None = None) -> list[Row]:
-        """Return at most `limit` rows that wait, oldest first."""
+        """Return at most `limit` pending rows, oldest first."""
         return self._rows("pending", provider, limit)
 
     def dead_letters(self, provider: str | None = None, limit: int | None = None) -> list[Row]:
-        """Return at most `limit` dead letters, oldest first; `error` says why."""
+        """Return at most `limit` dead letters, oldest first. Their `error` is the reason."""
         return self._rows("dead letter", provider, limit)
 
     def retry(self, numbers: Sequence[int] | None = None) -> int:
-        """Let dead letters (None: all) wait again, for whatever account is in use. Return how many there were."""
+        """Make dead letters pending again, for the account in use now. Return the number of these rows.
+
+        Args:
+            numbers: Numbers of the rows; default: all dead letters.
+        """
         with self.transaction() as connection:
             rows = self._chosen(self.dead_letters(), numbers)
             connection.executemany(
@@ -292,9 +307,12 @@ class Outbox:
             return len(rows)
 
     def drop(self, numbers: Sequence[int] | None = None) -> int:
-        """Delete rows (None: all dead letters), also those that wait, and return how many.
+        """Delete dead letters or pending rows without sending them, and return their number.
 
-        They are never sent. A row that is on its way just now may arrive.
+        A row that is being sent at this moment may still arrive.
+
+        Args:
+            numbers: Numbers of the rows; default: all dead letters.
         """
         with self.transaction() as connection:
             rows = self.dead_letters() if numbers is None else [*self.pending(), *self.dead_letters()]
@@ -303,9 +321,9 @@ class Outbox:
     # --------------------------------------------------------- rewind and delete
 
     def providers_of(self, turns: Iterable[str]) -> dict[str, str]:
-        """Return the providers that wait for any of these turns, or took one in the last 30 days.
+        """Return the providers for which one of these turns is pending or was delivered in the last 30 days.
 
-        Each comes with the fingerprint of the account that its row was written for.
+        The value for each provider name is the fingerprint of the account for which the turn was stored.
         """
         found: dict[str, str] = {}
         for turn in turns:
@@ -315,17 +333,17 @@ class Outbox:
         return found
 
     def drop_turns(self, provider: str, turns: Iterable[str]) -> list[str]:
-        """Delete unsent rows of rewound turns, and return the turns that the provider may have.
+        """Delete the rows of rewound turns that were not sent yet, and return the turns that the provider may have.
 
-        Those are the turns that do not wait any more, were tried before, or stand first in their session and so may be
-        on their way in some process.
+        The provider may have a turn if its row is not pending any more, if the row was tried before, or if it is the
+        first row of its session, because some process may be sending it now.
         """
         with self.transaction() as connection:
             rows = {
                 turn: self._select("provider = ? AND hook = 'sync_turn' AND event = ?", (provider, turn))
                 for turn in turns
             }
-            # Decided before any row is deleted: the next row would stand first then.
+            # Decided before any row is deleted, because after that another row is the first of its session.
             sent = [
                 turn
                 for turn, found in rows.items()
@@ -336,9 +354,9 @@ class Outbox:
         return sent
 
     def drop_session(self, session_id: str) -> int:
-        """Delete the rows of a deleted session, and return how many there were.
+        """Delete the rows of a deleted session, and return their number.
 
-        Rows that ask a provider to forget rewound turns stay: it still has those turns.
+        Rows that ask a provider to forget rewound turns stay, because the provider still has those turns.
         """
         with self.transaction() as connection:
             rows = self._select("session_id = ?", (session_id,))
@@ -354,31 +372,37 @@ class Outbox:
 
     @property
     def oldest_age(self) -> float | None:
-        """Age in seconds of the oldest row that waits; None if none does."""
+        """Age in seconds of the oldest pending row; None if there is none."""
         query = "SELECT min(created_at) FROM outbox_rows WHERE state = 'pending'"
         oldest = self.database.execute(query).fetchone()[0]
         return None if oldest is None else max(0.0, self._wall() - oldest)
 
     def backlog(self, provider: str) -> Backlog:
-        """Return what waits and what is a dead letter for one provider."""
+        """Return the counts of pending rows and dead letters of one provider."""
         found = {row[0]: row[1:] for row in self.database.execute(_BACKLOG, (provider,))}
         depth, oldest, error = found.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
         return Backlog(depth, age, found.get("dead letter", (0,))[0], error or "")
 
     def refused(self, provider: str) -> int:
-        """Return how many rows of this provider a full outbox did not take in the last 30 days."""
+        """Return the number of rows for this provider that a full outbox refused in the last 30 days."""
         query = "SELECT count FROM outbox_refused WHERE provider = ? AND refused_at >= ?"
         row = self.database.execute(query, (provider, self._wall() - REMEMBERED_S)).fetchone()
         return int(row[0]) if row else 0
 
     def backlogs(self) -> dict[str, Backlog]:
-        """Return the backlog of each provider that has one, also of those that are not active."""
+        """Return the backlog of each provider that has rows, or for which a full outbox refused rows.
+
+        Providers that are not in use are included.
+        """
         query = "SELECT provider FROM outbox_rows UNION SELECT provider FROM outbox_refused ORDER BY provider"
         return {row[0]: self.backlog(row[0]) for row in self.database.execute(query)}
 
     def last_settled(self, provider: str) -> float | None:
-        """Return when a row of this provider was last settled, in seconds since the epoch; None if none is remembered."""
+        """Return the time at which a row of this provider was last delivered or dropped, in seconds since the epoch.
+
+        Return None if no such row is remembered.
+        """
         query = "SELECT max(settled_at) FROM outbox_settled WHERE provider = ?"
         found = self.database.execute(query, (provider,)).fetchone()[0]
         return None if found is None else float(found)
