@@ -1,6 +1,6 @@
-"""The memory of one home, assembled: config, loader, manager, notes and sessions.
+"""The memory of one home: configuration, loader, manager, notes and sessions in one object.
 
-The agent, the command line, the MCP server and other hosts start here, with `open_memory`.
+The agent, the command line, the MCP server and other hosts call `open_memory`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
 
 SESSIONS_LABEL = "sessions"
-"""Label of past sessions in the fence, when `recall.sessions` is `auto`."""
+"""Label of the recall from past sessions in the fence, if `recall.sessions` is `auto`."""
 
 
 def open_memory(
@@ -78,27 +78,27 @@ def open_memory(
     deadlines: Mapping[str, float] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
-    """Open the memory of a home. Use it in a `with` block, or close it.
+    """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
 
-    A provider that does not load raises nothing: `Memory.problems()` says so.
+    If the provider can't be loaded, no exception is raised. `Memory.problems()` reports it.
 
     Args:
         home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
         profile: Name of a profile of that home.
-        provider: Used in place of `memory.provider` of config.yaml: a name, "" for no provider, or a provider object,
-            class or factory of your own.
-        deadlines: Seconds by hook name, in place of the policy's.
-        clock: Measures ages, pauses and cooldowns, in seconds.
+        provider: Used in place of `memory.provider` of config.yaml: a name, "" for no provider, or an object, a
+            class or a factory of a provider.
+        deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
+        clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
-        ConfigError: config.yaml is wrong.
+        ConfigError: config.yaml is not valid.
     """
     resolved = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
     return Memory(resolved, load_config(resolved), provider=provider, deadlines=deadlines, clock=clock)
 
 
 def _require_session(session: object) -> None:
-    """Raise `SessionError` for a value that is not a `Session`, such as its id or the text of a turn."""
+    """Raise `SessionError` for a value that is not a `Session`, such as a session id."""
     if not isinstance(session, Session):
         raise SessionError(
             f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
@@ -106,7 +106,7 @@ def _require_session(session: object) -> None:
 
 
 def known_context(session: Session) -> Session:
-    """Return the session, or raise `SessionError` if its `agent_context` does not exist."""
+    """Return the session. Raise `SessionError` if its `agent_context` is not one of the values of `AgentContext`."""
     if session.agent_context not in (kinds := get_args(AgentContext)):
         raise SessionError(
             f"{session.agent_context!r} is no agent_context: nothing would reach a provider",
@@ -116,7 +116,10 @@ def known_context(session: Session) -> Session:
 
 
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
-    """Return a function that reads the fingerprint of the provider's account from its settings, for `add_provider`."""
+    """Return a function that reads the stored settings of a provider and returns the fingerprint of its account.
+
+    Pass this function to `MemoryManager.add_provider` as `fingerprint`.
+    """
 
     def fingerprint() -> str:
         if not any(field.identity for field in settings):
@@ -127,11 +130,11 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
 
 
 class Memory:
-    """The memory of one home. Safe to share between threads, agents and sessions; lives as long as the process.
+    """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
     Attributes:
-        home: The home that it was opened with.
-        config: Its configuration.
+        home: The home of this memory.
+        config: The configuration of the home.
         sessions: The store of sessions and turns, which also holds the outbox.
         curated: The store of the notes.
         manager: The manager of the providers.
@@ -202,12 +205,12 @@ class Memory:
 
     @property
     def local_session(self) -> Session:
-        """The session of a person at this machine outside of a conversation. It is not stored."""
+        """The session that stands for the person at home outside of a conversation. It is not stored."""
         return Session(id=f"local-{self.home.profile}", identity=self.home.profile, home=str(self.home.path))
 
     @property
     def selected(self) -> str:
-        """The name of the external provider that was chosen, loaded or not; "" for none."""
+        """The name of the external provider that was chosen, even if it could not be loaded; "" for none."""
         return self._selected
 
     # ---------------------------------------------------------------- sessions
@@ -225,10 +228,10 @@ class Memory:
 
         Args:
             session_id: Id of the session; default: a new one.
-            source: Program that the conversation is held in; default: the platform.
+            source: Name of the program in which the conversation takes place; default: the platform.
             title: Title of a new session.
-            started_at: Begin of a new session in seconds since the epoch; default: now.
-            identity: Fields of `Session`: platform, user_id, parent_id, agent_context and the others.
+            started_at: Start of a new session in seconds since the epoch; default: now.
+            identity: Other fields of `Session`, such as platform, user_id, parent_id and agent_context.
 
         Raises:
             SessionError: The `agent_context` does not exist, or the session belongs to another user.
@@ -251,9 +254,9 @@ class Memory:
         return session
 
     def end_session(self, session: Session, reason: EndReason = "close") -> None:
-        """Mark the session as ended and let the provider learn from the whole of it, durably.
+        """Mark the session as ended, and store its end in the outbox, so that the provider learns from all of it.
 
-        The provider hears of one end for each last message, however often this is called.
+        If this is called again without a new message in the session, the provider is not notified again.
         """
         _require_session(session)
         with self.sessions.transaction():
@@ -263,13 +266,16 @@ class Memory:
             self.sessions.end_session(session.id, reason)
 
     def switch_session(self, switch: SessionSwitch) -> None:
-        """Go on under another session id. The provider hears of it after the old session's writes."""
+        """Continue under another session id.
+
+        The provider is notified after it has got the writes of the old session.
+        """
         self._enqueue(partial(self.manager.on_session_switch, switch))
 
     def rewind(self, session: Session, message_id: int) -> list[str]:
-        """Undo this message and all after it, and return the ids of the turns that go with them.
+        """Undo the message with this id and all later messages of the session. Return the ids of the rewound turns.
 
-        Turns that were not sent yet never reach the provider; it is asked to forget the others.
+        Rewound turns that were not sent yet never reach the provider. It is asked to forget the others.
         """
         _require_session(session)
         with self.sessions.transaction():
@@ -279,9 +285,10 @@ class Memory:
         return turns
 
     def delete_session(self, session_id: str) -> None:
-        """Delete a session, the sessions that it delegated, and their writes that wait for the provider.
+        """Delete a session, the sessions of its subagents, and the pending writes of all these sessions.
 
-        The provider keeps what it has. It is still asked to forget turns that were rewound before.
+        The provider keeps the turns that were delivered to it. It is still asked to forget turns that were rewound
+        before.
         """
         if not isinstance(session_id, str):
             raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
@@ -293,26 +300,40 @@ class Memory:
     # -------------------------------------------------------------------- turn
 
     def system_prompt(self, session: Session) -> str:
-        """Return the notes and the provider's block: the same bytes for the whole session while this memory is open."""
+        """Return the notes and the provider's block for the system prompt.
+
+        As long as this memory is open, the text is the same for the whole session.
+        """
         _require_session(session)
         return self.manager.build_system_prompt(session)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the tools for the model (memory, search, the provider's) as `{"name", "description", "parameters"}`."""
+        """Return the schemas of all tools as `{"name", "description", "parameters"}`.
+
+        These are `memory`, `session_search` and the tools of the provider.
+        """
         schemas = self.manager.get_all_tool_schemas()
         return [*schemas, self._search.schema] if self.config.sessions.search_enabled else schemas
 
     def summarise_with(self, summarise: Summarise | None) -> None:
-        """Let `session_search` offer summaries of past sessions: `summarise(text, question)` returns one, on any thread."""
+        """Set the function with which `session_search` summarises past sessions; None to offer no summaries.
+
+        Args:
+            summarise: Returns a summary for (text, question). Called on any thread.
+        """
         self._search.summarise = summarise
 
     def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
-        """Run a tool that the model called, and return text for the model. An error is text too, never an exception.
+        """Run a tool that the model called, and return the text for the model.
 
-        Providers that have not started are started, also for a session that is not stored.
+        Errors are returned as text, not raised.
+
+        Providers that have not started yet are started.
 
         Args:
-            arguments: An object, or its JSON as chat APIs send it.
+            name: Name of the tool.
+            arguments: The arguments as a dict, or as JSON text.
+            call_id: Id that the model gave the call.
         """
         _require_session(session)
         if isinstance(arguments, str):
@@ -328,9 +349,15 @@ class Memory:
     def begin_turn(
         self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
     ) -> TurnRecall:
-        """Return the recall for the person's message, text or parts. Call it once a turn.
+        """Return the recall for the person's message, and notify providers of the turn.
 
-        It waits for a provider until the deadline of `prefetch` and no longer.
+        Call this once at the start of a turn.
+
+        Each provider has to answer before the deadline of `prefetch`.
+
+        Args:
+            text: The message: a text, or a list of content parts.
+            recent: The last messages before this one, which the providers get with the query.
         """
         _require_session(session)
         query = self._query(text_of(text), recent)
@@ -358,18 +385,20 @@ class Memory:
         warm: bool = True,
         author: str = "",
     ) -> Turn:
-        """Store a completed turn and its row for the provider in one commit. It can be found as soon as this returns.
+        """Store a completed turn and its outbox row in one commit. A search finds the turn as soon as this returns.
 
         Args:
-            messages: All messages of the turn, without recall; default: the two texts.
-            turn_id: Id of the turn; default: a new one. A turn of the same id is stored once.
-            at: Moment of the turn in seconds since the epoch; default: now.
-            warm: Let providers prepare the recall of the next turn.
-            author: Name of the speaker, if several people speak in the session.
+            user: The message of the person: a text, or a list of content parts.
+            assistant: The answer of the agent.
+            messages: All messages of the turn, without recall; default: `user` and `assistant`.
+            turn_id: Id of the turn; default: a new one. A second call with the same id stores nothing.
+            at: Time of the turn in seconds since the epoch; default: now.
+            warm: True to let providers prepare the recall of the next turn.
+            author: Name of the person, if several people speak in the session.
 
         Raises:
-            SessionError: The turn belongs to another session, or was rewound.
-            DatabaseUnavailable: It could not be stored.
+            SessionError: A turn with this id belongs to another session, or was rewound.
+            DatabaseUnavailable: The turn could not be stored.
         """
         _require_session(session)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
@@ -403,7 +432,10 @@ class Memory:
         *,
         session: Session | None = None,
     ) -> dict[str, Any]:
-        """Change the notes as the `memory` tool does, and return its result. Without a session a person at home asks."""
+        """Change the notes with the `memory` tool, and return its result.
+
+        The default `session` is `local_session`.
+        """
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         arguments = {name: value for name, value in arguments.items() if value}
         result: dict[str, Any] = json.loads(
@@ -414,7 +446,12 @@ class Memory:
     # ------------------------------------------------------------------ report
 
     def recall(self, text: Content, *, limit: int = 10, session: Session | None = None) -> RecallReport:
-        """Return the recall that a turn with this message would get, and the results of a search of past sessions."""
+        """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
+
+        Args:
+            limit: Largest number of results from the search, and from each provider.
+            session: The session of the message; default: `local_session`.
+        """
         began = time.perf_counter()
         text, session = text_of(text), session or self.local_session
         _require_session(session)
@@ -430,14 +467,18 @@ class Memory:
         return RecallReport(text, tuple(hits), tokens, elapsed, (*self.problems(session), *seen.left_out))
 
     def providers(self) -> list[ProviderEntry]:
-        """Return the catalog of installed providers, with the actual state of the provider of this memory."""
+        """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
         entries = discover_providers(
             self.home, control=self._control, active=self._selected, entry_points=self._entry_points
         )
         return [self._with_state(entry) for entry in entries]
 
     def problems(self, session: Session | None = None) -> list[str]:
-        """Return a sentence for each thing that is configured and does not work for the user of `session`."""
+        """Return a sentence for each configured part of the memory that does not work.
+
+        Args:
+            session: A session of the user whose USER.md is checked; default: the person at home.
+        """
         problems = [str(self._load_error)] if self._load_error else []
         problems += self._observer_problems
         problems += dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
@@ -455,19 +496,23 @@ class Memory:
 
     @property
     def outbox_problem(self) -> str:
-        """The reason that the last write is not sent to the provider; "" if it is sent."""
+        """A sentence that tells why the last write could not be put into the outbox; "" if it could."""
         return redact(self._failures.get("outbox", ""))
 
     # --------------------------------------------------------------------- end
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until the provider has taken all writes. Return False if some stay in the outbox."""
+        """Wait until the provider has taken all writes, at most `timeout` seconds.
+
+        Return False if some stay in the outbox.
+        """
         return self.manager.flush(timeout)
 
     def close(self, timeout: float = 15.0) -> None:
-        """End the sessions of its agents, shut the providers down and close the stores, within `timeout` seconds.
+        """Close the agents on this memory, shut the providers down and close the stores, within `timeout` seconds.
 
-        Writes that were not sent stay in the outbox. A memory that is not closed is closed when the program ends.
+        Writes that were not sent stay in the outbox. If this is not called, the memory is closed when the program
+        ends.
         """
         if self.manager.forked:  # threads and connections belong to the parent process
             return
@@ -491,7 +536,10 @@ class Memory:
     # ----------------------------------------------------------------- private
 
     def _enqueue(self, put: Callable[[], object]) -> None:
-        """Put a row into the outbox. If it is full, the event is stored without it, and `problems` says so."""
+        """Call `put`, which puts a row into the outbox.
+
+        If the outbox refuses the row, go on, and let `outbox_problem` report it.
+        """
         try:
             put()
         except OutboxError as exc:
@@ -510,7 +558,7 @@ class Memory:
             self._add_provider(loaded.factory, loaded.entry.name, loaded.settings)
 
     def _add_provider(self, source: object, name: str, fields: Sequence[Field]) -> None:
-        """Add the provider to the manager, and store the notes that a crash kept from its outbox."""
+        """Add the provider to the manager. Then put changes of the notes into the outbox that a crash left out."""
         self._external, account = name, account_of(fields, name, self.home)
         self._taken = self.manager.add_provider(source, name=name, fingerprint=account)
         if self._taken:
@@ -521,7 +569,11 @@ class Memory:
             self._read("notes for the provider", self.curated.enqueue_missing, 0)
 
     def _read(self, what: str, read: Callable[[], Value], default: Value) -> Value:
-        """Return the result of `read`. If a database can't be read, return `default`, and `problems` says so."""
+        """Return the result of `read`. If a database can't be read, return `default` and let `problems` report it.
+
+        Args:
+            what: Name of the data, for the log.
+        """
         try:
             value = read()
         except (OutboxError, StorageError) as exc:
@@ -532,7 +584,7 @@ class Memory:
         return value
 
     def _with_state(self, entry: ProviderEntry) -> ProviderEntry:
-        """Return a catalog entry with the state that the manager knows, if it is the provider of this memory."""
+        """Return a copy of `entry` with its current state if it is this memory's provider, else `entry` itself."""
         if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
             return entry
         if self._load_error:
@@ -563,8 +615,8 @@ class TurnRecall:
 
     Attributes:
         recall: The results of the providers.
-        contexts: Label and text of each part of the fence.
-        problems: A sentence for each thing that did not work.
+        contexts: (label, text) of each part of the fence.
+        problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
     """
 
     recall: RecallResult
@@ -573,13 +625,18 @@ class TurnRecall:
 
     @property
     def context(self) -> str:
-        """The fenced block; "" if nothing was recalled."""
+        """The recalled text in the fence; "" if nothing was recalled."""
         return build_memory_context_block(self.contexts)
 
     def inject(self, content: MessageContent) -> MessageContent:
-        """Return a copy of the user message, text or parts, with the fence behind it, for this request only.
+        """Return a copy of the person's message with the fence after it.
 
-        A fence that the person typed is removed from the copy: only memory may speak as memory.
+        Use the copy for the request, and do not store it.
+
+        A fence that the person typed is removed from the copy, because only recall may stand in a fence.
+
+        Args:
+            content: The message: a text, or a list of content parts.
         """
         own: Any = "" if content is None else content
         own = sanitize_context(own) if isinstance(own, str) else [_without_fence(part) for part in own]
@@ -593,9 +650,9 @@ def _without_fence(part: Any) -> Any:
 
 
 class SeenTexts:
-    """The texts that the model sees already in this turn, so that recall repeats none of them.
+    """The texts that the model already sees in this turn. They are not recalled again.
 
-    `left_out` has a sentence for each recall that an observer kept from the turn.
+    `left_out` has a sentence for each recall that an observer refused.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -603,7 +660,10 @@ class SeenTexts:
         self._texts = [_comparable(text) for text in texts]
 
     def without_repeats(self, recall: RecallResult) -> RecallResult:
-        """Return the recall of the providers without items that the model sees already, and note the others."""
+        """Return the recall without items whose text the model already sees.
+
+        Add the remaining texts to the seen ones.
+        """
         parts = []
         for part in recall.parts:
             if part.reason and part.state == "active":
@@ -617,7 +677,7 @@ class SeenTexts:
         return recall._replace(parts=tuple(parts))
 
     def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
-        """Return the items that the model does not see yet, and note their texts."""
+        """Return the items whose text the model does not see yet. Add their texts to the seen ones."""
         new = []
         for item in items:
             text = _comparable(item.text)
@@ -634,7 +694,10 @@ def _comparable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """One line of a recall report. `injected` says that a turn would get it without a search."""
+    """One line of a recall report.
+
+    `injected` is True if a turn would get this recall without a search by the model.
+    """
 
     source: Source
     injected: bool
@@ -649,7 +712,10 @@ class RecallHit:
 
 @dataclass(frozen=True, slots=True)
 class RecallReport:
-    """The recall for a message, and the results of a search. `tokens` counts those that a turn would get."""
+    """Report of the recall for a message and of a search in past sessions.
+
+    `tokens` is the number of tokens of the results that a turn would get without a search.
+    """
 
     query: str
     results: tuple[RecallHit, ...]
@@ -659,7 +725,7 @@ class RecallReport:
 
 
 def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
-    """Return the recall of providers as lines of a report, at most `limit` of each."""
+    """Return the recall of the providers as lines of a report, at most `limit` lines for each provider."""
     hits: list[RecallHit] = []
     for part in recall.parts:
         if part.recall.items:
@@ -684,14 +750,18 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
 
 
 class PastSessions:
-    """Recall from past sessions: for each turn, if config.yaml asks for it, and for a report."""
+    """Recall from past sessions, for turns (if `recall.sessions` is `auto`) and for recall reports."""
 
     def __init__(self, sessions: SessionDB, config: Config) -> None:
         self._sessions = sessions
         self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
 
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
-        """Return all messages of past sessions if they fit the budget, else those that answer the query."""
+        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
+
+        If all messages of past sessions fit into the budget of the query, return all. Otherwise return those that a
+        search finds for the query.
+        """
         if not self._in_each_turn or is_trivial(query.text):
             return Recall()
         user, lineage = session.owner or None, tuple(self._sessions.lineage(session.id))
@@ -705,7 +775,7 @@ class PastSessions:
         return cut_to_budget(Recall(seen.add_new(map(_item, hits))), query.budget)
 
     def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
-        """Return the results of a search as lines of a report, with those that a turn would get."""
+        """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
         found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
         hits = [
@@ -716,7 +786,7 @@ class PastSessions:
 
 
 def _item(hit: SearchHit) -> RecallItem:
-    """Return a message of a past session as an item of recall."""
+    """Return the message of a search hit as an item of recall."""
     day = local_time(hit.timestamp)
     return RecallItem(
         text=hit.text or hit.snippet,

@@ -1,1 +1,1 @@
-"""MEMORY.md and USER.md: small notes that people and agents both edit, in every system prompt, never lost."""
+"""The notes: MEMORY.md and USER.md, which people and agents both edit. They are part of every system prompt."""

@@ -1,7 +1,7 @@
-"""Text of MEMORY.md and USER.md as values: entries, their checks, and the block of the system prompt.
+"""The text of MEMORY.md and USER.md: parsing into entries, checks of entries, and the block of the system prompt.
 
 A line that holds only `§` separates entries, as in Hermes Agent, so that both programs can use the same files. Layout
-that people's editors add (CRLF, a byte order mark, blank lines, headings, a last newline) is accepted.
+from an editor (CRLF, a byte order mark, blank lines, headings, a last newline) is accepted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BLOCK_LABELS: Mapping[MemoryTarget, str] = {
 }
 
 PROMPT_LIMITS = 2
-"""Limit of the prompt block, as a multiple of the file's limit. A hand edit may fill a file further; the rest of it is
-not shown, and the block says so."""
+"""Limit of the prompt block, as a multiple of the file's limit. If an edit by hand made the file larger than this, the
+block leaves out the rest and says so."""
 
 _SEPARATOR = ENTRY_DELIMITER.strip()
 # The white space of `str.strip`, and the byte order mark that some editors write at the start of a file.
@@ -37,7 +37,7 @@ _EDGES = (
 
 
 class NotesUsage(NamedTuple):
-    """Characters `used` of the `limit` of one file. A hand edit may exceed the limit.
+    """Number of characters that one file uses, and its limit. After an edit by hand, `used` may exceed `limit`.
 
     >>> str(NotesUsage(1474, 2200))
     '67% — 1,474/2,200 chars'
@@ -52,9 +52,10 @@ class NotesUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoteFileContent:
-    """Content of a file: its entries in order, or the `conflict` that keeps it from being used.
+    """Parsed content of a file: its entries in order. If the file can't be used, `conflict` is the reason.
 
-    `canonical` is True if `join_entries(entries)` gives exactly these bytes, so that rewriting loses no layout.
+    `canonical` is True if `join_entries(entries)` gives exactly the bytes of the file, so that rewriting loses no
+    layout.
     """
 
     entries: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class NoteFileContent:
 
 
 def parse_note_file(data: bytes) -> NoteFileContent:
-    """Read the bytes of a file. Never raises; bytes that are no text become a `conflict`."""
+    """Parse the bytes of a file. Bytes that are not UTF-8 text give a `conflict`; no exception is raised."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as exc:
@@ -77,7 +78,7 @@ def parse_note_file(data: bytes) -> NoteFileContent:
 
 
 def split_entries(text: str) -> tuple[str, ...]:
-    """Return the normalized entries of a text. Empty entries are dropped, equal entries kept.
+    """Split the text of a file into normalized entries. Empty entries are dropped; duplicates stay.
 
     >>> split_entries("\\ufeff# Notes\\r\\n\\r\\n§\\r\\n\\r\\nLikes tea\\r\\n")
     ('# Notes', 'Likes tea')
@@ -95,7 +96,7 @@ def split_entries(text: str) -> tuple[str, ...]:
 
 
 def normalize_entry(text: str) -> str:
-    """Return an entry as it is stored: newlines as `\\n`, no white space or byte order mark around it."""
+    """Return an entry in its stored form: newlines as `\\n`, without outer white space and byte order marks."""
     return text.replace("\r\n", "\n").replace("\r", "\n").strip(_EDGES)
 
 
@@ -105,28 +106,32 @@ def join_entries(entries: Sequence[str]) -> str:
 
 
 def measure(entries: Sequence[str]) -> int:
-    """Count the characters that these entries take of the limit, separators included."""
+    """Return the number of characters of a file with these entries, including separators.
+
+    The limit applies to this number.
+    """
     return len(join_entries(entries))
 
 
 def entry_fault(entry: str) -> str:
-    """Return why a normalized text can't be an entry, with a remedy, or "" if it can.
+    """Return the reason why a normalized text can't be an entry, with a remedy; "" if it can.
 
-    An entry that held the separator would be two entries after the next read, which no limit and no scan had seen.
+    A text that contains the separator is refused: the next read would split it into two entries that were never
+    checked.
     """
     if fault := text_fault(entry):
         return fault
     for line in entry.split("\n"):
         if line.strip(_EDGES) == _SEPARATOR:
             return "a line of the text holds only '§', which separates entries: send one entry for each part"
-    # An entry with the bar could imitate the end of its block and the beginning of another.
+    # An entry with the bar of a block's header could imitate the end of its block and the start of another.
     if BAR in entry:
         return "the text holds the bar that frames the memory block: leave it out"
     return ""
 
 
 def text_fault(text: str) -> str:
-    """Return why a model's string can't be stored as UTF-8, with a remedy, or "" if it can."""
+    """Return the reason why a string of a model can't be stored as UTF-8, with a remedy; "" if it can."""
     if "\0" in text:
         return "the text holds a NUL character: leave it out"
     try:
@@ -137,7 +142,9 @@ def text_fault(text: str) -> str:
 
 
 def entry_handle(entry: str) -> str:
-    """Return a short name for an entry, valid as `old_text` also if the text of the entry is withheld.
+    """Return a short name for an entry.
+
+    A model can pass it as `old_text` even if it may not see the text of the entry.
 
     >>> entry_handle("Likes tea")
     'entry:d73e14c0'
@@ -151,7 +158,7 @@ def entry_handle(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FlaggedEntry:
-    """Entry that stays on disk but is kept from prompts and results, with the id of the rule and the reason."""
+    """Entry that no model may see, with the id of the violated rule and the reason. The entry stays on disk."""
 
     target: MemoryTarget
     entry: str
@@ -160,12 +167,12 @@ class FlaggedEntry:
 
     @property
     def handle(self) -> str:
-        """Name by which `remove` and `replace` find the entry."""
+        """Short name of the entry, which `remove` and `replace` accept as `old_text`."""
         return entry_handle(self.entry)
 
     @property
     def problem(self) -> str:
-        """Sentence for a person, with the command that removes the entry."""
+        """Sentence that tells a person why no model sees this entry of the notes, with the command that removes it."""
         return (
             f"an entry of {self.target} is kept from the model: {self.reason}; "
             f"hermes-memory memory remove --target {self.target} {self.handle}"
@@ -173,23 +180,30 @@ class FlaggedEntry:
 
     @property
     def withheld(self) -> str:
-        """Text that a model reads in place of the entry."""
+        """Text that a model gets in place of the entry."""
         return f"[withheld {self.handle}: {self.id}. Use this handle as old_text to remove or replace it.]"
 
 
 @dataclass(frozen=True, slots=True)
 class NotesSnapshot:
-    """Blocks of the system prompt by target, frozen at one moment. A target without entries has no block."""
+    """Blocks of the notes for the system prompt, by target, as they were at one moment.
+
+    A target without entries has no block.
+    """
 
     blocks: Mapping[MemoryTarget, str] = field(default_factory=dict)
 
     def render(self) -> str:
-        """Join all blocks with a blank line between them."""
+        """Return all blocks, joined by a blank line."""
         return "\n\n".join(self.blocks.values())
 
 
 def flag_entry(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> FlaggedEntry | None:
-    """Return why an entry must not be shown to a model, or None if it may be shown."""
+    """Return a `FlaggedEntry` if no model may see this entry, else None.
+
+    No model may see an entry that the scan refuses, that is longer than `limit`, or that imitates a block of the
+    prompt.
+    """
     if len(entry) > limit:
         reason = f"its {len(entry):,} characters are more than the store's {limit:,}"
         return FlaggedEntry(target, entry, "too_large", reason)
@@ -200,9 +214,10 @@ def flag_entry(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> Flag
 
 
 def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan) -> str:
-    """Return one block of the system prompt without flagged entries, or "" if no entry is left.
+    """Return the block of one file for the system prompt, without flagged entries; "" if no entry is left.
 
-    The header counts all characters on disk, since these limit the next write.
+    The header shows the number of characters on disk, including flagged entries, because the limit applies to this
+    number.
     """
     shown: list[str] = []
     room = limit * PROMPT_LIMITS

@@ -1,4 +1,7 @@
-"""Edits of a list of entries: matching, limits, batches, undo. Pure functions; a refusal is a value."""
+"""Edits of a list of entries: matching, limits, batches and undo.
+
+The functions are pure and return refusals as values.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ _HANDLE = re.compile(r"entry:[0-9a-f]{8}")
 class Operation:
     """Requested change of one entry.
 
-    `content` is normalized text. `old_text` names the entry: by a fragment, its whole text or its handle.
+    `content` is the new text, normalized. `old_text` identifies the entry: a fragment of it, its whole text or its
+    handle.
     """
 
     action: MemoryAction
@@ -32,7 +36,7 @@ EditRequest = Operation | MemoryWrite
 
 @dataclass(frozen=True, slots=True)
 class NoteChange:
-    """Change of one entry that an edit makes.
+    """Change of one entry, as a part of an `Edit`.
 
     `operation` is the index of the operation in the call; `previous` is the whole entry that was replaced or removed.
     """
@@ -45,7 +49,10 @@ class NoteChange:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Entries after a call, with the changes; without changes if the entries were as requested already."""
+    """Result of a call: all entries after it, and the changes that it made.
+
+    `changes` is empty if nothing had to be changed.
+    """
 
     entries: tuple[str, ...]
     changes: tuple[NoteChange, ...] = ()
@@ -53,10 +60,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Reason why nothing was changed.
+    """Refusal of a call, which changed nothing. `error` is the reason.
 
-    `matches` are entries to choose from, `show_entries` asks for all entries in the answer, `backup` is the path of a
-    copy, and `remedy` says what to do.
+    `matches` are entries of which the model has to choose one. If `show_entries` is True, the answer lists all
+    entries. `backup` is the path of a copy of the file, and `remedy` says what to do.
     """
 
     reason: str
@@ -74,7 +81,7 @@ def preview(text: str) -> str:
 def apply(
     entries: Sequence[str], operations: Sequence[EditRequest], *, batch: bool = False
 ) -> Edit | Refusal:
-    """Do all operations in order, or none: the first operation that can't be done refuses all."""
+    """Apply all operations in order. If one of them can't be applied, return its refusal: then none is applied."""
     current, changes = list(entries), []
     for index, operation in enumerate(operations):
         action, content, previous, place = operation.action, operation.content, "", len(current)
@@ -89,7 +96,7 @@ def apply(
             current.insert(place, content)
         elif action == "add":
             continue
-        else:  # a replacement that equals another entry removes the old entry, so that no duplicate stands in the file
+        else:  # a replacement that equals another entry only removes the old entry: duplicates are not allowed
             action, content = "remove", ""
         changes.append(NoteChange(index, action, content, previous))
     return Edit(tuple(current), tuple(changes))
@@ -98,9 +105,10 @@ def apply(
 def over_budget(
     before: Sequence[str], edit: Edit, operations: Sequence[EditRequest], limit: int, *, batch: bool
 ) -> Refusal | None:
-    """Refuse an edit that grows the file beyond `limit`; return None for any other edit.
+    """Return the refusal of an edit that makes the file larger than `limit`; None if the edit is allowed.
 
-    Shrinking is always allowed, so that a file that a hand edit overfilled can be brought back below the limit.
+    An edit that makes the file smaller is always allowed, so that a file above the limit can be brought below it in
+    steps.
     """
     used, after = measure(before), measure(edit.entries)
     if after <= limit or after <= used:
@@ -123,8 +131,11 @@ def over_budget(
 
 
 def find(entries: Sequence[str], old_text: str) -> int | Refusal:
-    """Return the index of the one entry that `old_text` names: by its handle, its whole text or a fragment."""
-    # A handle first: the text of a withheld entry is not known to the model, and no fragment of it either.
+    """Return the index of the entry with this handle, whole text or fragment.
+
+    Refuse if there is none, or more than one.
+    """
+    # The handle is tried first: it is all that a model knows of a flagged entry, whose text it can't see.
     if _HANDLE.fullmatch(old_text):
         for index, entry in enumerate(entries):
             if entry_handle(entry) == old_text:
@@ -146,7 +157,10 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
 
 
 def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str]) -> Edit | Refusal:
-    """Undo the change from `before` to `after` in entries that may have changed since."""
+    """Undo the change from `before` to `after` in `entries`, which later changes may have altered.
+
+    Changes of other entries stay. Refuse if an entry that the change added is not there any more.
+    """
     removed, added = _missing(before, after), _missing(after, before)
     current, changes = list(entries), []
     for position in range(max(len(removed), len(added))):
@@ -163,12 +177,15 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
 
 
 def _composed(text: str) -> str:
-    """Return the text in NFC. Some systems send é as two characters, and both forms look the same."""
+    """Return the text in Unicode form NFC, because some systems send é as two characters."""
     return unicodedata.normalize("NFC", text)
 
 
 def _swap(current: list[str], new: str, old: str, index: int) -> NoteChange | None:
-    """Put `old` in the place of `new`; either may be empty."""
+    """Replace the entry `new` by `old` in `current`, and return the change; None if there is nothing to change.
+
+    If `new` is "", insert `old` at `index`. If `old` is "", remove `new`.
+    """
     present = old in current
     if not new:
         if present:
@@ -184,7 +201,7 @@ def _swap(current: list[str], new: str, old: str, index: int) -> NoteChange | No
 
 
 def _missing(entries: Sequence[str], others: Sequence[str]) -> list[tuple[int, str]]:
-    """Return index and text of the entries that `others` lacks. Of equal entries, each one counts."""
+    """Return index and text of each entry that is not in `others`. Duplicates are matched one to one."""
     left = list(others)
     missing = []
     for index, entry in enumerate(entries):
@@ -196,7 +213,7 @@ def _missing(entries: Sequence[str], others: Sequence[str]) -> list[tuple[int, s
 
 
 def in_batch(refusal: Refusal, index: int, operation: EditRequest) -> Refusal:
-    """Turn the refusal of one operation into the refusal of its whole batch."""
+    """Return the refusal of a whole batch because of the refusal of its operation at `index`."""
     reason = (
         f"Operation {index + 1} ({operation.action}): {refusal.reason} "
         "No operations were applied (batch is all-or-nothing)."

@@ -1,8 +1,9 @@
 """Crash-safe changes of the notes: their files on disk, and the journal of every change for history and undo.
 
-A change is first an *intent* in the journal, then the file is replaced, then the intent is *done*. A process that dies
-in between, or a full disk, leaves an intent. The next program that opens the file compares the file's fingerprint with
-the intent's and so knows whether the change happened. All writing happens under the file's lock.
+A change is first stored in the journal as an *intent*, then the file is replaced, then the intent is marked *done*.
+If the process dies in between, or the disk is full, the intent stays. The next program that opens the file compares
+the fingerprints of file and intent, and so finds out whether the file was replaced. All this happens under the
+file's lock.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from hermes_core.storage.sqlite import Database
 log = logging.getLogger(__name__)
 
 MAX_BACKUPS = 10
-"""Copies beside each file; the oldest are deleted first."""
+"""Number of backup copies beside each file. The oldest are deleted first."""
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """Size of the largest file that is read; a larger file does not hold notes."""
 
 MAX_CHANGES = 1000
-"""Changes kept for each file; an older change can't be undone."""
+"""Number of changes in the history of each file. Older changes are deleted and can't be undone."""
 
 _TABLE = """
 CREATE TABLE changes (
@@ -66,14 +67,14 @@ OnWrite = Callable[[MemoryWrite, Session], object]
 
 
 def fingerprint(data: bytes) -> str:
-    """Return the SHA-256 of a file's bytes, by which the journal recognizes a version."""
+    """Return the SHA-256 of the bytes of a file. The journal identifies a version of the file by it."""
     return hashlib.sha256(data).hexdigest()
 
 
 class NoteFile:
-    """MEMORY.md or USER.md on disk. The caller holds the lock while it writes.
+    """MEMORY.md or USER.md on disk. The caller has to hold the lock of the file while it writes.
 
-    `key` is the file's name in the journal; each user's own USER.md has another key.
+    `key` is the name of the file in the journal. The USER.md of each user has a different key.
     """
 
     def __init__(self, path: Path, key: str = "") -> None:
@@ -83,16 +84,17 @@ class NoteFile:
 
     @property
     def locked_path(self) -> Path:
-        """Path that the lock stands for: the target of a symbolic link, since two homes may share one file."""
+        """Path that has to be locked: the target of a symbolic link, because two homes may link to the same file."""
         try:
             return self.path.resolve()
         except (OSError, RuntimeError):  # a link to itself; `read` reports it
             return self.path
 
     def read(self) -> bytes:
-        """Return all bytes, or none if there is no file.
+        """Return the bytes of the file; b"" if it does not exist.
 
-        Raises `MemoryConflict` if the file exists and can't be read: it must never be taken for empty.
+        Raises:
+            MemoryConflict: The file exists and can't be read. It must not be taken for an empty file.
         """
         # The type and the size are checked on the open file, since the path may be replaced in between.
         try:
@@ -112,13 +114,14 @@ class NoteFile:
         return data
 
     def replace(self, text: str, expected: str) -> None:
-        """Write the whole file atomically, keeping its mode, if its fingerprint is still `expected`.
+        """Write the whole file atomically, with its old mode, if the fingerprint of the file is still `expected`.
 
-        Raises `StorageError` and leaves the old file untouched if it changed or can't be written.
+        Raises:
+            StorageError: The file was changed meanwhile or can't be written. The old file is untouched.
         """
 
-        # An editor does not take our lock. The check runs after the new bytes are on disk, directly before the rename,
-        # so that a file that the editor saved until then is not overwritten.
+        # An editor does not take our lock. The check runs when the new bytes are on disk, directly before the rename,
+        # so that a version that the editor has saved before this moment is not overwritten.
         def check() -> None:
             if fingerprint(self.read()) != expected:
                 raise StorageError(f"{self.name} was changed by another program just now", "try again")
@@ -130,9 +133,15 @@ class NoteFile:
         write_checked(self.path, text.encode("utf-8"), mode, check)
 
     def back_up(self, data: bytes) -> Path:
-        """Copy `data` beside the file, once for equal bytes, and drop the oldest copies. Raises `StorageError`."""
+        """Write a backup copy of `data` beside the file, delete the oldest copies, and return the path.
+
+        If a copy with the same bytes exists, return its path.
+
+        Raises:
+            StorageError: The copy can't be written.
+        """
         digest = fingerprint(data)[:16]
-        # A refused write is often tried again: equal bytes get one copy, so that older copies are not pushed out.
+        # A refused write is often retried. One copy for equal bytes keeps the retries from deleting older copies.
         for copy in self._backups():
             if copy.name.endswith(digest):
                 return copy
@@ -145,7 +154,7 @@ class NoteFile:
         return copy
 
     def try_back_up(self, data: bytes) -> str:
-        """Return the path of a copy of `data`, or say that there is none. The refused file stays on disk anyway."""
+        """Back up `data` and return the path of the copy. If that fails, return a sentence that there is no copy."""
         try:
             return str(self.back_up(data))
         except StorageError as exc:
@@ -153,7 +162,7 @@ class NoteFile:
             return f"{self.path} (BACKUP FAILED — file unchanged on disk)"
 
     def drop_backups(self) -> int:
-        """Delete all copies beside the file, also those of a killed write, and return their number."""
+        """Delete all backup copies beside the file and the temporary files of killed writes. Return their number."""
         target = self.locked_path
         copies = self._backups() if self.path.parent.exists() else []
         copies += [
@@ -172,16 +181,16 @@ class NoteFile:
         return MemoryConflict(f"{str(self.path)!r} can't be read: {reason}", remedy)
 
     def _backups(self) -> list[Path]:
-        """Return the copies of ours, oldest first. `.bak` files of other programs are left alone."""
+        """Return the backup copies that this class wrote, oldest first, and no `.bak` files of other programs."""
         ours = re.compile(re.escape(self.name) + r"\.bak\.\d{8}T\d{12}-[0-9a-f]{16}")
         return sorted(path for path in self.path.parent.iterdir() if ours.fullmatch(path.name))
 
 
 @dataclass(frozen=True, slots=True)
 class NoteVersion:
-    """Change of a file that happened: `action` is add, replace, remove, batch, reset, undo or edit (by hand).
+    """Change in the history of a file. `action` is add, replace, remove, batch, reset, undo, or edit (by hand).
 
-    `before` and `after` are all entries of the file; `undoes` is the id of the change that this change took back.
+    `before` and `after` are all entries of the file; `undoes` is the id of the change that an undo reverted.
     """
 
     id: int
@@ -196,18 +205,18 @@ class NoteVersion:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Entries that only `after` has. Of equal entries, each one counts."""
+        """Entries that are in `after` and not in `before`. Duplicates are matched one to one."""
         return tuple((Counter(self.after) - Counter(self.before)).elements())
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Entries that only `before` has. Of equal entries, each one counts."""
+        """Entries that are in `before` and not in `after`. Duplicates are matched one to one."""
         return tuple((Counter(self.before) - Counter(self.after)).elements())
 
 
 @dataclass(frozen=True, slots=True)
 class OpenNotes:
-    """Content of a file under its lock. `notice` reports a hand edit that was adopted."""
+    """Content of a file whose lock is held. `notice` reports an edit by hand that was just taken into the history."""
 
     target: MemoryTarget
     file: NoteFile
@@ -218,7 +227,10 @@ class OpenNotes:
 
 
 class NoteJournal:
-    """Journal of one home's notes in `journal.db`, and the only writer of their files."""
+    """Journal of the notes of one home, in `journal.db`.
+
+    All changes of MEMORY.md and USER.md by this package go through it.
+    """
 
     def __init__(
         self,
@@ -243,9 +255,13 @@ class NoteJournal:
 
     @contextlib.contextmanager
     def opened(self, target: MemoryTarget, file: NoteFile, session: Session) -> Iterator[OpenNotes]:
-        """Hold the file's lock, settle what a crash left, and adopt a hand edit.
+        """Lock the file for the `with` block and return its content.
 
-        Raises `MemoryConflict` for a file that can't be adopted, with a copy of it, and `StorageError`.
+        First complete a change that a crash interrupted, and record an edit by hand in the history.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text. The error names a backup copy of the file.
+            StorageError: The file can't be locked, or the journal or a backup can't be written.
         """
         # Other processes write the same file: the lock spans from the read to the end of the write.
         with locked(file.locked_path, self._lock_timeout):
@@ -275,9 +291,21 @@ class NoteJournal:
         writes: Sequence[MemoryWrite],
         undoes: int | None = None,
     ) -> str:
-        """Replace the file. Returns a warning if the change stands but the provider does not know of it yet.
+        """Replace the file, record the change, and put its writes into the outbox.
 
-        Raises `StorageError`. Whether the file was replaced by then is settled when the file is opened next.
+        Args:
+            opened: The file with its entries, from `opened`.
+            action: The action of the recorded change.
+            after: All entries of the new file.
+            writes: The writes for the provider.
+            undoes: Id of the change that this change reverts.
+
+        Returns:
+            A warning if the file was replaced but the writes could not be put into the outbox; else "".
+
+        Raises:
+            StorageError: The journal or the file could not be written. The next `opened` finds out whether the file
+                was replaced, and corrects the history.
         """
         rows = writes if self._on_write else ()
         text = join_entries(after)
@@ -292,12 +320,12 @@ class NoteJournal:
         return warning
 
     def settle(self, file: NoteFile) -> None:
-        """Decide the intents that a crash left, so that the history is true."""
+        """Complete or delete the changes that a crash interrupted, so that the history agrees with the file."""
         with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
             self._settle(file.key, fingerprint(file.read()))
 
     def versions(self, files: Sequence[str]) -> Iterator[NoteVersion]:
-        """Yield the changes of these files that happened, newest first."""
+        """Yield the completed changes of the files with these keys, newest first."""
         marks = ", ".join("?" * len(files))
         query = f"SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) ORDER BY id DESC"  # noqa: S608  only question marks
         for row in self._database.execute(query, files):
@@ -314,10 +342,11 @@ class NoteJournal:
             )
 
     def prune(self, file: NoteFile) -> int:
-        """Delete the file's history and backups, except changes the provider does not know of yet; return the count.
+        """Delete the history and the backups of the file, and return the number of deleted changes and backups.
 
-        The newest change stays without its `before` if the file still has its fingerprint. Without it the next opening
-        would take the file for a hand edit.
+        Changes whose writes are not in the outbox yet stay. The newest change stays too, without its old entries, if
+        the file still has its fingerprint: without a recorded fingerprint, the next `opened` would report an edit by
+        hand.
         """
         with locked(file.locked_path, self._lock_timeout):
             present = ""
@@ -344,7 +373,12 @@ class NoteJournal:
         self._database.close()
 
     def _settle(self, key: str, present: str) -> None:
-        """Decide intents: done if the file has their fingerprint, otherwise the change never happened."""
+        """Mark each intent of a file as done if the file has its fingerprint, and delete it otherwise.
+
+        Args:
+            key: The key of the file.
+            present: The fingerprint of the file now.
+        """
         intents = "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'"
         for row in self._database.execute(intents, (key,)).fetchall():
             if row["fingerprint"] == present:
@@ -353,13 +387,17 @@ class NoteJournal:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
 
     def _last_done(self, key: str) -> sqlite3.Row | None:
-        """Return fingerprint and text of the file after its last recorded change."""
+        """Return the fingerprint and the text of a file after its last recorded change; None if there is none."""
         query = "SELECT fingerprint, after FROM changes WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
         row: sqlite3.Row | None = self._database.execute(query, (key,)).fetchone()
         return row
 
     def _adopt(self, opened: OpenNotes, before: tuple[str, ...], data: bytes, canonical: bool) -> str:
-        """Record a hand edit and return a notice of it. Copies whatever the next write would lose."""
+        """Record an edit by hand as a change, and return a sentence about it.
+
+        Write a backup copy if something would be lost: of the old entries if the file was emptied, or of the file if
+        the next write would change its layout.
+        """
         file = opened.file
         emptied = bool(before) and not opened.entries
         copy = None
@@ -382,7 +420,7 @@ class NoteJournal:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
     ) -> int:
-        """Insert a row, on disk when this returns, and return its id, which no other process gets."""
+        """Insert a change into the journal and return its id. The row is on disk when this returns."""
         text = join_entries(after)
         plain: list[dict[str, Any]] = []
         for write in writes:
@@ -399,7 +437,8 @@ class NoteJournal:
                 self._clock(),
                 join_entries(before),
                 text,
-                # A hand edit is recognized by the bytes of the person's layout, our own change by what we write.
+                # After an edit by hand, the fingerprint is that of the file as it is. For a change of ours, it is the
+                # fingerprint of the text that will be written.
                 opened.fingerprint if state == "done" else fingerprint(text.encode()),
                 json.dumps(opened.session.to_dict()),
                 json.dumps(plain),
@@ -411,11 +450,11 @@ class NoteJournal:
         return int(cursor.lastrowid or 0)
 
     def _finish(self, change: int, *, enqueued: bool, provider: str | None = None) -> None:
-        """Mark a change done, and the change that it takes back as undone. Drops changes beyond `MAX_CHANGES`.
+        """Mark a change as done, and the change that it reverts as undone. Delete changes beyond `MAX_CHANGES`.
 
         Args:
-            enqueued: The rows of the change are in the outbox.
-            provider: Name of the provider that they are for; None keeps the name that `write` stored.
+            enqueued: True if the writes of the change are in the outbox.
+            provider: Name of the provider for which they were stored; None keeps the stored name.
         """
         with self._database.transaction() as connection:
             connection.execute(
@@ -424,11 +463,11 @@ class NoteJournal:
                 (enqueued, provider, change),
             )
             row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
-            if row is None:  # another process marked it first, and then a prune deleted it
+            if row is None:  # another process marked the change first, and then `prune` deleted it
                 return
             if row["undoes"] is not None:
                 connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (row["undoes"],))
-                # If that change was itself an undo, the change that it took back stands again.
+                # If the reverted change was itself an undo, the change that it had reverted is in effect again.
                 connection.execute(
                     "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)",
                     (row["undoes"],),
@@ -442,9 +481,10 @@ class NoteJournal:
     # ------------------------------------------------------------------ rows of the outbox
 
     def enqueue_missing(self) -> int:
-        """Give `on_write` the changes that a crash or a full outbox kept from it; return how many it took.
+        """Put the writes of earlier changes into the outbox that are missing there, after a crash or a full outbox.
 
-        If another provider was chosen for a while, the one in use also gets the removals of its entries since then.
+        Return the number of these changes. If another provider was in use for a while, also store a removal for each
+        entry that the current provider still has, but that was removed during that time.
         """
         count, provider = 0, self._provider()
         since = self._last_enqueued(provider) if provider else 0
@@ -457,16 +497,21 @@ class NoteJournal:
         return count
 
     def enqueue(self, write: MemoryWrite, session: Session) -> bool:
-        """Store a write for the provider. Return False if there is none.
+        """Put a write into the outbox by calling `on_write`. Return False if no provider takes it.
 
-        Raises `OutboxError`, or `StorageError` of its disk, if it can't be stored.
+        Raises:
+            OutboxError: The outbox does not accept the write, or there is no `on_write`.
+            StorageError: The database of the outbox can't be written.
         """
         if self._on_write is None:
             raise OutboxError("no memory provider takes it", "check the provider's state")
         return self._on_write(write, session) is not False
 
     def _enqueue_earlier(self) -> int:
-        """Store the done changes that are not in the outbox yet, oldest first; return how many there were."""
+        """Put the writes of completed changes that are not in the outbox yet into it, oldest first.
+
+        Return their number.
+        """
         count, provider = 0, self._provider()
         rows = self._database.execute(
             "SELECT id, session, writes FROM changes"
@@ -483,10 +528,13 @@ class NoteJournal:
         return count
 
     def _enqueue_all(self, change: int, writes: Sequence[MemoryWrite], session: Session) -> str:
-        """Store the writes of a change for the provider; return a warning if that was not possible."""
+        """Put the writes of a change into the outbox, after those of earlier changes.
+
+        Return a warning if this fails, else "".
+        """
         try:
             if writes:
-                # In order, since an older change that arrives later would overrule a newer one.
+                # Earlier changes go first, because an old change that arrives last would replace a newer one.
                 self._enqueue_earlier()
             for write in writes:
                 self._enqueue(change, write, session)
@@ -496,10 +544,14 @@ class NoteJournal:
         return ""
 
     def _enqueue(self, change: int, write: MemoryWrite, session: Session) -> bool:
-        """Store a write for the provider. A removed entry goes to the memory of the user who had it written."""
+        """Put a write into the outbox. Return False if no provider takes it.
+
+        If the write replaces or removes an entry that another user wrote, store a removal for that user, and the new
+        entry for the user of `session`.
+        """
         origin = self._origin(write.previous, change) if write.previous and session.primary else None
         writer = Session.from_dict(json.loads(origin["session"])) if origin else None
-        # Some providers keep the memory of each user apart, some of each user and chat.
+        # Some providers keep a separate memory for each user, others for each user and chat.
         if (
             writer is None
             or not writer.primary
@@ -514,12 +566,15 @@ class NoteJournal:
         return self.enqueue(new, session) and stored
 
     def _last_enqueued(self, provider: str) -> int:
-        """Return the newest change that was stored for `provider`, or 0."""
+        """Return the id of the newest change whose writes were stored for `provider`; 0 if there is none."""
         query = "SELECT coalesce(max(id), 0) FROM changes WHERE provider = ? AND enqueued"
         return int(self._database.execute(query, (provider,)).fetchone()[0])
 
     def _removed_since(self, provider: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
-        """Yield the writes after change `since` that removed entries of `provider`, and that did not come back."""
+        """Yield the writes after the change with id `since` that removed an entry which `provider` has.
+
+        Entries that were added again are left out. Each item is (id of the change, session, write).
+        """
         rows = self._database.execute(
             "SELECT id, file, session, writes FROM changes"
             " WHERE id > ? AND state = 'done' AND (enqueued OR provider <> '') AND provider <> ? ORDER BY id",
@@ -538,7 +593,10 @@ class NoteJournal:
                     yield row["id"], Session.from_dict(json.loads(row["session"])), write
 
     def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
-        """Return the change that brought an entry which `change` removed; None if it came by hand or is forgotten."""
+        """Return the change that added an entry which `change` removed.
+
+        Return None if the entry was added by hand, or if that change is not in the history any more.
+        """
         rows = self._database.execute(
             "SELECT before, after, session, provider FROM changes"
             " WHERE file = (SELECT file FROM changes WHERE id = ?)"

@@ -1,6 +1,7 @@
-"""Store of the notes: both files with their limits, scan, journal, and answers for the model.
+"""Store of the notes: reading and changing both files, with limits, threat scan, journal, and answers for the model.
 
-A write goes through `MemoryStore.write`: vetting, then under the file's lock the edit, the journal and the file.
+`MemoryStore.write` first checks the requested operations. Then it changes the journal and the file under the file's
+lock.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ ENABLE_SETTING = {"memory": "memory.memory_enabled", "user": "memory.user_profil
 LIMIT_SETTING = {"memory": "memory.memory_char_limit", "user": "memory.user_char_limit"}
 
 MAX_REFUSALS_PER_TURN = 3
-"""Refusals of one session and turn that are answered with advice; after these, the model is told to stop."""
+"""Refusals in one turn of a session that tell the model how to correct the call. Later refusals tell it to stop."""
 
 _MAX_COUNTED_SESSIONS = 1024
 
 Result = dict[str, Any]
 FilterWrite = Callable[[MemoryWrite, Session], MemoryWrite | Refused]
 Plan = Callable[[tuple[str, ...]], Edit | Refusal]
-"""Function that edits the entries found on disk."""
+"""Function that gets the entries on disk, and returns the edited entries or a refusal."""
 
 _UNCHANGED = {
     "add": "Entry already exists (no duplicate added).",
@@ -89,22 +90,22 @@ _HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do no
 
 
 class MemoryStore:
-    """Notes of one home: MEMORY.md and USER.md. Safe for threads and processes.
+    """The notes of one home: MEMORY.md and USER.md. Safe to share between threads and processes.
 
-    Every call reads the file anew under its lock. A change is answered with a dict as the `memory` tool returns it:
-    `success`, then `message` and `usage`, or `error` and a remedy. If a file can't be locked or written, the call raises
-    `StorageError` and nothing was changed.
+    Every call reads the file again under its lock. A method that changes the notes returns the dict that the
+    `memory` tool returns: `success`, and either `message` and `usage`, or `error` and a remedy. If a file can't be
+    locked or written, the method raises `StorageError` and nothing was changed.
 
     Args:
-        memory_char_limit: Characters of MEMORY.md.
-        user_char_limit: Characters of USER.md.
-        scan: Threat scan of entries; the default is `safety.scan.first_threat`.
-        filter_write: May veto or change a write before anything happens.
-        suppresses: Returns True for a target whose writes only the provider keeps; the local file stays as it is.
-        on_write: Gets every accepted write, in order and under the file's lock. If it raises `OutboxError` or
-            `StorageError`, the write stands and the result holds a warning.
-        provider: Returns the name of the provider that writes are stored for now.
-        per_user: Gives each user of a gateway a USER.md of their own, see `of`.
+        memory_char_limit: Largest number of characters in MEMORY.md.
+        user_char_limit: Largest number of characters in USER.md.
+        scan: Threat scan of entries; default: `safety.scan.first_threat`.
+        filter_write: Called before each write. It may return a changed write or a refusal.
+        suppresses: Returns True for a target whose entries only the provider keeps, so that the file is not changed.
+        on_write: Called with every accepted write, in order and under the file's lock. If it raises `OutboxError` or
+            `StorageError`, the file stays changed and the result holds a warning.
+        provider: Returns the name of the provider for which writes are stored now.
+        per_user: True to give each user of a gateway a separate USER.md, see `of`.
         lock_timeout: Seconds to wait for the file's lock.
     """
 
@@ -151,7 +152,7 @@ class MemoryStore:
         self._snapshot = NotesSnapshot()
 
     def of(self, session: Session | None) -> MemoryStore:
-        """Return the store for a session's user: with `per_user`, one whose USER.md is that user's own."""
+        """Return the store for the user of `session`. With `per_user`, its USER.md is the file of this user."""
         owner = session.owner if session is not None and self._per_user else ""
         if not owner:
             return self
@@ -165,14 +166,14 @@ class MemoryStore:
     # ---------------------------------------------------------------- reading
 
     def load_from_disk(self) -> NotesSnapshot:
-        """Freeze the blocks of the system prompt until the next call."""
+        """Read both files and keep their blocks for `format_for_system_prompt`, until this method is called again."""
         self._snapshot = self.take_snapshot()
         return self._snapshot
 
     def take_snapshot(self) -> NotesSnapshot:
-        """Return the blocks of the system prompt as they are now, without freezing them.
+        """Read both files and return their blocks for the system prompt.
 
-        A file that can't be read or adopted has no block; `problems` reports it.
+        A file that can't be read or is not UTF-8 text has no block; `problems` reports it.
         """
         blocks = {}
         for target in self.enabled_targets:
@@ -186,11 +187,18 @@ class MemoryStore:
         return NotesSnapshot(blocks)
 
     def format_for_system_prompt(self, target: MemoryTarget) -> str | None:
-        """Return the frozen block of this target, or None. Writes don't change it; `load_from_disk` does."""
+        """Return the block of this target that the last `load_from_disk` kept; None if there is none.
+
+        Later writes don't change the block.
+        """
         return self._snapshot.blocks.get(target)
 
     def entries(self, target: MemoryTarget) -> tuple[str, ...]:
-        """Return all entries on disk, also flagged ones. Raises `MemoryConflict` if the file can't be adopted."""
+        """Return all entries on disk, including flagged ones.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
         file = self._files[target]
         notes = parse_note_file(file.read())
         if notes.conflict:
@@ -198,11 +206,15 @@ class MemoryStore:
         return notes.entries
 
     def usage(self, target: MemoryTarget) -> NotesUsage:
-        """Return the characters on disk and the limit. Raises `MemoryConflict`."""
+        """Return the number of characters on disk and the limit.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
         return NotesUsage(measure(self.entries(target)), self._limits[target])
 
     def shown_entries(self) -> list[str]:
-        """Return the entries on disk that the prompt of a new session shows."""
+        """Return the entries of both files that the system prompt of a new session shows."""
         shown: list[str] = []
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
@@ -210,7 +222,7 @@ class MemoryStore:
         return shown
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
-        """Return the entries that are kept from prompts and results. `problems` reports whole files."""
+        """Return the entries that no model may see. Files that can't be used at all are reported by `problems`."""
         flagged: list[FlaggedEntry] = []
         for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
@@ -218,7 +230,7 @@ class MemoryStore:
         return flagged
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
-        """Return the files that can't be read or adopted now, each with its error."""
+        """Return the error of each file of the notes that can't be used now, by its target."""
         conflicts = {}
         for target in self.enabled_targets:
             try:
@@ -230,27 +242,35 @@ class MemoryStore:
     # ---------------------------------------------------------------- writing
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
-        """Append an entry. An entry that exists is a success that changes nothing."""
+        """Append an entry. If the file already has this entry, succeed without a change."""
         return self.write(target, [Operation("add", content)], session)
 
     def replace(
         self, target: MemoryTarget, old_text: str, content: str, *, session: Session | None = None
     ) -> Result:
-        """Replace the one entry that `old_text` names by `content`."""
+        """Replace the entry that `old_text` identifies by `content`.
+
+        Args:
+            old_text: A fragment, the whole text or the handle of exactly one entry.
+        """
         return self.write(target, [Operation("replace", content, old_text)], session)
 
     def remove(self, target: MemoryTarget, old_text: str, *, session: Session | None = None) -> Result:
-        """Remove the one entry that `old_text` names: by a fragment, its whole text or its handle."""
+        """Remove the entry that `old_text` identifies.
+
+        Args:
+            old_text: A fragment, the whole text or the handle of exactly one entry.
+        """
         return self.write(target, [Operation("remove", "", old_text)], session)
 
     def apply_batch(
         self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None
     ) -> Result:
-        """Do all operations or none. The limit counts for the final entries only."""
+        """Apply all operations, or none if one is refused. The limit applies to the final entries only."""
         return self.write(target, operations, session, batch=True)
 
     def reset(self, target: MemoryTarget, *, session: Session | None = None) -> Result:
-        """Remove every entry. `undo` brings them back."""
+        """Remove all entries of a file. `undo` can restore them."""
 
         def plan(entries: tuple[str, ...]) -> Edit:
             return Edit((), tuple(NoteChange(0, "remove", "", entry) for entry in entries))
@@ -260,11 +280,14 @@ class MemoryStore:
     def undo(
         self, change: int | None = None, *, target: MemoryTarget | None = None, session: Session | None = None
     ) -> Result:
-        """Undo the change of this id, or the newest change. An undo can itself be undone by its id.
+        """Undo the change with this id; default: the newest change.
 
-        Later changes of other entries stay. The limit does not apply, so that a removed entry can always come back.
+        An undo is a change too, and can be undone by its id.
+
+        Later changes of other entries stay. The limit does not apply, so that a removed entry can always be
+        restored.
         """
-        # A process that died after it replaced the file left an intent, which is a change that can be undone.
+        # If a process died after it replaced the file, its change is completed first, so that it can be undone.
         self._settle(target)
         for version in self._journal.versions(self._keys(target)):
             newest = change is None and version.action != "undo" and not version.undone
@@ -282,31 +305,40 @@ class MemoryStore:
         return self._restore(version.target, "undo", plan, session, version.id)
 
     def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
-        """Return the newest changes first, also those of a process that died before it reported them."""
+        """Return at most `limit` changes of the notes, newest first.
+
+        Changes of a process that died after it replaced the file are included.
+        """
         self._settle(target)
         return list(islice(self._journal.versions(self._keys(target)), limit))
 
     def prune(self) -> int:
-        """Delete the history and all copies, and return the number of deleted changes and copies.
+        """Delete the history and all backup copies of the notes. Return the number of deleted changes and copies.
 
-        Nothing can be undone after it. Changes that the provider does not know of yet stay until it does.
+        The deleted changes can't be undone any more. Changes whose writes are not in the outbox yet stay.
         """
         return sum(self._journal.prune(file) for file in self._files.values())
 
     def enqueue_missing(self) -> int:
-        """Give `on_write` the accepted writes that a crash or a full outbox kept from it; return how many changes it took.
+        """Pass accepted writes to `on_write` that are missing in the outbox, after a crash or a full outbox.
 
-        A host calls this at its start. Writes keep their ids, so that the outbox recognizes those that it has.
+        Return the number of changes to which these writes belong.
+
+        Call this once when the program starts. The writes keep their ids, so that the outbox stores none of them
+        twice.
         """
-        self._settle(None)  # a change of a process that died is done first, then enqueued
+        self._settle(None)  # completes changes of a process that died, so that their writes are enqueued too
         return self._journal.enqueue_missing()
 
     def start_turn(self, session: Session | None = None) -> None:
-        """Start counting this session's refusals anew."""
+        """Set the number of refusals of this session to 0."""
         self._refusals.reset(session or self._local)
 
     def refuse(self, refusal: Refusal, target: MemoryTarget | None, session: Session | None = None) -> Result:
-        """Return a refusal as a result. After too many in one turn, the result tells the model to stop."""
+        """Return the result for a refused call.
+
+        After too many refusals in one turn, the result tells the model to stop.
+        """
         if stop := self._refusals.add(session or self._local, refusal.reason):
             return {"success": False, "done": True, "error": redact(stop)}
         result: Result = {"success": False, "error": redact(refusal.reason)}
@@ -328,7 +360,10 @@ class MemoryStore:
         self._journal.close()
 
     def journal_key(self, target: MemoryTarget) -> str:
-        """Return the name of this target's file in the journal; each user's own file has another name."""
+        """Return the key under which the journal stores changes of this target's file.
+
+        The file of each user has its own key.
+        """
         return self._files[target].key
 
     # ---------------------------------------------------- steps of a write
@@ -341,11 +376,15 @@ class MemoryStore:
         *,
         batch: bool = False,
     ) -> Result:
-        """Do all operations or none. `batch` words the answer for several operations."""
+        """Apply all operations, or none if one is refused, and return the result.
+
+        Args:
+            batch: True to word the result for several operations.
+        """
         who = session or self._local
         if off := self._off(target):
             return self.refuse(off, None, who)
-        # Asked for each write, since the provider may have been loaded or lost meanwhile.
+        # Called for each write, because the provider may have been loaded or shut down since the last one.
         suppressed = self._suppresses is not None and self._suppresses(target)
         limit = None if suppressed else self._limits[target]
         writes: list[MemoryWrite] = []
@@ -378,7 +417,7 @@ class MemoryStore:
         session: Session | None,
         undoes: int | None = None,
     ) -> Result:
-        """Undo or reset: observers may veto it, the limit does not apply."""
+        """Commit an undo or a reset. Observers may refuse it; the limit does not apply."""
         who = session or self._local
         if off := self._off(target):
             return self.refuse(off, None, who)
@@ -387,7 +426,11 @@ class MemoryStore:
     def _vet(
         self, target: MemoryTarget, operation: Operation, session: Session, limit: int | None
     ) -> MemoryWrite | Refusal:
-        """Turn an operation into a write with an id. Refuses text that is no entry, too long, vetoed or a threat."""
+        """Check an operation and return it as a write with an id.
+
+        Return a refusal if the text is not valid as an entry or is too long, if an observer refuses it, or if the
+        scan finds a threat in it.
+        """
         content, old_text = normalize_entry(operation.content), normalize_entry(operation.old_text)
         write = MemoryWrite(str(uuid.uuid4()), operation.action, target, content, old_text)
         if fault := _write_fault(write, limit):
@@ -397,7 +440,7 @@ class MemoryStore:
             if isinstance(filtered, Refused):
                 return Refusal(f"An observer refused this write: {filtered.reason}")
             try:
-                # The journal stores both as JSON. Only these two are the observer's to change.
+                # An observer may change only content and metadata. The journal stores both as JSON.
                 json.dumps(dict(filtered.metadata))
                 write = replace(write, content=normalize_entry(filtered.content), metadata=filtered.metadata)
             except (TypeError, ValueError, AttributeError):
@@ -422,10 +465,15 @@ class MemoryStore:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
     ) -> Result:
-        """Read, plan and write under the file's lock.
+        """Lock and read the file, call `plan` with its entries, and write the edited entries.
 
-        `writes` are the vetted writes of the call, one for each operation. Undo and reset pass none: their writes follow
-        from the changes.
+        Return the result of the call.
+
+        Args:
+            plan: Returns the edited entries or a refusal.
+            writes: The checked writes of the call, one for each operation. Undo and reset pass none: their writes
+                are made from the changes.
+            undoes: Id of the change that an undo reverts.
         """
         notice: Result = {}
         try:
@@ -456,8 +504,8 @@ class MemoryStore:
                             )
                         )
                         continue
-                    # Undo and reset: only the entries on disk tell what changes, so observers are asked here. They may
-                    # veto the change of an entry, not alter it.
+                    # The changes of an undo or reset are known only here, so observers are asked here. They may refuse a
+                    # change, but not alter it.
                     restored = MemoryWrite(
                         str(uuid.uuid4()),
                         change.action,
@@ -491,7 +539,10 @@ class MemoryStore:
     def _enqueue_suppressed(
         self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session
     ) -> Result:
-        """Give suppressed writes to the provider. Nobody else holds them, so a write it refuses is no success."""
+        """Put writes into the outbox that only the provider keeps, without a change of the file.
+
+        If a write can't be stored, return a refusal, because the write would be lost.
+        """
         for stored, write in enumerate(writes):
             try:
                 self._journal.enqueue(replace(write, performed=False), session)
@@ -519,7 +570,7 @@ class MemoryStore:
         return None
 
     def _too_large(self, target: MemoryTarget, entry: str) -> Refusal:
-        """Refuse to write while the file holds an entry larger than the whole limit."""
+        """Return the refusal of a write to a file that holds an entry larger than the limit of the whole file."""
         limit, file = self._limits[target], self._files[target]
         return Refusal(
             f"Refusing to write {file.name}: it holds an entry of {len(entry):,} characters, "
@@ -546,26 +597,26 @@ class MemoryStore:
         return flag_entry(target, entry, self._limits[target], self._scan)
 
     def _shown(self, target: MemoryTarget, entry: str, shorten: Callable[[str], str] = str) -> str:
-        """Return an entry for the model, or a note in place of a flagged entry."""
+        """Return the text of an entry for the model; for a flagged entry, return a placeholder."""
         flagged = self._flag(target, entry)
         return flagged.withheld if flagged else shorten(entry)
 
 
 class RefusalCounter:
-    """Counter of refusals by session, which stops a model that repeats a failing write. Safe for threads."""
+    """Counter of refusals by session, to stop a model that repeats a failing write. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._lock = threading.Lock()  # sessions of a gateway write from threads of their own
 
     def add(self, session: Session, reason: str) -> str:
-        """Count a refusal. Returns the order to stop once there were too many, else ""."""
-        # A background review shares the id of its session but has a count of its own.
+        """Count a refusal. If there were too many, return a text that tells the model to stop; else ""."""
+        # A background review has the id of its session, but is counted separately.
         key = session.id, session.agent_context
         with self._lock:
             count = self._counts.pop(key, 0) + 1
             self._counts[key] = count
-            # A gateway sees any number of sessions: the count that was not used for longest goes.
+            # A gateway may have any number of sessions, so the least recently used count is dropped.
             while len(self._counts) > _MAX_COUNTED_SESSIONS:
                 self._counts.popitem(last=False)
         if count <= MAX_REFUSALS_PER_TURN:
@@ -576,13 +627,16 @@ class RefusalCounter:
         )
 
     def reset(self, session: Session) -> None:
-        """Forget the refusals of this session: after a success, or at a new turn."""
+        """Set the count of this session to 0, after a success or at the start of a turn."""
         with self._lock:
             self._counts.pop((session.id, session.agent_context), None)
 
 
 def changed_something(result: Mapping[str, Any]) -> bool:
-    """Return True if a call changed the file. A call that found nothing to change is a success too."""
+    """Return True if the call with this result changed the notes.
+
+    A successful call may have had nothing to change.
+    """
     return bool(result.get("success")) and result.get("message") not in (*_UNCHANGED.values(), _NOTHING)
 
 
@@ -601,7 +655,7 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
 
 
 def _caution(target: MemoryTarget, edit: Edit) -> Result:
-    """Warn the person of a secret in a new entry, or in a removed entry that the history still holds."""
+    """Return a warning if a new entry holds a secret, or a removed entry that stays in the history; else {}."""
     removed: list[str] = []
     for change in edit.changes:
         if kinds := ", ".join(secrets_in(change.content)):

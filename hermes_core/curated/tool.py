@@ -1,4 +1,4 @@
-"""The `memory` tool: its schema, a call that accepts any arguments, and the `builtin` provider that offers it."""
+"""The `memory` tool: its schema, the call with a model's arguments, and the built-in provider that offers the tool."""
 
 from __future__ import annotations
 
@@ -68,22 +68,23 @@ MEMORY_SCHEMA: dict[str, Any] = {
         "required": ["target"],
     },
 }
-"""Schema of the tool. Only `target` is required, since the other parameters depend on the action."""
+"""Schema of the `memory` tool. Only `target` is required, because the other parameters depend on the action."""
 
 _OPERATIONS = "operations must be a list of {action, content?, old_text?} objects."
 
 
 def memory_schema(targets: Sequence[MemoryTarget] = TARGETS) -> dict[str, Any]:
-    """Return the schema for the enabled targets."""
+    """Return the schema of the `memory` tool, with only these targets as allowed values."""
     schema = copy.deepcopy(MEMORY_SCHEMA)
     schema["parameters"]["properties"]["target"]["enum"] = list(targets)
     return schema
 
 
 def call_memory_tool(store: MemoryStore | None, arguments: object, session: Session) -> str:
-    """Do the change that a model asks for. Returns a JSON object as text for any `arguments`.
+    """Run a call of the `memory` tool and return the result for the model, as the text of a JSON object.
 
-    Without a store, or if both files are switched off, the answer says that memory is not available.
+    Wrong `arguments` of any type give a result with `error`. Without a store, or if both files are switched off, the
+    result says that memory is not available.
     """
     result: Result
     if store is None or not store.enabled_targets:
@@ -126,7 +127,7 @@ def _run(store: MemoryStore, arguments: object, session: Session) -> Result:
 
 
 def _operation(item: object) -> Operation | Refusal:
-    """Check one operation of a model."""
+    """Check the arguments of one operation of a model. Return the operation, or a refusal."""
     if not isinstance(item, Mapping):
         return Refusal(f"{_OPERATIONS} It was {_brief(item)}.")
     action = item.get("action")
@@ -151,15 +152,15 @@ def _operation(item: object) -> Operation | Refusal:
 
 
 def _brief(value: object) -> str:
-    """Return a short repr that is safe for any depth of nesting and any character."""
+    """Return a short `repr` of a model's argument, also of a deeply nested one."""
     # A model may send a list nested a thousand levels deep, on which `repr` fails.
     return reprlib.repr(value)
 
 
 class CuratedProvider(MemoryProvider):
-    """The `builtin` provider: two blocks of the system prompt and the `memory` tool.
+    """The built-in provider, named `builtin`: the blocks of the notes in the system prompt, and the `memory` tool.
 
-    It holds nothing of a session. The manager freezes the block until it rebuilds the prompt.
+    The provider keeps no state of sessions: the manager freezes the system prompt of each session.
     """
 
     name = BUILTIN_NAME
@@ -168,16 +169,16 @@ class CuratedProvider(MemoryProvider):
         self._store = store
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the `memory` tool with the enabled targets, or nothing if both are off."""
+        """Return the schema of the `memory` tool with the enabled targets; an empty list if none is enabled."""
         targets = self._store.enabled_targets
         return [memory_schema(targets)] if targets else []
 
     def system_prompt_block(self, session: Session) -> str:
-        """Return the blocks of the notes as they are on disk, without flagged entries."""
+        """Return the blocks of the notes as they are on disk now, without flagged entries."""
         return self._store.of(session).take_snapshot().render()
 
     def on_turn_start(self, session: Session) -> None:
-        """Count refused writes anew in each turn."""
+        """Set the number of refused writes of the session to 0."""
         self._store.start_turn(session)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:

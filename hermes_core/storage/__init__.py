@@ -1,1 +1,1 @@
-"""What every file and database of ours stands on; providers reach it through `hermes_core.kit`."""
+"""Files and SQLite databases of this package. Providers use this code through `hermes_core.kit`."""

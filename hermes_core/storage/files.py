@@ -1,4 +1,4 @@
-"""Private files: locks between processes, atomic replacement, modes, and the kind of file system."""
+"""Private files: locks between processes, atomic replacement, file modes, and the type of the file system."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from hermes_core.stopping import stopped, wait_unless_stopped
 # milliseconds.
 LOCK_TIMEOUT = 10.0
 
-# Half a second in all, well below the time for which a person takes a write for hung.
+# Half a second in all: well below the time after which a person thinks that a write hangs.
 _WINDOWS_RENAME_ATTEMPTS = 25
 _WINDOWS_RENAME_PAUSE_S = 0.02
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 
-# Memory-mapped WAL indexes need shared memory between all users of the file, which these do not give reliably.
+# Memory-mapped WAL indexes need shared memory between all processes that use the file. These file systems do not
+# provide it reliably.
 # https://www.sqlite.org/wal.html, "All processes using a database must be on the same host computer".
 _NO_SHARED_MEMORY = frozenset(
     {
@@ -51,22 +52,24 @@ _NO_SHARED_MEMORY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """A kind of file system by the system's name for it, "" if unknown."""
+    """Type of a file system, by its name in the operating system; "" if unknown."""
 
     kind: str
 
     @property
     def carries_wal(self) -> bool:
-        """True if SQLite's write-ahead log is safe on it."""
+        """True if SQLite's write-ahead log is safe on this type of file system."""
         return self.kind not in _NO_SHARED_MEMORY and not self.kind.startswith("fuse")
 
 
 @contextlib.contextmanager
 def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
-    """Hold the lock file beside `path` (`NAME.lock`). The system releases it when the process dies.
+    """Hold the lock file beside `path` (`NAME.lock`) during the `with` block.
 
-    Raises `LockTimeout` if another process holds it for more than `timeout` seconds, or if the turn is stopped. A thread that
-    holds it can't take it a second time.
+    The operating system releases the lock when the process dies. A thread that holds the lock can't take it a second time.
+
+    Raises:
+        LockTimeout: Another process held the lock for more than `timeout` seconds, or the current turn was stopped.
     """
     ensure_folder(path.parent)
     # Not thread-local: the generator may be closed on another thread than the one that opened it.
@@ -93,16 +96,23 @@ def _acquire(lock: BaseFileLock, seconds: float) -> bool:
 
 
 def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Replace `path` by `data` so that any reader, and any crash, sees the old bytes or the new ones.
+    """Replace the content of `path` by `data` atomically: at any moment the file holds the old bytes or the new ones.
 
-    The bytes and the folder entry are on disk when this returns. A symbolic link stays one: its target is replaced.
-    Raises `StorageError`, with the old file untouched.
+    The new bytes and the folder entry are on disk when this returns. If `path` is a symbolic link, its target is
+    replaced.
+
+    Raises:
+        StorageError: The file can't be written. The old file is untouched.
     """
     write_checked(path, data, mode, lambda: None)
 
 
 def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object]) -> None:
-    """Replace `path` as `write_atomic` does, after a last `check` just before the replacement, which may raise."""
+    """Replace the content of `path` atomically, as `write_atomic` does.
+
+    Args:
+        check: Called directly before the replacement. If it raises, the file stays as it is.
+    """
     target = Path(os.path.realpath(path))  # `resolve` raises no OSError for links in a circle
     try:
         ensure_folder(target.parent)
@@ -117,7 +127,7 @@ def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object
             check()
             _replace(temporary, target)
         finally:
-            with contextlib.suppress(OSError):  # it is gone when all went well
+            with contextlib.suppress(OSError):  # after a success the temporary file does not exist any more
                 Path(temporary).unlink()
         sync_folder(target.parent)
     except OSError as exc:
@@ -139,20 +149,26 @@ def _replace(temporary: str, target: Path) -> None:
 
 
 def _keep_owner(target: Path, temporary: str) -> None:
-    """Keep the owner of a file that root replaces: the owner could not read it otherwise."""
+    """Give the temporary file the owner of `target`, if root replaces it.
+
+    Otherwise the owner could not read the new file.
+    """
     if target.exists() and hasattr(os, "geteuid") and os.geteuid() == 0:
         found = target.stat()
-        with contextlib.suppress(OSError):  # root of a container that may not
+        with contextlib.suppress(OSError):  # root in a container may lack the right to do this
             os.chown(temporary, found.st_uid, found.st_gid)
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file without blocking (for `open(opener=)`): a pipe in the file's place would block for ever."""
+    """Open a file with `O_NONBLOCK`, as an `opener` for `open`, because opening a pipe would block for ever."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that a rename or a new file in it survives a power cut, if the system supports that."""
+    """Sync a folder to disk, so that a rename or a new file in it survives a power cut.
+
+    Windows does not support this.
+    """
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -166,7 +182,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_utf8(path: Path, error: type[HermesError]) -> str:
-    """Return the text of a UTF-8 file, "" if it doesn't exist. Raises `error` if it can't be read or is no text."""
+    """Return the text of a UTF-8 file; "" if it does not exist. Raise `error` if it can't be read or is not UTF-8."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -178,7 +194,7 @@ def read_utf8(path: Path, error: type[HermesError]) -> str:
 
 
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
-    """Create `folder` and its parents with private modes. An existing folder keeps its mode."""
+    """Create `folder` and its missing parents with private modes. An existing folder keeps its mode."""
     try:
         # `parents=True` would give the parents the mode of the umask.
         for one in (*reversed(folder.parents), folder):
@@ -190,7 +206,7 @@ def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
 
 
 def file_system(path: Path) -> FileSystem:
-    """Return the kind of file system of `path`, or of its nearest parent that exists."""
+    """Return the type of the file system of `path`, or of its nearest parent that exists."""
     existing = path.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -198,7 +214,7 @@ def file_system(path: Path) -> FileSystem:
 
 
 def _mounted_kind(path: Path) -> str:
-    """Return the type of the innermost mount that holds `path`, "" without /proc/self/mounts (Linux)."""
+    """Return the type of the innermost mount that contains `path`; "" on a system without /proc/self/mounts."""
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

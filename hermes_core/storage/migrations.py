@@ -17,7 +17,10 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
-    """Run the migrations that this file lacks, each in a transaction with its record; return their names."""
+    """Run the migrations that this database has no record of, each in one transaction with its record.
+
+    Return their names.
+    """
     if not migrations:
         return []
     connection.execute(_MIGRATIONS_TABLE)
@@ -37,13 +40,16 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """End a transaction that was not committed, unless SQLite already did (as it does when the disk is full)."""
+    """Roll back the open transaction, if there is one.
+
+    SQLite itself rolls back some, for instance if the disk is full.
+    """
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
 def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
-    """Return the migrations that have no record in this file, in order, without changing it."""
+    """Return the migrations that have no record in this database, in order. The database is not changed."""
     try:
         done = {row[0] for row in connection.execute("SELECT name FROM schema_migrations")}
     except sqlite3.OperationalError:

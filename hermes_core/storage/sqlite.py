@@ -1,6 +1,4 @@
-"""SQLite databases: a connection for each thread, transactions that take the write lock, named migrations, and errors
-that say what to do.
-"""
+"""SQLite databases: a connection for each thread, write transactions, named migrations, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -26,19 +24,19 @@ from hermes_core.storage.migrations import Migration, migrate, roll_back
 
 log = logging.getLogger(__name__)
 
-# The first version with STRICT tables. Python 3.11 ships a newer one on every platform that we know.
+# The first version of SQLite with STRICT tables. Python 3.11 has a newer one on every platform that we know.
 MINIMUM_SQLITE = (3, 37, 0)
 
 # Seconds that a writer waits for other processes. Transactions of this package last milliseconds.
 BUSY_TIMEOUT_S = 30.0
 
-# Share of the busy timeout that the next wait may last after one that was in vain.
+# After a timeout, the next wait lasts this share of the busy timeout, because the other program probably hangs.
 SHORT_TIMEOUT_SHARE = 1 / 30
 
 # Seconds that a writer waits for other processes when the program ends.
 EXIT_TIMEOUT_S = 1.0
 
-# Range of the random pause between two attempts to take the write lock; a transaction takes about as long.
+# Range of the random pause between two attempts to take the write lock: about the duration of a transaction.
 RETRY_PAUSE_S = (0.00005, 0.0002)
 
 # Seconds between two attempts to leave the queue of writers.
@@ -48,10 +46,10 @@ QUEUE_PAUSE_S = 0.0005
 # suspended.
 QUEUE_TIMEOUT_S = 1.0
 
-# Bytes of free pages from which `give_back` makes the file smaller.
+# `give_back` leaves files with fewer bytes of free pages as they are.
 VACUUM_FREE_BYTES = 8 * 1024 * 1024
 
-# Advice about a damaged file if the caller has no better one.
+# Default remedy for a damaged file.
 RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
 
 JournalMode = Literal["auto", "wal", "delete"]
@@ -66,23 +64,24 @@ _parent_files: set[str] = set()
 
 
 class Database:
-    """One SQLite file, opened when it is first used.
+    """A SQLite database file, opened when it is first used.
 
-    Each thread has a connection of its own, in autocommit mode. Several processes may open the same file at once; each
-    migration runs exactly once, in a transaction with its record. Files are created with mode 0600.
+    Each thread has its own connection, in autocommit mode. Several processes may open the same file at once. Each
+    migration runs exactly once, in one transaction with its record. Files are created with mode 0600.
 
     Args:
         path: The database file. Its folder is created if it is missing.
         migrations: Named functions that bring the schema up to date, in order.
-        journal_mode: "auto" uses a write-ahead log unless the file system doesn't support one.
-        busy_timeout: Seconds to wait for other processes. After a wait in vain the next one is short, until the lock
-            was free once: the other program probably hangs, and each call would wait for the whole time.
-        file_system: Tells the file system under a path.
-        repair: Advice for the error about a damaged file.
-        empty_is_damage: Whether a file of zero bytes is refused as damaged; otherwise it counts as a new database.
-        reopen_moved: Whether to open the path again if its file was moved, deleted or replaced. Otherwise
-            transactions raise `DatabaseUnavailable` then, since nobody would find what they write.
-        queue_writers: Whether several processes write to this file all the time, so that they have to queue.
+        journal_mode: "auto" uses a write-ahead log if the file system supports one.
+        busy_timeout: Seconds to wait for the lock of another process. After a timeout, the next waits are short
+            until the lock was free once, because the other program probably hangs.
+        file_system: Returns the type of the file system of a path.
+        repair: Remedy in the error about a damaged file.
+        empty_is_damage: True to refuse a file of zero bytes as damaged. Otherwise it is a new database.
+        reopen_moved: True to open the path again if its file was moved, deleted or replaced. Otherwise
+            transactions raise `DatabaseUnavailable` in this case, because their data would be in a file that is
+            not at the path any more.
+        queue_writers: True if several processes write to this file all the time. They then wait in a queue.
     """
 
     def __init__(
@@ -130,9 +129,11 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection, with rows that can be indexed by column name.
+        """Connection of the current thread. Its rows can be indexed by column name.
 
-        Raises `DatabaseUnavailable` or `DatabaseCorrupt`.
+        Raises:
+            DatabaseUnavailable: The file can't be opened.
+            DatabaseCorrupt: The file is damaged.
         """
         self._refuse_fork()
         known: _ThreadConnection | None = getattr(self._local, "connection", None)
@@ -157,7 +158,10 @@ class Database:
             return opened.sqlite
 
     def execute(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
-        """Run one statement on this thread's connection; errors while rows are read are translated as well."""
+        """Run one statement on the connection of the current thread.
+
+        Errors of SQLite become errors of this package, also while the rows of the returned cursor are read.
+        """
         with self._translated:
             cursor = self.connection.cursor(_Cursor)
             cursor.translated = self._translated
@@ -165,9 +169,11 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the file's write lock, commit when the block ends, and roll back if it raises.
+        """Hold the write lock of the database during the `with` block.
 
-        An inner transaction of the same thread belongs to the outer one.
+        Commit when the block ends; roll back if it raises.
+
+        An inner transaction of the same thread joins the outer one.
         """
         self._refuse_fork()
         with self._write_lock, self._translated:
@@ -187,7 +193,7 @@ class Database:
             callback()
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once the open transaction of this thread has committed. A rollback drops it."""
+        """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
         self._after_commit.append(callback)
 
     @property
@@ -196,12 +202,12 @@ class Database:
         return self._ready and _inode(self.path) != self._inode
 
     def shorten_waits(self) -> None:
-        """Wait for other processes only a second from now on, because the program ends."""
+        """Wait at most a second for locks of other processes from now on, because the program ends."""
         self._busy_timeout = min(self._busy_timeout, EXIT_TIMEOUT_S)
         self._patience = min(self._patience, self._busy_timeout)
 
     def give_back(self) -> None:
-        """Return free pages to the file system if most of the file is free, unless another process writes."""
+        """Make the file smaller if most of its pages are free. Do nothing if another process writes at the moment."""
         if not self._ready or self._closed or self._forked:
             return
         with contextlib.suppress(sqlite3.Error, StorageError):
@@ -216,16 +222,16 @@ class Database:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        """Refuse further use and close all connections that no other thread may be using.
+        """Refuse further use, and close the connections that no other thread may be using.
 
-        SQLite crashes the process if a connection is closed in the middle of its statement. So connections of other
-        living threads are closed when that thread ends or next uses the database. A forked process closes nothing: all
-        connections belong to its parent.
+        SQLite crashes the process if a connection is closed in the middle of its statement. So the connection of
+        another running thread is closed when this thread ends or next uses the database. A forked process closes
+        nothing, because all connections belong to its parent.
         """
         if self._forked:
             return
         with contextlib.ExitStack() as acquired:
-            # Bounded: a thread may be in a transaction, or wait for one, for as long as another process hangs.
+            # With a timeout, because a thread may hold the lock for as long as another process hangs.
             locks = [
                 lock for lock in (self._open_lock, self._write_lock) if lock.acquire(timeout=EXIT_TIMEOUT_S)
             ]
@@ -240,7 +246,10 @@ class Database:
                     connection.close()
 
     def backup(self, target: Path) -> None:
-        """Copy the database to `target` as one consistent state, even while others write; replace an older copy last."""
+        """Copy a consistent state of the database to `target`, even while other processes write.
+
+        A file at `target` is replaced when the copy is complete.
+        """
         partial = target.with_name(f".{target.name}.partial")
         with locked(target, BUSY_TIMEOUT_S), self._translated, file_errors(target):
             partial.unlink(missing_ok=True)
@@ -254,16 +263,16 @@ class Database:
             sync_folder(target.parent)
 
     def integrity(self) -> list[str]:
-        """Return what SQLite's own check finds wrong, a line each; empty if the file is whole."""
+        """Run SQLite's `integrity_check` and return a line for each fault; an empty list if the file is not damaged."""
         with self._translated:
             rows = self.connection.execute("PRAGMA integrity_check").fetchall()
         return [row[0] for row in rows if row[0] != "ok"]
 
     @contextlib.contextmanager
     def detecting_damage(self) -> Iterator[None]:
-        """Raise `DatabaseCorrupt` if the block fails on a stored value and SQLite's check finds the file damaged.
+        """Raise `DatabaseCorrupt` if the block fails because of a stored value and SQLite's check finds damage.
 
-        Other errors pass unchanged: they are mistakes of the caller.
+        Without damage the error of the block passes unchanged, because it is a mistake of the caller.
         """
         try:
             yield
@@ -276,10 +285,10 @@ class Database:
             raise DatabaseCorrupt(f"{str(self.path)!r} is damaged ({reason})", self._repair) from exc
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock, retrying until the busy timeout.
+        """Take the write lock. Retry with short pauses until the busy timeout.
 
-        SQLite's own wait sleeps up to 100 ms between two attempts. With eight processes that write all the time some
-        then waited for 0.7 to 6 s (`bench/sessions.py`).
+        SQLite's own busy handler sleeps up to 100 ms between two attempts. With eight processes that wrote all the
+        time, some waited for 0.7 to 6 s (`bench/sessions.py`).
         """
         started = time.monotonic()
         connection.execute("PRAGMA busy_timeout = 0")
@@ -307,7 +316,7 @@ class Database:
             connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
 
     def _shorten_next_wait(self, exc: sqlite3.DatabaseError) -> None:
-        """Wait shortly the next time if another process kept the file locked during all of this wait."""
+        """Make the next wait short if another process kept the file locked for the whole busy timeout."""
         if _is_locked(exc):
             self._patience = self._busy_timeout * SHORT_TIMEOUT_SHARE
 
@@ -316,10 +325,10 @@ class Database:
         return self._process not in (0, os.getpid())
 
     def _refuse_fork(self) -> None:
-        """Raise in a forked process.
+        """Raise `DatabaseUnavailable` in a fork of the process that constructed this object.
 
-        SQLite's locks don't pass to a fork, so that a connection used there damages the file, and a Python lock that a
-        thread of the parent held is held for ever.
+        A fork does not inherit SQLite's locks, so using the connection there damages the file. A Python lock that a
+        thread of the parent held at the fork is never released in the fork.
         """
         if self._forked:
             raise _opened_before_fork(self.path)
@@ -328,7 +337,10 @@ class Database:
         return self._reopen_moved and _inode(self.path) != inode
 
     def _refuse_moved(self) -> None:
-        """Raise if the file is no longer at its path. Without a write-ahead log SQLite itself notices."""
+        """Raise `DatabaseUnavailable` if the file is no longer at its path.
+
+        Without a write-ahead log, SQLite itself raises.
+        """
         if self.journal_mode == "wal" and self.moved:
             raise DatabaseUnavailable(
                 f"{str(self.path)!r} was moved, deleted or replaced since this program opened it",
@@ -357,7 +369,10 @@ class Database:
         return connection
 
     def _prepare_file(self) -> None:
-        """Create the file unless it exists. Raises if it is damaged, or if its repair was not finished."""
+        """Create the file if it does not exist.
+
+        Raise if it is damaged, or if an interrupted repair has to be finished.
+        """
         if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
             needed = ".".join(map(str, MINIMUM_SQLITE))
             raise DatabaseUnavailable(
@@ -369,7 +384,7 @@ class Database:
                 f"a repair of {str(self.path)!r} was not finished",
                 "run `hermes-memory sessions repair` again",
             )
-        # In this order: the log of a file that is just being created appears after its first page.
+        # The order matters: while another process creates the file, its log appears after its first page.
         has_log = _size(wal_of(self.path)) > 0
         if not _size(self.path) and (has_log or (self._empty_is_damage and self.path.exists())):
             raise DatabaseCorrupt(
@@ -437,7 +452,7 @@ class Database:
         return mode
 
     def _switch_journal(self, connection: sqlite3.Connection, wanted: str) -> str:
-        """Request a journal mode and return the one that the file has afterwards.
+        """Request a journal mode, and retry while the file is locked. Return the mode that the file has afterwards.
 
         SQLite ignores its busy timeout for this statement, and two processes may create one file at the same time.
         """
@@ -452,7 +467,10 @@ class Database:
 
 
 class _ThreadConnection:
-    """The connection of one thread. It is closed when the thread ends, with the reference in its `threading.local`."""
+    """Connection of one thread.
+
+    A `threading.local` holds the only reference, so the connection is closed with the thread.
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, inode: int) -> None:
         self.sqlite = connection
@@ -473,10 +491,11 @@ class _ThreadConnection:
 
 
 class _WriterQueue:
-    """A lock file on which writers of other processes wait, so that one at a time tries SQLite's lock.
+    """Queue of processes that want to write: only the holder of a lock file tries to take SQLite's write lock.
 
-    Without it, eight processes that all tried the lock every millisecond kept two cores busy, and some waited for 0.5 to
-    0.8 s (`bench/sessions.py`). The queue is about waiting only; SQLite's own lock keeps the file whole.
+    Without the queue, eight processes tried to take the write lock every millisecond. They kept two cores busy, and
+    some waited for 0.5 to 0.8 s (`bench/sessions.py`). The queue only shortens waits; SQLite's lock protects the
+    file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -485,7 +504,7 @@ class _WriterQueue:
         self._entered = False
 
     def enter(self) -> bool:
-        """Take the lock file if it is free; return whether this process may try SQLite's lock."""
+        """Take the lock file if it is free. Return True if this process may now try to take SQLite's write lock."""
         import fcntl
 
         if not self._entered:
@@ -495,7 +514,7 @@ class _WriterQueue:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            except OSError as exc:  # no such locks here: then writers only retry
+            except OSError as exc:  # a file system without locks: writers only retry
                 log.debug("no queue for writers beside %s: %s", self._path, exc)
                 return True
             self._entered = True
@@ -515,7 +534,7 @@ class _WriterQueue:
 
 
 class _Cursor(sqlite3.Cursor):
-    """A cursor that translates errors while rows are read."""
+    """Cursor that translates SQLite's errors to errors of this package while rows are read."""
 
     translated: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
@@ -537,10 +556,10 @@ class _Cursor(sqlite3.Cursor):
 
 
 class TranslatedErrors:
-    """A context manager that turns SQLite's errors about the file into errors of this package, with what to do.
+    """Context manager that translates SQLite's errors about the file to errors of this package, with a remedy.
 
-    Errors in SQL pass unchanged. One object serves all blocks and threads, because each statement and each row that is
-    read stands in one.
+    Errors in SQL pass unchanged. All threads and blocks share one object, because a new object for each statement
+    and each row would take time.
     """
 
     __slots__ = ("_path", "_repair")
@@ -588,7 +607,7 @@ _UNAVAILABLE = {
 
 @contextlib.contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Translate the system's errors about opening the file, and a schema that Python can't decode."""
+    """Translate errors of opening a database: those of the operating system, and a schema that is not UTF-8."""
     try:
         yield
     except UnicodeDecodeError as exc:
@@ -601,10 +620,11 @@ def file_errors(path: Path) -> Iterator[None]:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
-    """Raise for a database that another program created, or that a newer version of this package changed.
+    """Raise if another program created the database, or if a newer version of this package changed it.
 
-    The file names are common ones, so that another program's file may stand there. A file is newer if its last
-    migration is unknown and it has all the known ones. Earlier migrations may be unknown, since a version may drop some.
+    The file names are common, so another program may have created the file. A newer version changed the file if its
+    last recorded migration is unknown and all known migrations are recorded. Earlier unknown migrations are
+    accepted, because a version may drop migrations.
     """
     tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     if not tables:
@@ -624,9 +644,10 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, migrations: Sequ
 
 @contextlib.contextmanager
 def _misfits_as_damage(connection: sqlite3.Connection, path: Path, repair: str) -> Iterator[None]:
-    """Raise `DatabaseCorrupt` if the record of migrations doesn't fit the tables: a lost record runs a step again.
+    """Raise `DatabaseCorrupt` if a migration in the block fails because the record of migrations was damaged.
 
-    In a new file the migration itself is wrong, and its error passes unchanged.
+    If a record is lost, its migration runs again, on tables that it has already changed, and fails. In a new file the
+    migration itself must be wrong, so its error passes unchanged.
     """
     new = connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
     try:
@@ -651,10 +672,11 @@ def _opened_before_fork(path: Path) -> DatabaseUnavailable:
 
 
 def _remember_parent_files() -> None:
-    """Note the parent's open files in a process that was just forked.
+    """Remember, in a process that was just forked, which files its parent has open. The fork must not open them.
 
-    SQLite takes the parent's locks for its own there, even for a file that is opened anew. The parent then believes
-    that it is the last user, and deletes the log that the child writes to (sqlite.org/howtocorrupt.html, section 2.6).
+    SQLite in the fork would take the parent's locks for its own, even after opening the file again. The parent would
+    then take itself for the last user of the file and delete the log to which the fork writes
+    (sqlite.org/howtocorrupt.html, section 2.6).
     """
     _parent_files.update(map(os.path.realpath, _open_files.values()))
 
@@ -667,17 +689,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def wal_of(path: Path) -> Path:
-    """Return the path of a database's write-ahead log."""
+    """Return the path of the write-ahead log of the database at `path`."""
     return path.with_name(f"{path.name}-wal")
 
 
 def repaired_copy(path: Path) -> Path:
-    """Return the path of the finished copy that a repair of the database at `path` puts in its place last."""
+    """Return the path of the repaired copy of the database at `path`.
+
+    The last step of a repair moves it to `path`.
+    """
     return path.with_name(f"{path.name}.repaired")
 
 
 def database_files(path: Path) -> list[Path]:
-    """Return the files that together are the database at `path`, as far as they exist."""
+    """Return the existing files of the database at `path`: the main file and the files that SQLite writes beside it."""
     names = (path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
     return [file for name in names if (file := path.with_name(name)).exists()]
 
