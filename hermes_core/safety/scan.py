@@ -161,7 +161,8 @@ def _is_tag(char: str) -> bool:
     return 0xE0000 <= ord(char) <= 0xE007F
 
 
-# Digits and signs that stand for letters. A word counts as respelt only with a letter and such a sign in it.
+# Digits and signs that stand for letters, as in "1gn0re". A word is translated only if it has a letter as well as such
+# a sign: otherwise numbers and prices would be read as words.
 _LEET = str.maketrans("0134578@$!|€", "oieastbasile")
 _LEET_WORD = (
     r"(?<![\w@$!])(?=[\w@$!|]{0,24}[a-z])(?=[\w@$!|]{0,24}[0134578@$!|])[a-z0134578@$!|]{3,24}(?![\w@$])"

@@ -252,7 +252,7 @@ class HermesAgentProvider(MemoryProvider):
             platform=session.platform,
             sender_id="" if session.platform == "cli" else session.user_id,
         )
-        # A callback returns a text, or a mapping with the key "context".
+        # Hermes Agent accepts both forms from a callback: a text, and a mapping with the key "context".
         contexts = [
             result_text(answer.get("context") if isinstance(answer, Mapping) else answer)
             for answer in answers
