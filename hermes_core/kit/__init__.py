@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from hermes_core.safety.redact import redact
     from hermes_core.safety.terminal import printable
     from hermes_core.storage.files import write_atomic
-    from hermes_core.storage.migrations import Migration
-    from hermes_core.storage.sqlite import Database
+    from hermes_core.storage.sqlite import Database, Migration
 
 _HOMES = {
     "BackendAuthError": "errors",
@@ -57,7 +56,7 @@ _HOMES = {
     "ConfigError": "errors",
     "ConfiguredProvider": "kit.backend",
     "Database": "storage.sqlite",
-    "Migration": "storage.migrations",
+    "Migration": "storage.sqlite",
     "ProviderUnavailable": "errors",
     "RECALL_MODE": "kit.backend",
     "Range": "kit.tools",

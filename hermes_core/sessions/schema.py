@@ -15,7 +15,7 @@ from hermes_core.contract.values import Session
 from hermes_core.outbox.store import create_tables
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.search import index
-from hermes_core.storage.migrations import Migration
+from hermes_core.storage.sqlite import Migration
 
 _TABLES = (
     """

@@ -21,7 +21,7 @@ import hermes_core.safety.redact
 import hermes_core.sessions.db
 from hermes_core import Memory, open_memory
 from hermes_core.safety.scan import first_threat
-from hermes_core.storage.migrations import Migration
+from hermes_core.storage.sqlite import Migration
 
 first_threat("warm")
 

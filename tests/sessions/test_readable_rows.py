@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.sessions.maintenance import readable_rows
-from hermes_core.storage.migrations import Migration
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import Database, Migration
 
 
 def make_notes(connection: sqlite3.Connection) -> None:

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from hermes_core.storage.migrations import Migration
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import Database, Migration
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes, limits and signals are POSIX")
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.migrations import Migration, pending
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import Database, Migration, pending
 from tests.storage.notes import MIGRATIONS, notes, posix, run
 
 
