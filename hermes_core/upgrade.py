@@ -1,6 +1,6 @@
-"""Upgrade of a home that version 0.1 wrote: the outbox moves from `outbox.db` into state.db.
+"""Upgrade of a home that an earlier checkout wrote: the outbox moves from `outbox.db` into state.db.
 
-Version 0.1 stored some session switches for providers in the table `state_meta` of state.db. They become outbox rows
+That checkout stored some session switches for providers in the table `state_meta` of state.db. They become outbox rows
 too.
 """
 
@@ -75,7 +75,7 @@ def outbox_of_home(home: HermesHome, sessions: SessionDB, redact: Redact) -> Out
     """Upgrade the outbox if necessary, and return the outbox in state.db.
 
     Return None if another program wrote state.db: then the manager has to use `outbox.db`. If an `outbox.db` of
-    version 0.1 can't be moved now, its rows must still be sent first, so the returned outbox sends nothing;
+    an earlier checkout can't be moved now, its rows must still be sent first, so the returned outbox sends nothing;
     `held_back` is the reason.
     """
     if has_own_outbox(home):
@@ -159,7 +159,7 @@ def _add_turns(old: Database, sessions: SessionDB, outbox: Outbox, redact: Redac
 
 
 def _add_switches(sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:
-    """Add rows for session switches and rewinds that version 0.1 stored in `state_meta` and not yet in its outbox."""
+    """Add rows for session switches and rewinds that stand in `state_meta` and not yet in the old outbox."""
     owed: list[dict[str, Any]] = read_meta(
         "switches_to_tell", sessions.get_meta("switches_to_tell"), _parse_switches, []
     )

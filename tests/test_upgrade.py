@@ -1,4 +1,4 @@
-"""A home that version 0.1 wrote opens, and everything that it owed to the provider is delivered."""
+"""A home that an earlier checkout wrote opens, and everything that it owed to the provider is delivered."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DEAD = {
 
 @pytest.fixture
 def old_home(tmp_path: Path) -> HermesHome:
-    """A home as version 0.1 left it: killed, with rows of every kind waiting."""
+    """A home as an earlier checkout left it: killed, with rows of every kind waiting."""
     return HermesHome(restore_home("home-0.1", tmp_path / "home"))
 
 

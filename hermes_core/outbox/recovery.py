@@ -1,4 +1,4 @@
-"""Reading of an outbox in a separate file `outbox.db`, in particular of the tables that version 0.1 wrote."""
+"""Reading of an outbox in a separate file `outbox.db`, in particular of the tables that an earlier checkout wrote."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def has_own_outbox(home: HermesHome) -> bool:
 
 
 def adopt_first_tables(connection: sqlite3.Connection) -> None:
-    """Move the rows of version 0.1 into the current tables of the same file. This is a migration of `outbox.db`."""
+    """Move the rows of an earlier checkout into the current tables of the same file, as a migration."""
     if has_first_tables(connection):
         copy_rows(connection, connection)
         for table in ("rows", "arrived", "settled", "providers", "totals"):
@@ -46,7 +46,7 @@ def adopt_first_tables(connection: sqlite3.Connection) -> None:
 
 
 def is_first_outbox(path: Path) -> bool:
-    """Return True if the outbox at `path` has the tables of version 0.1, False if it has the current tables.
+    """Return True if the outbox at `path` has the tables of an earlier checkout, False if it has the current tables.
 
     Raises:
         DatabaseCorrupt: The file is damaged.
@@ -57,7 +57,7 @@ def is_first_outbox(path: Path) -> bool:
 
 
 def has_first_tables(reader: sqlite3.Connection | Database) -> bool:
-    """Return True if the database has the tables of version 0.1."""
+    """Return True if the database has the tables of an earlier checkout."""
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'settled'"
     return reader.execute(query).fetchone() is not None
 
@@ -111,7 +111,7 @@ def _first_tables(old: sqlite3.Connection | Database) -> tuple[_Rows, _Rows]:
     query = f"SELECT number, {state}, attempts, error, {_COLUMNS} FROM rows ORDER BY number"  # noqa: S608  constants
     rows = [tuple(row) for row in old.execute(query)]
     if old.execute("SELECT 1 FROM sqlite_master WHERE name = 'arrived'").fetchone():
-        # Version 0.1 first stored the newest turns in a second table, with separate numbers.
+        # An earlier checkout stored the newest turns in a second table, with separate numbers.
         last = rows[-1][0] if rows else 0
         query = f"SELECT number + ?, 'pending', 0, '', {_COLUMNS} FROM arrived ORDER BY number"  # noqa: S608
         rows += map(tuple, old.execute(query, (last,)))
