@@ -12,10 +12,9 @@ from typing import Any
 from hermes_core.contract.hooks import OBSERVER_HOOK_NAMES, hookimpl
 from hermes_core.contract.values import Event, MemoryWrite, Recall, Refused, Session
 from hermes_core.manager.call import CallResult, check_result, guarded_call
-from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.plugins import register_observers, wrappers_of
 from hermes_core.manager.stats import ManagerConfig
-from hermes_core.manager.worker import PendingCall, Worker, ignore_result
+from hermes_core.manager.worker import Coroutines, PendingCall, Worker, ignore_result
 
 log = logging.getLogger(__name__)
 

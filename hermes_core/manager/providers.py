@@ -17,7 +17,6 @@ import pluggy
 from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
-from hermes_core.manager.coroutines import Coroutines
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
     OPTIONAL_WORK_HOOKS,
@@ -26,7 +25,7 @@ from hermes_core.manager.stats import (
     ProviderStats,
     State,
 )
-from hermes_core.manager.worker import PendingCall, Worker, ignore_result
+from hermes_core.manager.worker import Coroutines, PendingCall, Worker, ignore_result
 from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import wait_unless_stopped
 
