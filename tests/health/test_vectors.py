@@ -35,6 +35,7 @@ def test_messages_that_wait_for_their_vectors_are_counted(
     with open_memory(hermes_home) as memory:
         vectors = memory.sessions.vectors
         assert vectors is not None
+        dense.encoder()  # without `wake` no thread loads it
         monkeypatch.setattr(vectors, "wake", lambda: None)
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
