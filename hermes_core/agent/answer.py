@@ -134,9 +134,9 @@ class Answer:
         return message
 
     def _echo(self) -> ChatMessage:
-        """Return the message fields that only the server of this answer understands.
+        """Return the fields of this answer in the own form of the server that gave it.
 
-        A later request to the same server sends them in place of the usual fields of the same name.
+        Later requests to that server send these fields in place of the standard form of the same fields.
         """
         echo: ChatMessage = {}
         if self.calls and self.details:

@@ -487,7 +487,10 @@ class ContextUsage:
         self.server_tokens, self.tokens_after_attempt, self.omitted_range = 0, None, (0, 0)
 
     def problem(self, fixed: str) -> str:
-        """Return a sentence if `fixed`, the system prompt and the tools, alone fills the context; else ""."""
+        """Return a sentence for the person if `fixed` fills the context by itself; else "".
+
+        `fixed` is the text of the system prompt and of the tools, which no compression makes shorter.
+        """
         size, whole = self.count(fixed), self.limits.context_length
         if not self.limits.exceeded(size):
             return ""

@@ -121,7 +121,10 @@ def has_framing(response: Any) -> bool:
 
 
 class RequestConnections:
-    """The connections of one request. A new connection is added when it opens, before the answer begins."""
+    """The open network connections of one request to a model, kept so that another thread can cut them.
+
+    A connection is added when it opens, before the answer begins.
+    """
 
     def __init__(self) -> None:
         self._streams: list[Any] = []

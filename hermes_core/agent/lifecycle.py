@@ -90,7 +90,7 @@ class TurnGuard:
             self._busy.release()
 
     def require_none(self) -> None:
-        """Raise `SessionError` during a turn, for instance in a tool."""
+        """Raise `SessionError` if a turn is in progress, for instance when a tool of that turn calls this."""
         if self._busy.locked():
             raise _turn_in_progress()
 
@@ -385,8 +385,8 @@ class SessionLifecycle:
     def move_message(self, turn: AgentTurn, old_id: str) -> None:
         """Move the person's message of the turn in progress from the old session to the current session.
 
-        Another process that compressed the old session may have put a copy of the message into the current session. No
-        search finds a copy, so the message replaces it.
+        Another process that compressed the old session may have put a copy of the message into the current session.
+        Searches leave copies out, so the copy is deleted and the message itself takes its place.
         """
         sessions, message, ref = self.memory.sessions, turn.chat()[0], turn.messages[0]["ref"]
         with sessions.transaction():
@@ -710,7 +710,7 @@ class StepRunner:
         return result
 
     def raise_interrupt(self) -> None:
-        """Raise the interrupt that came during the steps, if one did."""
+        """Raise the interrupt that arrived while the steps of the event ran, if one did."""
         if self._interrupt is not None:
             raise self._interrupt
 

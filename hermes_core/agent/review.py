@@ -110,18 +110,18 @@ class Background:
             return True
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the work; return True if no work runs afterwards."""
+        """Wait at most `timeout` seconds for the work that `start` began. Return True if none runs afterwards."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
         return thread is None or not thread.is_alive()
 
     def cancel(self) -> None:
-        """Ask the running work to stop, without waiting."""
+        """Ask the work that `start` began to stop, without waiting."""
         self._cancel.set()
 
     def stop(self, timeout: float = 1.0) -> bool:
-        """Ask the running work to stop, and wait at most `timeout` seconds; return True if no work runs afterwards."""
+        """Stop the work that `start` began: wait at most `timeout` seconds. Return True if none runs afterwards."""
         self.cancel()
         return self.wait(timeout)
 

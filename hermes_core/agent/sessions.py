@@ -188,7 +188,7 @@ def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]
     """Return the stored session with this id, or a new session if none is stored.
 
     If the stored session was compressed, return the newest session that continues it. Raises `SessionError` if the
-    stored session belongs to another person, and for an unknown `agent_context`.
+    stored session belongs to another person, or if the `agent_context` in `identity` is not one that the contract names.
 
     Args:
         memory: The memory.

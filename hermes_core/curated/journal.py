@@ -508,9 +508,9 @@ class NoteJournal:
         return self._on_write(write, session) is not False
 
     def _enqueue_earlier(self) -> int:
-        """Put the writes of completed changes that are not in the outbox yet into it, oldest first.
+        """Put writes of completed changes into the outbox if they are not there yet, oldest first.
 
-        Return their number.
+        Return the number of changes whose writes were put there.
         """
         count, provider = 0, self._provider()
         rows = self._database.execute(

@@ -320,7 +320,7 @@ class MemoryStore:
         return sum(self._journal.prune(file) for file in self._files.values())
 
     def enqueue_missing(self) -> int:
-        """Pass accepted writes to `on_write` that are missing in the outbox, after a crash or a full outbox.
+        """Find the writes that a crash or a full outbox kept out of the outbox, and pass them to `on_write`.
 
         Return the number of changes to which these writes belong.
 

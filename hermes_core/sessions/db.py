@@ -526,7 +526,10 @@ class SessionDB:
         return [records.message_of(row) for row in rows]
 
     def first_messages(self, source: str, count: int) -> Iterator[StoredMessage]:
-        """Yield the first `count` messages of each session with this source, session by session."""
+        """Yield the first `count` messages of each session with this source, session by session.
+
+        The source of a session is the program or platform under which it is listed.
+        """
         rows = self.database.execute(
             f"""SELECT {records.MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m ON m.session_key = s.key
                 WHERE s.source = ? AND m.position < ? ORDER BY s.key, m.position""",

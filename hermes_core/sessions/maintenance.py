@@ -355,7 +355,7 @@ def _indexed_ids(connection: sqlite3.Connection, table: str) -> set[int]:
 
 
 def _last_id(connection: sqlite3.Connection, table: str) -> int:
-    """Return the highest row id that the table has or ever had, as far as the file still shows it; else 0."""
+    """Return the highest row id of the table, counting deleted rows if the database still records them; else 0."""
     ids = [0]
     for sql in (
         f"SELECT max(rowid) FROM {table}",

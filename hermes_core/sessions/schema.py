@@ -134,7 +134,10 @@ def _add_vectors(connection: sqlite3.Connection) -> None:
 
 
 def _store_words(connection: sqlite3.Connection) -> None:
-    """Change the table `vectors` to hold the signs of the vectors of a message's words; delete all old vectors."""
+    """Change the table `vectors` to store a vector for each word of a message, and delete all old vectors.
+
+    Of each number in a vector only the sign is stored.
+    """
     connection.execute("DELETE FROM vectors")
     connection.execute("ALTER TABLE vectors RENAME COLUMN pair TO words")
 
