@@ -49,6 +49,9 @@ MAX_MESSAGE_CHARS = 20_000
 MAX_FACT_CHARS = 4000
 """Characters. What is longer is a pasted document, and no embedder reads it to its end."""
 
+MAX_FOUND = 50
+"""Memories that the self-test searches among: the largest number that a search of a turn may have."""
+
 CHECK_WAIT = 20.0
 """Seconds that the self-test gives the cloud, which stores after it has answered."""
 
@@ -307,7 +310,10 @@ class Mem0Provider(BackendProvider[Backend]):
 
     def _awaited(self, text: str, user: str, key: str) -> bool:
         """Return whether a search finds the stored memory."""
-        return poll(lambda: any(n.key == key for n in self.client.search(text, user, 5, 0.0)), CHECK_WAIT)
+        # Self-tests that were killed leave nearly the same text behind, which may rank above this one.
+        return poll(
+            lambda: any(n.key == key for n in self.client.search(text, user, MAX_FOUND, 0.0)), CHECK_WAIT
+        )
 
     @property
     def _infers(self) -> bool:
