@@ -261,7 +261,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     @tool()
     def brv_status(self, session: Session) -> dict[str, Any]:
-        """Whether the knowledge tree works: version, account, model, and changes that wait for the person's review."""
+        """Show the state of the knowledge tree: version, account, model, and changes that wait for the person's review."""
         return {"status": self.state(session)}
 
     # ------------------------------------------------------------ private
