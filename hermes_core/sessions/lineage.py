@@ -23,6 +23,9 @@ Reads = sqlite3.Connection | Database
 MAX_SESSIONS = 10_000
 
 MAX_TITLE_CHARS = 100
+
+# A title with a longer number, given by hand, is a title of its own.
+MAX_NUMBER_DIGITS = 9
 PREVIEW_CHARS = 60
 
 # `c` is a session, `p` its parent.
@@ -220,17 +223,8 @@ def next_title(connection: Reads, title: str, user: str) -> str:
         return wanted
     if not _taken(connection, base, user):
         base = wanted
-    numbers = _numbers(connection, base, user)
-    if not numbers:
-        return base
-    for number in itertools.count(max(numbers) + 1):
-        suffix = f" #{number}"
-        numbered = base[: MAX_TITLE_CHARS - len(suffix)].rstrip() + suffix
-        if not _taken(
-            connection, numbered, user
-        ):  # a long title is cut, so another title may begin with the same characters
-            break
-    return numbered
+    highest = _highest_number(connection, base, user)
+    return _with_number(base, highest + 1) if highest else base
 
 
 def set_title(connection: Reads, session_id: str, title: str) -> str:
@@ -289,6 +283,39 @@ def find_titled(connection: Reads, title: str, user: str | None = None) -> str |
 def _base(title: str) -> str:
     match = _NUMBERED.match(title)
     return match[1] if match else title
+
+
+def _with_number(base: str, number: int) -> str:
+    suffix = f" #{number}"
+    return base[: MAX_TITLE_CHARS - len(suffix)].rstrip() + suffix
+
+
+def _highest_number(connection: Reads, base: str, user: str) -> int:
+    """Return the highest number of a title of this user that begins with `base`: 1 for `base` itself, 0 for none.
+
+    Jobs make thousands of sessions of one title, and each new one asks this. So each number of digits is one look-up
+    in the index: titles of one length are in the order of their numbers.
+    """
+    highest = int(_taken(connection, base, user))
+    for digits in range(1, MAX_NUMBER_DIGITS + 1):
+        # A long title is cut to make room for its number: with more digits, fewer characters of it are left.
+        first = _with_number(base, 10 ** (digits - 1))
+        prefix = first[:-digits]
+        row = connection.execute(
+            """SELECT title FROM sessions
+               WHERE title <> '' AND user = :user AND length(title) = :length AND title BETWEEN :first AND :last
+               AND substr(title, :start) NOT GLOB '*[^0-9]*' ORDER BY title DESC LIMIT 1""",
+            {
+                "user": user,
+                "length": len(first),
+                "first": first,
+                "last": prefix + "9" * digits,
+                "start": len(prefix) + 1,
+            },
+        ).fetchone()
+        if row is not None:
+            highest = int(row[0][len(prefix) :])
+    return highest
 
 
 def _taken(connection: Reads, title: str, user: str) -> bool:

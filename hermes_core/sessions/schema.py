@@ -153,6 +153,13 @@ def give_to_chats(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE sessions SET user = ? WHERE key = ?", (owner, key))
 
 
+def _title_by_number(connection: sqlite3.Connection) -> None:
+    """Find the highest number among the titles of a user without reading all of them."""
+    connection.execute(
+        "CREATE INDEX sessions_by_title_length ON sessions (user, length(title), title) WHERE title <> ''"
+    )
+
+
 def _title_by_user(connection: sqlite3.Connection) -> None:
     """Let sessions of two users have the same title: a number in a title would reveal the other user's session."""
     connection.execute("DROP INDEX sessions_by_title")
@@ -166,5 +173,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("vectors-of-words", _store_words),
     ("owners-of-chats", give_to_chats),
     ("titles-of-users", _title_by_user),
+    ("titles-by-number", _title_by_number),
     ("outbox", create_tables),
 )

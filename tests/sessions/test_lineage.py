@@ -169,6 +169,16 @@ def test_a_number_of_its_own_stays_part_of_a_title(db: SessionDB) -> None:
     assert db.find_session("Fix #5") == db.get_session("s3")
 
 
+def test_a_long_title_is_cut_for_its_number_and_counts_on(db: SessionDB) -> None:
+    long = "x" * 98 + "yz"
+    for number in range(12):
+        db.create_session(f"s{number}", title=long)
+    titles = [s.title for s in map(db.get_session, map("s{}".format, range(12))) if s]
+    assert titles[:3] == [long, "x" * 97 + " #2", "x" * 97 + " #3"]
+    assert titles[8:] == ["x" * 97 + " #9", *("x" * 96 + f" #{n}" for n in (10, 11, 12))]
+    assert db.next_title("x" * 95) == "x" * 95
+
+
 def test_names_lead_a_user_to_sessions_of_their_own_whatever_others_have(db: SessionDB) -> None:
     for session_id, user in (("trip-1", ""), ("trip-2", "telegram:1"), ("trip-3", "telegram:2")):
         db.create_session(session_id, user=user, title="Trip")

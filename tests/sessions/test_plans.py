@@ -147,3 +147,17 @@ def test_a_check_lets_others_write_between_its_looks(filled: SessionDB) -> None:
     held = "\n".join(statements).split("BEGIN IMMEDIATE")[1:]
     long = ("'integrity-check'", "SELECT count(*) FROM (SELECT id FROM ")
     assert [sum(one.count(sign) for sign in long) for one in held] == [1, 1, 1, 1]
+
+
+def test_the_next_number_of_a_title_costs_the_same_among_any_number_of_sessions(db: SessionDB) -> None:
+    steps: list[int] = []
+    costs = []
+    for start, end in ((0, 30), (30, 300)):
+        for number in range(start, end):
+            db.create_session(f"job{number}", title="Check the mail", user="cron")
+        steps.clear()
+        db.database.connection.set_progress_handler(lambda: steps.append(1), 10)
+        assert db.next_title("Check the mail", user="cron") == f"Check the mail #{end + 1}"
+        db.database.connection.set_progress_handler(None, 0)
+        costs.append(len(steps))
+    assert costs[1] < costs[0] * 1.5
