@@ -28,6 +28,10 @@ PROMPT_LIMITS = 2
 """Limit of the prompt block, as a multiple of the file's limit. If an edit by hand made the file larger than this, the
 block leaves out the rest and says so."""
 
+SCAN_LIMITS = 16
+"""Characters of a file that are scanned for a model, as a multiple of the file's limit. Without a bound, the scan of a
+file of some megabytes takes seconds in every turn."""
+
 _SEPARATOR = ENTRY_DELIMITER.strip()
 # The white space of `str.strip`, and the byte order mark that some editors write at the start of a file.
 _EDGES = (
@@ -213,26 +217,56 @@ def flag_entry(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> Flag
     return FlaggedEntry(target, entry, threat.id, threat.message) if threat else None
 
 
+def scanned_entries(entries: Sequence[str], limit: int) -> Sequence[str]:
+    """Return the entries at the start of a file that a model may see: `SCAN_LIMITS` times the limit, in characters."""
+    room = limit * SCAN_LIMITS
+    for index, entry in enumerate(entries):
+        # An entry above the limit is flagged because of its length, without a scan.
+        room -= len(entry) if len(entry) <= limit else 0
+        if room < 0:
+            return entries[:index]
+    return entries
+
+
+def shown_entries(
+    target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan, *, withheld: bool = False
+) -> list[str]:
+    """Return the entries of one file for a model, at most `PROMPT_LIMITS` times the limit in characters.
+
+    A last line says how many more are on disk.
+
+    Args:
+        withheld: True to show a placeholder with the handle of each flagged entry, so that the model can remove it.
+    """
+    shown: list[str] = []
+    room = limit * PROMPT_LIMITS
+    scanned = scanned_entries(entries, limit)
+    left = len(entries) - len(scanned)
+    for index, entry in enumerate(scanned):
+        # Every entry is scanned again here: people edit the file, and the rules grow.
+        flagged = flag_entry(target, entry, limit, scan)
+        if flagged and not withheld:
+            continue
+        text = flagged.withheld if flagged else entry
+        room -= len(text) + len(ENTRY_DELIMITER)
+        if room < 0:
+            left = len(entries) - index
+            break
+        shown.append(text)
+    if left:
+        shown.append(
+            f"[{left} more entries are on disk and not shown: the store is over its limit. Remove some.]"
+        )
+    return shown
+
+
 def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan) -> str:
     """Return the block of one file for the system prompt, without flagged entries; "" if no entry is left.
 
     The header shows the number of characters on disk, including flagged entries, because the limit applies to this
     number.
     """
-    shown: list[str] = []
-    room = limit * PROMPT_LIMITS
-    for index, entry in enumerate(entries):
-        # Every entry is scanned again here: people edit the file, and the rules grow.
-        if flag_entry(target, entry, limit, scan):
-            continue
-        room -= len(entry) + len(ENTRY_DELIMITER)
-        if room < 0:
-            left = len(entries) - index
-            shown.append(
-                f"[{left} more entries are on disk and not shown: the store is over its limit. Remove some.]"
-            )
-            break
-        shown.append(entry)
+    shown = shown_entries(target, entries, limit, scan)
     if not shown:
         return ""
     header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries), limit)}]"

@@ -15,6 +15,14 @@ from hermes_core.curated.document import entry_handle, measure
 
 _PREVIEW_CHARS = 80
 
+# Dashes, quotes, and characters without width. NFKC folds full-width letters, "…" and special spaces.
+_FOLDS = str.maketrans(
+    dict.fromkeys("‐‑‒–—―−﹘", "-")
+    | dict.fromkeys("‘’‚‛′`´ʼ‹›", "'")
+    | dict.fromkeys("“”„‟″«»", '"')
+    | dict.fromkeys("\u00ad\u200b\u2060\ufeff", "")
+)
+
 _HANDLE = re.compile(r"entry:[0-9a-f]{8}")
 
 
@@ -91,7 +99,9 @@ def apply(
                 return in_batch(match, index, operation) if batch else match
             if action == "replace" and content == current[match]:
                 continue
-            place, previous = match, current.pop(match)
+            place, previous = match, current[match]
+            # Equal entries are one entry to the model: with one of them left, the fact would still be there.
+            current = [entry for entry in current if _composed(entry) != _composed(previous)]
         if action != "remove" and _composed(content) not in map(_composed, current):
             current.insert(place, content)
         elif action == "add":
@@ -133,7 +143,8 @@ def over_budget(
 def find(entries: Sequence[str], old_text: str) -> int | Refusal:
     """Return the index of the entry with this handle, whole text or fragment.
 
-    Refuse if there is none, or more than one.
+    If no entry has the fragment as it is, look for one that differs from it only in dashes, quotes, spaces, case or
+    Unicode form. Refuse if there is none, or more than one. Equal entries count as one.
     """
     # The handle is tried first: it is all that a model knows of a flagged entry, whose text it can't see.
     if _HANDLE.fullmatch(old_text):
@@ -142,18 +153,27 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
                 return index
     if old_text in entries:
         return entries.index(old_text)
-    composed = _composed(old_text)
-    matching = [
-        index for index, entry in enumerate(entries) if old_text in entry or composed in _composed(entry)
-    ]
-    # An entry that equals the text wins over longer entries that contain it.
-    matching = [index for index in matching if _composed(entries[index]) == composed][:1] or matching
-    if not matching:
-        return Refusal(_no_match(old_text, bool(entries)), show_entries=True)
-    matches = tuple(dict.fromkeys(entries[index] for index in matching))
-    if len(matches) > 1:
-        return Refusal(f"Multiple entries matched {preview(old_text)!r}. Be more specific.", matches)
-    return matching[0]
+    for form in (_composed, _folded):
+        wanted = form(old_text)
+        places: dict[str, int] = {}
+        for index, entry in enumerate(entries):
+            # A dict, so that of equal entries only the first one counts.
+            if wanted in form(entry):
+                places.setdefault(_composed(entry), index)
+        # An entry that equals the text wins over longer entries that contain it.
+        equal = [index for index in places.values() if form(entries[index]) == wanted]
+        matching = equal if len(equal) == 1 else list(places.values())
+        if len(matching) > 1:
+            matches = tuple(entries[index] for index in matching)
+            return Refusal(f"Multiple entries matched {preview(old_text)!r}. Be more specific.", matches)
+        if matching:
+            return matching[0]
+    return Refusal(_no_match(old_text, bool(entries)), show_entries=True)
+
+
+def names_entry(old_text: str, entry: str) -> bool:
+    """Return True if `old_text` is the handle or the whole text of `entry`, and not only a fragment."""
+    return old_text in (entry_handle(entry), entry)
 
 
 def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str]) -> Edit | Refusal:
@@ -179,6 +199,11 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
 def _composed(text: str) -> str:
     """Return the text in Unicode form NFC, because some systems send é as two characters."""
     return unicodedata.normalize("NFC", text)
+
+
+def _folded(text: str) -> str:
+    """Return the text without differences that models and editors make when they copy it."""
+    return " ".join(unicodedata.normalize("NFKC", text).translate(_FOLDS).casefold().split())
 
 
 def _swap(current: list[str], new: str, old: str, index: int) -> NoteChange | None:

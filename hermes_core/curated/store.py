@@ -31,6 +31,8 @@ from hermes_core.curated.document import (
     normalize_entry,
     parse_note_file,
     prompt_block,
+    scanned_entries,
+    shown_entries,
     text_fault,
 )
 from hermes_core.curated.edits import (
@@ -40,6 +42,7 @@ from hermes_core.curated.edits import (
     Refusal,
     apply,
     in_batch,
+    names_entry,
     over_budget,
     preview,
     reverse,
@@ -218,15 +221,20 @@ class MemoryStore:
         shown: list[str] = []
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                shown += [entry for entry in self.entries(target) if not self._flag(target, entry)]
+                scanned = scanned_entries(self.entries(target), self._limits[target])
+                shown += [entry for entry in scanned if not self._flag(target, entry)]
         return shown
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
-        """Return the entries that no model may see. Files that can't be used at all are reported by `problems`."""
+        """Return the entries that no model may see. Files that can't be used at all are reported by `problems`.
+
+        Entries far beyond the limit of the file, which no model sees either, are not scanned.
+        """
         flagged: list[FlaggedEntry] = []
         for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                flagged += filter(None, [self._flag(name, entry) for entry in self.entries(name)])
+                scanned = scanned_entries(self.entries(name), self._limits[name])
+                flagged += filter(None, [self._flag(name, entry) for entry in scanned])
         return flagged
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
@@ -347,7 +355,9 @@ class MemoryStore:
         if target and refusal.show_entries:
             with contextlib.suppress(MemoryConflict):
                 entries = self.entries(target)
-                result["current_entries"] = [self._shown(target, entry) for entry in entries]
+                result["current_entries"] = shown_entries(
+                    target, entries, self._limits[target], self._scan, withheld=True
+                )
                 result["usage"] = f"{measure(entries):,}/{self._limits[target]:,}"
         if refusal.backup:
             result["drift_backup"] = refusal.backup
@@ -405,6 +415,12 @@ class MemoryStore:
             for entry in entries:
                 if len(entry) > limit and entry in edit.entries:
                     return self._too_large(target, entry)
+            for change in edit.changes:
+                # A person added to this entry by hand. A fragment of it does not show that the caller has seen that.
+                if len(change.previous) > limit and not names_entry(
+                    writes[change.operation].old_text, change.previous
+                ):
+                    return self._too_large(target, change.previous)
             return over_budget(entries, edit, writes, limit, batch=batch) or edit
 
         return self._commit(target, "batch" if batch else operations[0].action, plan, who, writes=writes)
@@ -417,11 +433,24 @@ class MemoryStore:
         session: Session | None,
         undoes: int | None = None,
     ) -> Result:
-        """Commit an undo or a reset. Observers may refuse it; the limit does not apply."""
+        """Commit an undo or a reset. The scan and observers may refuse it; the limit does not apply."""
         who = session or self._local
         if off := self._off(target):
             return self.refuse(off, None, who)
-        return self._commit(target, action, plan, who, undoes=undoes)
+
+        def scanned(entries: tuple[str, ...]) -> Edit | Refusal:
+            edit = plan(entries)
+            # The entry may have been written before the rule existed, or removed because of it.
+            for change in edit.changes if isinstance(edit, Edit) else ():
+                if threat := self._scan(change.content):
+                    return Refusal(
+                        f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
+                        f"{threat.message}. It stays in the history and is not brought back.",
+                        remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand",
+                    )
+            return edit
+
+        return self._commit(target, action, scanned, who, undoes=undoes)
 
     def _vet(
         self, target: MemoryTarget, operation: Operation, session: Session, limit: int | None
@@ -524,6 +553,10 @@ class MemoryStore:
                         return self.refuse(veto, target, session) | notice
                     performed.append(restored)
                 warning = ""
+                limit = self._limits[target]
+                if any(len(change.previous) > limit for change in edit.changes):
+                    file = self._files[target]
+                    notice["drift_backup"] = file.try_back_up(file.read())
                 if performed:
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
                 if warning:
@@ -531,9 +564,16 @@ class MemoryStore:
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)
-        if len(edit.changes) == 1 and edit.changes[0].previous:
-            key = "removed_entry" if edit.changes[0].action == "remove" else "replaced_entry"
-            result[key] = self._shown(target, edit.changes[0].previous)
+        for action_name, key in (("remove", "removed"), ("replace", "replaced")):
+            gone = [
+                self._shown(target, change.previous)
+                for change in edit.changes
+                if change.previous and change.action == action_name
+            ]
+            if gone and len(edit.changes) == 1:
+                result[f"{key}_entry"] = gone[0]
+            elif gone and writes:  # a reset would list the whole file
+                result[f"{key}_entries"] = gone
         return result | _caution(target, edit) | notice
 
     def _enqueue_suppressed(

@@ -59,6 +59,40 @@ def test_texts_that_look_the_same_are_the_same_entry(entry: str) -> None:
     assert replaced.entries == (entry,)
 
 
+@pytest.mark.parametrize(
+    "old_text",
+    [
+        "uses ‘ruff’ - always",
+        "Uses 'ruff'  –  always",
+        "USES 'RUFF' — ALWAYS",
+        "Uses\xa0'ruff' — al\u200bways",
+    ],
+)
+def test_a_fragment_matches_whatever_its_dashes_quotes_spaces_and_case(old_text: str) -> None:
+    assert find(["rye", "Uses 'ruff' — always, says Ann"], old_text) == 1
+
+
+def test_a_fragment_that_is_not_unique_after_folding_is_refused() -> None:
+    found = find(["Likes Tea a lot", "likes tea in the morning"], "LIKES TEA")
+    assert isinstance(found, Refusal)
+    assert found.matches == ("Likes Tea a lot", "likes tea in the morning")
+    assert find(["Likes Tea a lot", "likes tea in the morning"], "likes tea") == 1
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [Operation("remove", "", "te"), Operation("replace", "oats", "te")],
+    ids=["remove", "replace"],
+)
+def test_equal_entries_go_together(operation: Operation) -> None:
+    edit = apply(["tea", "rye", "tea"], [operation])
+    assert isinstance(edit, Edit)
+    assert "tea" not in edit.entries
+    undone = reverse(edit.entries, ("tea", "rye", "tea"), edit.entries)
+    assert isinstance(undone, Edit)
+    assert sorted(undone.entries) == ["rye", "tea"]
+
+
 def test_a_handle_finds_an_entry_whose_text_is_not_known() -> None:
     assert find(["rye", "tea"], entry_handle("tea")) == 1
 

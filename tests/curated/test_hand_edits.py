@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session
+from hermes_core.curated.edits import Operation
 from hermes_core.curated.journal import MAX_BACKUPS
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError, LockTimeout, MemoryConflict, StorageError
@@ -233,16 +234,54 @@ def test_an_entry_larger_than_the_store_is_backed_up_and_refused_with_a_remedy(
     assert [flagged.id for flagged in store.flagged()] == ["too_large"]
 
 
-@pytest.mark.parametrize("old_text", ["a line of", None], ids=["fragment", "handle"])
-def test_an_entry_larger_than_the_store_can_be_replaced_or_removed(
-    make_store: MakeStore, hermes_home: HermesHome, old_text: str | None
+@pytest.mark.parametrize("change", ["replace", "remove", "batch"])
+def test_a_fragment_never_destroys_what_a_person_added_to_an_entry(
+    make_store: MakeStore, hermes_home: HermesHome, change: str
+) -> None:
+    store = make_store(memory_char_limit=50)
+    store.add("memory", "Deploys on Fridays")
+    grown = f"Deploys on Fridays\n{LARGE}".encode()
+    put(hermes_home.memory_md, grown)
+    if change == "replace":
+        refused = store.replace("memory", "Fridays", "Deploys on Mondays")
+    elif change == "remove":
+        refused = store.remove("memory", "Fridays")
+    else:
+        operations = [Operation("add", "tea"), Operation("replace", "Deploys on Mondays", "Fridays")]
+        refused = store.apply_batch("memory", operations)
+    assert not refused["success"]
+    assert store.flagged()[0].handle in refused["remediation"]
+    assert Path(refused["drift_backup"]).read_bytes() == grown
+    assert hermes_home.memory_md.read_bytes() == grown
+
+
+def test_an_entry_larger_than_the_store_can_be_replaced_or_removed_by_its_handle(
+    make_store: MakeStore, hermes_home: HermesHome
 ) -> None:
     store = make_store(memory_char_limit=50)
     put(hermes_home.memory_md, LARGE.encode())
-    assert store.replace("memory", old_text or store.flagged()[0].handle, "- short")["success"]
+    replaced = store.replace("memory", store.flagged()[0].handle, "- short")
+    assert replaced["success"]
+    assert Path(replaced["drift_backup"]).read_bytes() == LARGE.encode()
     put(hermes_home.memory_md, LARGE.encode())
-    assert store.remove("memory", old_text or store.flagged()[0].handle)["success"]
+    assert store.remove("memory", store.flagged()[0].handle)["success"]
     assert store.entries("memory") == ()
+
+
+def test_a_huge_file_is_scanned_and_answered_only_at_its_start(
+    make_store: MakeStore, hermes_home: HermesHome
+) -> None:
+    scanned: list[str] = []
+    store = make_store(memory_char_limit=100, scan=scanned.append)
+    put(hermes_home.memory_md, "\n§\n".join(f"fact number {n}" for n in range(20_000)).encode())
+    refused = store.add("memory", "one more fact")
+    assert sum(map(len, refused["current_entries"])) < 400
+    assert "more entries are on disk" in refused["current_entries"][-1]
+    store.flagged()
+    store.shown_entries()
+    store.take_snapshot()
+    assert len(scanned) < 600
+    assert store.remove("memory", "fact number 19999")["success"]
 
 
 def test_an_overfull_file_can_be_emptied_entry_by_entry(

@@ -280,3 +280,18 @@ def test_threads_on_one_store_lose_nothing(make_store: MakeStore) -> None:
 def put(home: HermesHome, data: bytes) -> None:
     home.memories.mkdir(parents=True, exist_ok=True)
     home.memory_md.write_bytes(data)
+
+
+def test_the_answer_of_a_batch_says_what_it_took_away(store: MemoryStore) -> None:
+    for entry in ("tea", "rye", "oats"):
+        store.add("memory", entry)
+    result = store.apply_batch(
+        "memory",
+        [
+            Operation("remove", "", "tea"),
+            Operation("remove", "", "rye"),
+            Operation("replace", "bran", "oats"),
+        ],
+    )
+    assert result["removed_entries"] == ["tea", "rye"]
+    assert result["replaced_entries"] == ["oats"]
