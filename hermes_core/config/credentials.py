@@ -24,13 +24,27 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=-]*")
 _COMMENT_AFTER = re.compile(r"[ \t]+#[^'\"\r\n]*(?=[\r\n]*\Z)")
 
-# Variables that control the loader, an interpreter, a shell, git or this program: whoever can write one of them into
-# .env runs code in every process that later loads the file into its environment.
+# Variables that control the loader, an interpreter, a shell, git, a package manager or this program, or that send
+# network traffic and its certificates elsewhere: whoever can write one of them into .env runs code, or reads what is
+# sent, in every process that later loads the file into its environment.
 _CONTROLS_PROGRAMS = re.compile(
-    "(LD_|DYLD_|PYTHON|NODE_|PERL5|RUBY|BASH_|GIT_|HERMES_).*"
-    "|PATH|HOME|SHELL|ENV|IFS|PS4|EDITOR|VISUAL|PAGER|BROWSER|TMPDIR|COMSPEC"
+    # The loader, the C library and the memory allocator.
+    "(LD|DYLD|GLIBC|MALLOC|ASAN|UBSAN)_.*|GCONV_PATH|NLSPATH|LOCPATH"
+    # Interpreters and their package managers.
+    "|(PYTHON|NODE_|PERL5|RUBY|BUNDLE_|GEM_|PIP_|UV_|POETRY_|CONDA_|NPM_|YARN_|PNPM_|COREPACK_|CARGO_|RUSTC|RUSTUP_|LUA_|CORECLR_"
+    "|COR_|DOTNET_|COMPLUS_|MAVEN_|GRADLE_).*|_?JAVA_(TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|VIRTUAL_ENV"
+    "|PERLLIB|RUSTFLAGS|GO(FLAGS|PATH|PROXY|ROOT|SUMDB)|PHPRC|PHP_INI_SCAN_DIR"
+    # Shells, and the programs that others start.
+    "|(BASH|ZSH|GIT_|SSH_|LESS|XDG_|DBUS_).*|PATH|PATHEXT|CDPATH|HOME|USERPROFILE|(LOCAL)?APPDATA|SHELL|SHELLOPTS|ENV|IFS|PS[0-4]"
+    "|PROMPT_COMMAND|ZDOTDIR|FPATH|INPUTRC|TERMINFO.*|EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|SUDO_(ASKPASS|EDITOR)|COMSPEC"
+    "|SYSTEMROOT|WINDIR|PSMODULEPATH|TMP|TEMP|TMPDIR"
+    # Certificates, proxies and name resolution.
+    "|SSL_CERT_(FILE|DIR)|SSLKEYLOGFILE|OPENSSL_.*|(REQUESTS|CURL|AWS)_CA_BUNDLE|NIX_SSL_CERT_FILE|GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+    "|(.*_)?PROXY|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS|(DOCKER|CONTAINER)_HOST|KUBECONFIG"
+    # This program.
+    "|HERMES_.*"
 )
-# A provider's own secret may begin with HERMES_ too, as HERMES_MONGODB_URI does; its ending shows that it is one.
+# A secret may begin like these, as HERMES_MONGODB_URI and GOOGLE_API_KEY do; its ending shows that it is one.
 _CREDENTIAL_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URI")
 
 # Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.
@@ -97,15 +111,23 @@ class Credentials:
         return {
             name: value
             for name, value in _values(self._read()).items()
-            if value and not self._own(name) and _NAME.fullmatch(name) and not _steers(name)
+            if value and not self._own(name) and _NAME.fullmatch(name) and not controls_programs(name)
         }
 
-    def set(self, name: str, value: str) -> None:
+    def controlling_names(self) -> list[str]:
+        """Return the names in `.env` that control programs. `for_environment` leaves them out."""
+        return [name for name in self.names() if controls_programs(name)]
+
+    def set(self, name: str, value: str, *, force: bool = False) -> None:
         """Write one secret. Comments, order and `export` stay, and the name keeps one line.
 
         Raises `CredentialError` for a name or value that `.env` must not have; then the file is unchanged.
+
+        Args:
+            force: True to write a name that controls programs, such as a proxy. Other programs that load `.env` obey
+                it; providers written for Hermes Agent still do not see it.
         """
-        _refuse_bad_name(name)
+        _refuse_bad_name(name, force=force)
         _refuse_bad_value(name, value)
         # Two processes may write at once: each reads the file again under the lock, and none loses the other's line.
         with locked(self.path):
@@ -132,18 +154,19 @@ class Credentials:
         write_atomic(self.path, text.encode())
 
 
-def _refuse_bad_name(name: str) -> None:
+def _refuse_bad_name(name: str, *, force: bool) -> None:
     if not _NAME.fullmatch(name):
         raise CredentialError(f"{name!r} can't name a secret", "use letters, digits and '_', no digit first")
-    if _steers(name):
+    if controls_programs(name) and not force:
         raise CredentialError(
-            f"{name!r} steers programs and is no secret", "set it in your shell if you need it"
+            f"{name!r} controls programs and is no secret", "set it in your shell if you need it"
         )
 
 
-def _steers(name: str) -> bool:
+def controls_programs(name: str) -> bool:
+    """Return True if a variable of this name changes which code programs run, or where they send what they send."""
     upper = name.upper()
-    if upper.startswith("HERMES_") and upper.endswith(_CREDENTIAL_ENDINGS):
+    if upper.endswith(_CREDENTIAL_ENDINGS):
         return False
     return _CONTROLS_PROGRAMS.fullmatch(upper) is not None
 

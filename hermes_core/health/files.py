@@ -81,6 +81,9 @@ def _secrets(home: HermesHome) -> Iterator[Finding]:
         which = f"line {lines[0]} is" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} are"
         detail = f"{which} not of the form NAME=VALUE and give{'s' * (len(lines) == 1)} nothing"
         yield Finding(".env", "warning", detail, "write NAME=VALUE, with no quote or with two")
+    if names := Credentials(home).controlling_names() if home.env_file.is_file() else []:
+        detail = f"{', '.join(names)} control{'s' * (len(names) == 1)} programs and reaches no provider"
+        yield Finding(".env", "warning", detail, "set what you need of it in your shell, and remove the line")
 
 
 def _room(path: Path) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ ended for compression. A session that began while its parent was open is a deleg
 
 from __future__ import annotations
 
-import itertools
 import re
 import sqlite3
 import unicodedata

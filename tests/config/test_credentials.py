@@ -113,6 +113,23 @@ def test_a_value_that_could_be_two_lines_is_refused(home: HermesHome, value: str
         "EDITOR",
         "HERMES_HOME",
         "BASH_ENV",
+        "PROMPT_COMMAND",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "SSLKEYLOGFILE",
+        "OPENSSL_CONF",
+        "PIP_INDEX_URL",
+        "UV_INDEX_URL",
+        "npm_config_registry",
+        "HTTP_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "JAVA_TOOL_OPTIONS",
+        "LESSOPEN",
+        "ZDOTDIR",
+        "DOCKER_HOST",
     ],
 )
 def test_a_name_that_controls_programs_is_refused(home: HermesHome, name: str) -> None:
@@ -120,7 +137,30 @@ def test_a_name_that_controls_programs_is_refused(home: HermesHome, name: str) -
         Credentials(home, {}).set(name, "x")
 
 
-@pytest.mark.parametrize("name", ["HERMES_MONGODB_URI", "HERMES_MONGODB_EMBEDDING_API_KEY"])
+def test_a_name_that_controls_programs_is_written_if_it_is_forced_and_lent_to_nobody(
+    home: HermesHome,
+) -> None:
+    credentials = Credentials(home, {})
+    credentials.set("HTTPS_PROXY", "http://proxy:3128", force=True)
+    assert credentials.get("HTTPS_PROXY") == "http://proxy:3128"
+    assert credentials.controlling_names() == ["HTTPS_PROXY"]
+    assert credentials.for_environment() == {}
+    with pytest.raises(CredentialError):
+        credentials.set("A B", "x", force=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HERMES_MONGODB_URI",
+        "HERMES_MONGODB_EMBEDDING_API_KEY",
+        "GOOGLE_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GITHUB_TOKEN",
+        "GIT_TOKEN",
+        "RUSHDB_API_KEY",
+    ],
+)
 def test_a_secret_of_a_provider_may_begin_with_the_hosts_name(home: HermesHome, name: str) -> None:
     credentials = Credentials(home, {})
     credentials.set(name, "x")
