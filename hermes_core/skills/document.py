@@ -11,11 +11,16 @@ from typing import Any
 import yaml
 
 from hermes_core.errors import SkillError
+from hermes_core.kit.text import clip
 
 MAX_SKILL_CHARS = 64 * 1024
 """Limit of one SKILL.md; longer text belongs into files beside it."""
 
 MAX_DESCRIPTION_CHARS = 1024
+MAX_NAME_CHARS = 64
+
+MAX_BRACKETS = 200
+"""Brackets in front matter that is read as YAML."""
 
 OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
 """Other names of platforms, in Python and among people."""
@@ -23,6 +28,8 @@ OPERATING_SYSTEMS = {"darwin": "macos", "osx": "macos", "win32": "windows"}
 # A name is also a folder's name: no dot, no slash, no case that some file systems ignore.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_LINE = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*)|\Z)")
+_BLOCK_MARK = re.compile(r"\A[>|][+-]?\s+")
 _QUOTE = "put a value that holds `: ` in quotes, and indent with spaces"
 _ESCAPE = "write the letter itself, or the value in single quotes"
 _EXAMPLE = "begin it with `---`, `name: ...`, `description: ...`, `---`"
@@ -40,7 +47,7 @@ class SkillDocument:
 
 
 def parse_skill(text: str) -> SkillDocument:
-    """Read a SKILL.md. Raises `SkillError` that names what is missing or wrong."""
+    """Read a SKILL.md that the agent writes. Raises `SkillError` that names what is missing or wrong."""
     text = normalize_lines(text)
     if len(text) > MAX_SKILL_CHARS:
         raise SkillError(
@@ -64,6 +71,52 @@ def parse_skill(text: str) -> SkillDocument:
         _platforms(fields.get("platforms", "")),
         body,
     )
+
+
+def read_skill(text: str, folder: str) -> SkillDocument:
+    """Read a SKILL.md as people write it for other programs.
+
+    - Front matter that is no YAML, often because of an unquoted `: `, is read as `key: value` lines.
+    - Without front matter, or if `name` is a name for people, `folder` is the name.
+    - Without a description, the first line of prose is the description. A long description is cut.
+
+    Raises `SkillError` if there is no text, if `platforms` can't be read, or if the folder's name shows nothing.
+
+    >>> read_skill("# Agent Browser\\n\\nDrive a browser: click and type.", "agent-browser").description
+    'Drive a browser: click and type.'
+    """
+    text = normalize_lines(text)
+    match = _FRONT.match(text)
+    fields = _lenient_fields(match[1]) if match else {}
+    body = text[match.end() if match else 0 :].strip()
+    if not body:
+        raise SkillError("the skill has no text after its front matter", "write the steps")
+    name, description, version = fields.get("name"), fields.get("description"), fields.get("version")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        name = _folder_name(folder)
+    description = " ".join(description.split()) if isinstance(description, str) else ""
+    return SkillDocument(
+        name,
+        clip(description or _first_prose(body) or name, MAX_DESCRIPTION_CHARS),
+        version if isinstance(version, str) else "",
+        _platforms(fields.get("platforms", "")),
+        body,
+    )
+
+
+def _folder_name(folder: str) -> str:
+    name = " ".join("".join(c if c.isprintable() else " " for c in folder).split())[:MAX_NAME_CHARS]
+    if not name:
+        raise SkillError(f"the folder's name {folder!r} shows nothing", "rename it")
+    return name
+
+
+def _first_prose(body: str) -> str:
+    """Return the first line that is no heading, code fence or other mark; "" if there is none."""
+    for line in body.splitlines():
+        if re.match(r"\s*(?:[-*>]\s+)?\w", line):
+            return " ".join(line.strip(" \t-*>").split())
+    return ""
 
 
 def normalize_lines(text: str) -> str:
@@ -99,6 +152,25 @@ def _fields(front: str) -> Mapping[str, Any]:
     if not isinstance(fields, dict):
         raise SkillError(f"the front matter must hold `name: value` lines, is {front[:40]!r}", _EXAMPLE)
     return {name: value for name, value in fields.items() if value not in ("null", "~")}
+
+
+@lru_cache(maxsize=1000)
+def _lenient_fields(front: str) -> Mapping[str, Any]:
+    # A YAML parser takes a second for some thousand brackets, and every look at one skill reads all skills.
+    if front.count("[") + front.count("{") <= MAX_BRACKETS:
+        try:
+            return _fields(front)
+        except SkillError:
+            pass
+    fields: dict[str, str] = {}
+    key = ""
+    for line in front.split("\n"):
+        match = _LINE.match(line)
+        if match:
+            key, fields[match[1]] = match[1], match[2] or ""
+        elif key and line[:1] in (" ", "\t"):  # the next line of a folded value
+            fields[key] = f"{fields[key]} {line.strip()}"
+    return {key: _BLOCK_MARK.sub("", value.strip()).strip("\"'[] \t") for key, value in fields.items()}
 
 
 def _fault(exc: Exception) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import sqlite3
@@ -27,6 +28,7 @@ from hermes_core.skills.document import (
     check_name,
     normalize_lines,
     parse_skill,
+    read_skill,
 )
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 from hermes_core.storage.sqlite import Database
@@ -47,7 +49,7 @@ MAX_DEPTH = 6
 """Nested folders that are searched, also behind a link."""
 
 MAX_FILE_BYTES = 4 * MAX_SKILL_CHARS
-"""Size of the largest file that is read: a whole SKILL.md, and any file beside it."""
+"""Bytes that are read of a file. The rest of a longer file is not shown, and the file can't be changed here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ class SkillStore:
         path = skill.folder / (file or FILE)
         if file and not _within(path, skill.folder):
             raise SkillError(f"{file!r} lies outside the skill", "name a file inside its folder")
-        text = _read_text(path)
+        text = _read_text(path, MAX_FILE_BYTES if file else MAX_SKILL_CHARS)
         if text is None:
             raise SkillError(
                 f"skill {skill.name!r} has no file {file!r}", f"it has: {', '.join(_files(skill))}"
@@ -252,7 +254,7 @@ class SkillStore:
         if before is not None:
             reason = "can't be used on this platform, or at all"
             raise SkillError(f"there is a skill {name!r} that {reason}", "choose another name")
-        return self._accepted(content, name)
+        return self._accepted(content, name, lambda text, _: parse_skill(text))
 
     def _patched(self, before: str | None, name: str, old_text: str, new_text: str) -> str:
         if before is None:
@@ -266,11 +268,12 @@ class SkillStore:
                 "copy one unique place of it",
             )
         line_end = "\r\n" if before.partition("\n")[0].endswith("\r") else "\n"
-        return self._accepted(text.replace(old_text, new_text), name).replace("\n", line_end)
+        changed = self._accepted(text.replace(old_text, new_text), name, read_skill)
+        return changed.replace("\n", line_end)
 
-    def _accepted(self, content: str, name: str) -> str:
+    def _accepted(self, content: str, name: str, parse: Callable[[str, str], SkillDocument]) -> str:
         content = normalize_lines(storable(content))
-        document = parse_skill(content)
+        document = parse(content, name)
         if document.name != name:
             raise SkillError(f"the front matter names {document.name!r}, not {name!r}", "use one name")
         threat = self._scan(content)
@@ -309,10 +312,10 @@ class SkillStore:
     def _skill(self, root: Path, path: Path) -> Skill:
         if path.name != FILE:
             raise SkillError(f"the file of a skill is named {FILE}", "rename it")
-        text = _read_text(path)
+        text = _read_text(path, MAX_SKILL_CHARS)
         if text is None:
             raise SkillError("it is a link to nowhere, or was just deleted", "mend or remove the link")
-        document = parse_skill(text)
+        document = read_skill(text, path.parent.name)
         folder = path.parent.relative_to(root)
         if str(folder) != storable(str(folder)):
             raise SkillError("the name of its folder is not UTF-8 text", "rename it")
@@ -365,12 +368,19 @@ def _restored(change: SkillChange, now: str | None) -> str | None:
     return change.before
 
 
-def _read_text(path: Path) -> str | None:
-    text = _read_exactly(path)
-    return None if text is None else normalize_lines(text)
+def _read_text(path: Path, limit: int) -> str | None:
+    """Return the text for a model or a person. What is beyond `limit` characters is cut, and the last line says so."""
+    text = _read_exactly(path, cut=True)
+    if text is None:
+        return None
+    text = normalize_lines(text)
+    if len(text) <= limit and path.stat().st_size <= MAX_FILE_BYTES:
+        return text
+    return f"{text[:limit]}\n\n[cut after {min(len(text), limit):,} characters; the file has {path.stat().st_size:,} bytes]"
 
 
-def _read_exactly(path: Path) -> str | None:
+def _read_exactly(path: Path, *, cut: bool = False) -> str | None:
+    """Return the text of a file; None if there is no file. With `cut`, return at most its first `MAX_FILE_BYTES`."""
     try:
         with open(path, "rb", opener=open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -382,10 +392,12 @@ def _read_exactly(path: Path) -> str | None:
         raise SkillError(
             f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
         ) from exc
-    if len(data) > MAX_FILE_BYTES:
+    whole = len(data) <= MAX_FILE_BYTES
+    if not whole and not cut:
         raise SkillError(f"{str(path)!r} is larger than {MAX_FILE_BYTES // 1024} KB", "split it")
     try:
-        return data.decode()
+        # A cut may fall into the middle of a letter, which is no fault of the file.
+        return codecs.getincrementaldecoder("utf-8")().decode(data[:MAX_FILE_BYTES], final=whole)
     except UnicodeDecodeError as exc:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
 

@@ -365,9 +365,9 @@ def test_shared_skills_come_too_and_scripts_stay_executable(source: Path, hermes
 def test_a_migrated_skill_is_one_of_the_agents_and_a_faulty_one_is_archived(
     source: Path, hermes_home: HermesHome
 ) -> None:
-    write(source / "workspace/skills", {"faulty/SKILL.md": "No front matter.\n"})
+    write(source / "workspace/skills", {"faulty/SKILL.md": "---\nname: faulty\n---\n"})
     report = migrate()
-    assert "front matter" in item(report, "skills", "faulty")["reason"]
+    assert "no text after its front matter" in item(report, "skills", "faulty")["reason"]
     store = SkillStore(hermes_home.skills)
     assert [(skill.category, skill.name) for skill in store.skills()] == [("openclaw-imports", "tea")]
     assert store.problems() == []

@@ -49,5 +49,5 @@ def test_an_unknown_skill_or_change_is_an_error() -> None:
 
 def test_a_broken_skill_is_warned_of(hermes_home: HermesHome) -> None:
     (hermes_home.skills / "home" / "bad").mkdir()
-    (hermes_home.skills / "home" / "bad" / "SKILL.md").write_text("nothing")
-    assert "front matter" in run("list").stderr
+    (hermes_home.skills / "home" / "bad" / "SKILL.md").write_text("---\nname: bad\n---\n")
+    assert "no text after its front matter" in run("list").stderr

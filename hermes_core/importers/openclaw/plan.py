@@ -31,7 +31,7 @@ from hermes_core.importers.openclaw.migration import (
 from hermes_core.importers.openclaw.notes import NotesPlanner
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.scan import Scan, first_threat
-from hermes_core.skills.document import parse_skill
+from hermes_core.skills.document import read_skill
 
 SKILL_CATEGORY = "openclaw-imports"
 
@@ -202,7 +202,7 @@ class _Planner:
 
     def _skill(self, kind: str, source: str, name: str, files: Mapping[str, SourceFile]) -> MigrationItem:
         data = {path: file.data for path, file in files.items()}
-        if fault := self._skill_fault(files):
+        if fault := self._skill_fault(name, files):
             readable = [file for file in files.values() if not file.fault]
             steps = tuple(step for file in readable for step in self._archive(file.path, file.data))
             return MigrationItem(kind, source, "", "archived" if steps else "skipped", fault, steps=steps)
@@ -225,7 +225,7 @@ class _Planner:
             kind, source, self._shown(target), "migrated", reason, steps=(WriteFolder(target, written),)
         )
 
-    def _skill_fault(self, files: Mapping[str, SourceFile]) -> str:
+    def _skill_fault(self, name: str, files: Mapping[str, SourceFile]) -> str:
         """Return why the skill must not be installed, "" if it may. A model reads or runs every file of a skill."""
         for path, file in files.items():
             text = file.text
@@ -237,7 +237,7 @@ class _Planner:
         if text is None:
             return "it has no SKILL.md of its own"
         try:
-            parse_skill(text)
+            read_skill(text, name)
         except SkillError as exc:
             return f"it can't be used as it is: {exc.message}"
         return ""
