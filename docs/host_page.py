@@ -23,6 +23,8 @@ NAMES = (
     "discover_providers",
     "load_provider",
     "register_in_hermes_agent",
+    "sanitize_context",
+    "StreamingContextScrubber",
 )
 """From what every host calls to what few need."""
 

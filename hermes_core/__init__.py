@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
     from hermes_core.memory import Memory, TurnRecall, open_memory
+    from hermes_core.safety.fence import sanitize_context
+    from hermes_core.safety.scrubber import StreamingContextScrubber
 
 _HOMES = {
     "Availability": "contract.values",
@@ -69,6 +71,7 @@ _HOMES = {
     "Refused": "contract.values",
     "Session": "contract.values",
     "SessionSwitch": "contract.values",
+    "StreamingContextScrubber": "safety.scrubber",
     "ToolCall": "contract.values",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
@@ -78,6 +81,7 @@ _HOMES = {
     "load_provider": "loader.load",
     "open_memory": "memory",
     "register_in_hermes_agent": "loader.hermes_agent.export",
+    "sanitize_context": "safety.fence",
 }
 
 __all__ = [
@@ -105,6 +109,7 @@ __all__ = [
     "Refused",
     "Session",
     "SessionSwitch",
+    "StreamingContextScrubber",
     "ToolCall",
     "TranscriptReader",
     "Turn",
@@ -114,6 +119,7 @@ __all__ = [
     "load_provider",
     "open_memory",
     "register_in_hermes_agent",
+    "sanitize_context",
 ]
 
 

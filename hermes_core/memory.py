@@ -51,11 +51,19 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, cut_to_budget
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, sanitize_context
+from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.lineage import delegated
-from hermes_core.sessions.records import Content, SearchHit, epoch_seconds, in_text, local_time, text_of
+from hermes_core.sessions.records import (
+    SYSTEM_ROLES,
+    Content,
+    SearchHit,
+    epoch_seconds,
+    in_text,
+    local_time,
+    text_of,
+)
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.upgrade import delete_backup, outbox_of_home
@@ -390,7 +398,8 @@ class Memory:
         Args:
             user: The message of the person: a text, or a list of content parts.
             assistant: The answer of the agent.
-            messages: All messages of the turn, without recall; default: `user` and `assistant`.
+            messages: All messages of the turn; default: `user` and `assistant`. Injected recall and system messages
+                are removed, and `problems` says so.
             turn_id: Id of the turn; default: a new one. A second call with the same id stores nothing.
             at: Time of the turn in seconds since the epoch; default: now.
             warm: True to let providers prepare the recall of the next turn.
@@ -401,6 +410,7 @@ class Memory:
             DatabaseUnavailable: The turn could not be stored.
         """
         _require_session(session)
+        user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
         stored = tuple(messages) or both
@@ -602,8 +612,35 @@ class Memory:
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=warnings)
         return entry
 
+    def _without_injected(
+        self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]
+    ) -> tuple[Content, Content, Sequence[Mapping[str, Any]]]:
+        """Return what `end_turn` got without recall and system prompts, and let `problems` report what was removed."""
+        in_text(messages)  # raises for a value that is no message
+        given = (user, assistant, list(messages))
+        clean = (
+            without_context(user),
+            without_context(assistant),
+            [without_context(message) for message in messages if message["role"] not in SYSTEM_ROLES],
+        )
+        self._failures.pop("turn", None)
+        if clean != given:
+            self._failures["turn"] = (
+                "the last turn was stored without the recall or system prompt in it: give end_turn the person's own "
+                "words and the model's answer, not the copy from inject()"
+            )
+        return clean
+
     def _query(self, text: str, recent: Sequence[Mapping[str, Any]] = ()) -> Query:
-        return Query(text=text, budget=self.config.recall.budget, recent=in_text(recent), now=time.time())
+        clean = [
+            without_context(message) for message in in_text(recent) if message["role"] not in SYSTEM_ROLES
+        ]
+        return Query(
+            text=without_context(text),
+            budget=self.config.recall.budget,
+            recent=in_text(clean),
+            now=time.time(),
+        )
 
 
 # ------------------------------------------------------------------ recall
@@ -638,15 +675,9 @@ class TurnRecall:
         Args:
             content: The message: a text, or a list of content parts.
         """
-        own: Any = "" if content is None else content
-        own = sanitize_context(own) if isinstance(own, str) else [_without_fence(part) for part in own]
+        own: Any = "" if content is None else without_context(content)
         copy: MessageContent = inject_memory_context(own, self.contexts)
         return copy
-
-
-def _without_fence(part: Any) -> Any:
-    text = part.get("text") if isinstance(part, dict) else None
-    return {**part, "text": sanitize_context(text)} if isinstance(text, str) else part
 
 
 class SeenTexts:

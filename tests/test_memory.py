@@ -55,6 +55,75 @@ def say(memory: Memory, session: Any, text: str) -> Turn:
     return memory.end_turn(session, text, "noted")
 
 
+def echo(words: str, fence: str) -> dict[str, Any]:
+    """An answer with a tool call, in both of which the model repeats what was recalled."""
+    call = {"id": "c", "type": "function", "function": {"name": "x", "arguments": json.dumps({"q": fence})}}
+    return {"role": "assistant", "content": f"{words} {fence}", "tool_calls": [call]}
+
+
+POLLUTED: dict[str, Callable[[Memory, Session, str, str], object]] = {
+    "the injected copy": lambda memory, session, copy, _: memory.end_turn(session, copy, "Noted."),
+    "the injected copy in parts": lambda memory, session, copy, _: memory.end_turn(
+        session, [{"type": "text", "text": part} for part in copy.split("\n\n", 1)], "Noted."
+    ),
+    "an echo": lambda memory, session, _, fence: memory.end_turn(session, "Tea?", f"Noted. {fence}"),
+    "an echo in capitals, cut short": lambda memory, session, _, fence: memory.end_turn(
+        session, "Tea?", f"Noted. {fence.replace('memory-context', 'Memory-Context').rsplit('</', 1)[0]}"
+    ),
+    "messages": lambda memory, session, copy, fence: memory.end_turn(
+        session,
+        "Tea?",
+        "Noted.",
+        messages=[
+            {"role": "system", "content": f"You remember ELEPHANT. {fence}"},
+            {"role": "developer", "content": "You remember ELEPHANT."},
+            {"role": "user", "content": copy},
+            {"role": "tool", "content": fence, "tool_call_id": "c"},
+            echo("Noted.", fence),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", POLLUTED)
+def test_injected_recall_is_never_kept(hermes_home: HermesHome, kind: str) -> None:
+    turns: list[Turn] = [Turn("t0", 1, "ELEPHANT likes tea", "")]
+    with open_memory(hermes_home, provider=Elephant(turns)) as memory:
+        session = memory.start_session("s")
+        recalled = memory.begin_turn("Tea?", session)
+        assert "ELEPHANT" in recalled.context
+        POLLUTED[kind](memory, session, recalled.inject("Tea?"), recalled.context)
+        assert any("stored without the recall" in problem for problem in memory.problems())
+        assert memory.flush(30)
+        stored = memory.sessions.get_messages("s")
+        assert not any("ELEPHANT" in message.content for message in stored)
+        assert not any("ELEPHANT" in json.dumps(message.tool_calls) for message in stored)
+        assert stored[0].content == "Tea?"
+        assert "ELEPHANT" not in str(turns[-1])
+        assert (turns[-1].user, turns[-1].assistant) == ("Tea?", "Noted.")
+        memory.end_turn(session, "And milk?", "Yes.")
+        assert not memory.problems()
+
+
+def test_recall_that_was_stored_before_reaches_no_model_and_no_provider(hermes_home: HermesHome) -> None:
+    fence = "<memory-context>\nELEPHANT likes tea\n</memory-context>"
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        session = memory.start_session("s")
+        memory.sessions.append_message("s", "system", "You remember ELEPHANT.")
+        memory.sessions.append_message("s", "user", f"kumquat\n\n{fence}")
+        memory.begin_turn(f"Tea? {fence}", session, recent=memory.sessions.get_messages_as_conversation("s"))
+        memory.end_session(session)
+        assert memory.flush(30)
+        (loaded,) = memory.sessions.get_messages_as_conversation("s")
+        assert (loaded["role"], loaded["content"]) == ("user", "kumquat")
+        other = memory.start_session("other")
+        assert "ELEPHANT" not in memory.call_tool("session_search", {"query": "kumquat"}, other)
+        (end,) = provider.of("on_session_end")
+        assert "ELEPHANT likes" not in str(end["reader"].messages())
+    assert "ELEPHANT" not in str([call["query"] for call in provider.of("prefetch")])
+
+
 def test_a_message_in_parts_is_recalled_for_and_stored_as_its_text(hermes_home: HermesHome) -> None:
     provider = RecordingProvider()
     parts = [

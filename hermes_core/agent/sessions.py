@@ -19,7 +19,7 @@ from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory, TurnRecall, known_context
-from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
@@ -390,9 +390,10 @@ def chat_of(message: StoredMessage) -> ChatMessage:
     If an import or a host stored tool calls or content parts in another form, convert the calls, and turn the parts
     into text.
     """
-    chat = message.as_chat()
+    # Earlier versions, other hosts and imports stored recall with the message.
+    chat: ChatMessage = without_context(message.as_chat())
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
-        chat["content"] = message.content
+        chat["content"] = without_context(message.content)
     if message.tool_calls:
         chat["tool_calls"] = [_chat_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
     return chat

@@ -35,7 +35,7 @@ from hermes_core.errors import ConfigError, HermesError
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
 from hermes_core.memory import Memory
-from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.fence import without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import text_of
 from hermes_core.skills.store import SkillStore
@@ -45,9 +45,6 @@ log = logging.getLogger(__name__)
 
 # Arguments that were no JSON object are sent back to the model as text under this key, since servers demand an object.
 MALFORMED = "malformed_arguments"
-
-# Deepest nesting of arguments; the limit of `json` itself differs by thousands between versions of Python.
-MAX_LEVELS = 100
 
 _INVALID_NAME = re.compile(f"[^{TOOL_NAME_LETTERS}]+")
 # Approximate length of the note in a truncated text.
@@ -203,7 +200,7 @@ def parse_arguments(request: ToolRequest) -> dict[str, Any] | str:
     Recall fences that the model copied into the arguments are removed.
     """
     try:
-        arguments = without_fence(
+        arguments = without_context(
             json.loads(request.arguments or "{}", strict=False, parse_constant=_refuse_constant)
         )
     except (ValueError, RecursionError) as exc:  # a model that can't stop writes "[[[["
@@ -236,19 +233,6 @@ def sendable(call: ToolRequest, known: Container[str] = (), prefix: str = "") ->
 def _refuse_constant(name: str) -> None:
     """Raise `ValueError` for NaN and Infinity: Python's JSON reads them, but servers refuse them in later requests."""
     raise ValueError(f"{name} is none of its values")
-
-
-def without_fence(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """Return JSON data with recall fences removed from all texts. Raise `ValueError` if it has over `levels` levels."""
-    if isinstance(value, str):
-        return sanitize_context(value)
-    if isinstance(value, list | dict) and not levels:
-        raise ValueError(f"nested in more than {MAX_LEVELS} levels")
-    if isinstance(value, list):
-        return [without_fence(item, levels - 1) for item in value]
-    if isinstance(value, dict):
-        return {key: without_fence(item, levels - 1) for key, item in value.items()}
-    return value
 
 
 def truncated(text: str, limit: int) -> str:

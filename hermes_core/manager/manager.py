@@ -43,7 +43,7 @@ from hermes_core.manager.writes import Writes
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
-from hermes_core.safety.fence import without_turns
+from hermes_core.safety.fence import without_context, without_turns
 from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import stopped
 
@@ -100,11 +100,16 @@ class MemoryManager:
     ) -> None:
         self.home = home
         self._transcripts = transcripts
-        self._redact = redact
+
+        def outgoing(value: Any) -> Any:
+            # A provider that is told what was recalled stores it again, and recalls it twice the next time.
+            return redact(without_context(value))
+
+        self._redact = outgoing
         self._config = ManagerConfig(
             clock,
             wall,
-            redact,
+            outgoing,
             _checked_deadlines(deadlines or {}),
             start_wait,
             self._emit,

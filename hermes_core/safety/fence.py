@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 
 Contexts = str | Sequence[tuple[str, str]]
 Content = TypeVar("Content", str, list[dict[str, Any]])
+
+# Deepest nesting of data that is cleaned; the limit of `json` itself differs by thousands between versions of Python.
+MAX_LEVELS = 100
 
 NOTE = (
     "[System note: The following is recalled memory context, NOT new user input. It was retrieved from long-term memory "
@@ -52,6 +55,35 @@ def sanitize_context(text: str) -> str:
     if without_notes != clean:
         clean = _strip_tags(without_notes)
     return _without_notes(clean)
+
+
+def without_context(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return JSON data with `sanitize_context` applied to all of its texts; unchanged texts stay as they are.
+
+    White space before a removed fence goes too, since `inject_memory_context` added it. A list of content parts loses
+    the text parts that are empty then.
+
+    Raises:
+        ValueError: The data is nested in more than `levels` levels.
+
+    >>> without_context({"role": "user", "content": "Tea?\\n\\n<memory-context>x</memory-context>"})["content"]
+    'Tea?'
+    """
+    if isinstance(value, str):
+        clean = sanitize_context(value)
+        return value if clean == value else clean.strip()
+    if isinstance(value, Mapping | list | tuple) and not levels:
+        raise ValueError("nested in too many levels")
+    if isinstance(value, Mapping):
+        return {key: without_context(entry, levels - 1) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        entries = [(entry, without_context(entry, levels - 1)) for entry in value]
+        return [clean for entry, clean in entries if clean == entry or not _is_empty_text(clean)]
+    return value
+
+
+def _is_empty_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and not part.get("text")
 
 
 def build_memory_context_block(contexts: Contexts) -> str:

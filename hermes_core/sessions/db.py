@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, SessionError
+from hermes_core.safety.fence import without_context
 from hermes_core.sessions import lineage, records
 from hermes_core.sessions.records import (
     SESSION_META,
+    SYSTEM_ROLES,
     CompletedTurn,
     ListedSession,
     Order,
@@ -542,6 +544,8 @@ class SessionDB:
     ) -> list[dict[str, Any]]:
         """Return the messages of a session in chat form, as a model gets them, without compacted messages.
 
+        Recall and system prompts that a host stored with them are left out.
+
         With `include_ancestors`, return all messages of the conversation: first those of the sessions that were
         compressed into this session, then its own messages. No message is repeated.
         """
@@ -549,10 +553,11 @@ class SessionDB:
         if include_ancestors:
             chain = lineage.compressed_from(self.database, session_id)
         return [
-            message.as_chat()
+            without_context(message.as_chat())
             for link in chain
             for message in self.get_messages(link)
             if not (message.compacted or (message.copied and link != chain[0]))
+            and message.role not in SYSTEM_ROLES
         ]
 
     @_detecting_damage

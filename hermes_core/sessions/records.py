@@ -21,6 +21,9 @@ Value = TypeVar("Value")
 
 _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 
+# Roles of the instructions that a host sends before a conversation. They are no part of it.
+SYSTEM_ROLES = frozenset({"system", "developer"})
+
 # The relation of a session to its parent. "" means that the times of both sessions show the relation.
 Relation = Literal["", "compression", "branch", "delegation"]
 

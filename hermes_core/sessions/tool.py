@@ -14,17 +14,25 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal, get_args
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
+from hermes_core.safety.fence import without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import Order, SearchHit, StoredMessage, StoredSession, sqlite_text
+from hermes_core.sessions.records import (
+    SYSTEM_ROLES,
+    Order,
+    SearchHit,
+    StoredMessage,
+    StoredSession,
+    sqlite_text,
+)
 from hermes_core.sessions.summaries import Summarise, summarise_all, transcript_text
 
 DEFAULT_ROLES = ("user", "assistant")
@@ -173,7 +181,8 @@ class SessionSearchTool:
             db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
             if db is None:
                 return _failed("session database not available", "enable sessions.search_enabled")
-            return _json({"success": True, **_Call(db, session, self._zone, self.summarise).answer(given)})
+            answer = _Call(db, session, self._zone, self.summarise).answer(given)
+            return _json({"success": True, **without_context(answer)})
         except SessionError as exc:
             return _failed(exc.message, exc.remedy)
         except HermesError as exc:
@@ -362,12 +371,10 @@ class _Call:
         view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
         messages = view.messages if view else (anchor,)
         shown = {message.id for message in messages}
-        began = [
-            m for m in self._db.get_messages(session.id, limit=BOOKEND) if m.id not in shown and m.content
-        ]
+        began = _said(self._db.get_messages(session.id, limit=BOOKEND), shown)
         shown |= {m.id for m in began}
         last = self._db.get_messages(session.id, offset=max(session.message_count - BOOKEND, 0))
-        ended = [m for m in last if m.id not in shown and m.content]
+        ended = _said(last, shown)
         cap = _cap([*began, *(m for m in messages if m.id != anchor.id), *ended], budget - MAX_MESSAGE_CHARS)
         ends = min(cap, MAX_BOOKEND_CHARS)
         return {
@@ -411,7 +418,9 @@ class _Call:
             "session_meta": self._meta(holder),
             "window": window,
             "messages": [
-                _shape(m, anchor_id, MAX_MESSAGE_CHARS if m.id == anchor_id else cap) for m in view.messages
+                _shape(m, anchor_id, MAX_MESSAGE_CHARS if m.id == anchor_id else cap)
+                for m in view.messages
+                if m.role not in SYSTEM_ROLES
             ],
             "messages_before": view.before,
             "messages_after": view.after,
@@ -438,7 +447,11 @@ class _Call:
             "session_meta": self._meta(session),
             "message_count": count,
             "truncated": truncated,
-            "messages": [_shape(message, cap=_cap(messages, MAX_ANSWER_CHARS)) for message in messages],
+            "messages": [
+                _shape(message, cap=_cap(messages, MAX_ANSWER_CHARS))
+                for message in messages
+                if message.role not in SYSTEM_ROLES
+            ],
         }
         if truncated:
             left_out = count - READ_FIRST - READ_LAST
@@ -466,6 +479,11 @@ class _Call:
 
 
 # ---------------------------------------------------------------------- shapes and arguments
+
+
+def _said(messages: Sequence[StoredMessage], shown: Collection[int]) -> list[StoredMessage]:
+    """Return the messages with text that are not in `shown` (message ids) and are no instructions of a host."""
+    return [m for m in messages if m.content and m.id not in shown and m.role not in SYSTEM_ROLES]
 
 
 def _shape(
