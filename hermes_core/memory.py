@@ -105,14 +105,6 @@ def open_memory(
     return Memory(resolved, load_config(resolved), provider=provider, deadlines=deadlines, clock=clock)
 
 
-def _require_session(session: object) -> None:
-    """Raise `SessionError` for a value that is not a `Session`, such as a session id."""
-    if not isinstance(session, Session):
-        raise SessionError(
-            f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
-        )
-
-
 def known_context(session: Session) -> Session:
     """Return the session. Raise `SessionError` if its `agent_context` is not one of the values of `AgentContext`."""
     if session.agent_context not in (kinds := get_args(AgentContext)):
@@ -223,6 +215,51 @@ class Memory:
 
     # ---------------------------------------------------------------- sessions
 
+    def session(
+        self,
+        session_id: str = "",
+        *,
+        platform: str = "cli",
+        user_id: str = "",
+        user_name: str = "",
+        chat_id: str = "",
+        chat_name: str = "",
+        chat_type: str = "",
+        thread_id: str = "",
+        gateway_session_key: str = "",
+        parent_id: str = "",
+        agent_context: AgentContext = "primary",
+        identity: str = "",
+        workspace: str = "hermes",
+    ) -> Session:
+        """Return a complete `Session` of this home, without storing it.
+
+        Args:
+            session_id: Id of the session; default: a new one.
+            identity: Name of the profile; default: the profile of this home.
+
+        Raises:
+            SessionError: The `agent_context` does not exist.
+        """
+        return known_context(
+            Session(
+                session_id or uuid.uuid4().hex,
+                parent_id,
+                platform,
+                agent_context,
+                identity or self.home.profile,
+                workspace,
+                user_id,
+                user_name,
+                chat_id,
+                chat_name,
+                chat_type,
+                thread_id,
+                gateway_session_key,
+                str(self.home.path),
+            )
+        )
+
     def start_session(
         self,
         session_id: str = "",
@@ -239,16 +276,12 @@ class Memory:
             source: Name of the program in which the conversation takes place; default: the platform.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
-            identity: Other fields of `Session`, such as platform, user_id, parent_id and agent_context.
+            identity: Other arguments of `session`, such as platform, user_id, parent_id and agent_context.
 
         Raises:
             SessionError: The `agent_context` does not exist, or the session belongs to another user.
         """
-        session = Session(
-            id=session_id or uuid.uuid4().hex,
-            **{"identity": self.home.profile, **identity, "home": str(self.home.path)},
-        )
-        known_context(session)
+        session = self.session(session_id, **identity)
         self.sessions.create_session(
             session.id,
             source or session.platform,
@@ -266,7 +299,7 @@ class Memory:
 
         If this is called again without a new message in the session, the provider is not notified again.
         """
-        _require_session(session)
+        session = self._complete(session)
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
@@ -285,7 +318,7 @@ class Memory:
 
         Rewound turns that were not sent yet never reach the provider. It is asked to forget the others.
         """
-        _require_session(session)
+        session = self._complete(session)
         with self.sessions.transaction():
             turns = self.sessions.rewind(session.id, message_id)
             switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
@@ -312,7 +345,7 @@ class Memory:
 
         As long as this memory is open, the text is the same for the whole session.
         """
-        _require_session(session)
+        session = self._complete(session)
         return self.manager.build_system_prompt(session)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
@@ -343,7 +376,7 @@ class Memory:
             arguments: The arguments as a dict, or as JSON text.
             call_id: Id that the model gave the call.
         """
-        _require_session(session)
+        session = self._complete(session)
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
@@ -367,7 +400,7 @@ class Memory:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
         """
-        _require_session(session)
+        session = self._complete(session)
         query = self._query(text_of(text), recent)
         number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
         recall = self.manager.prefetch_all(query, session, turn_number=number)
@@ -409,7 +442,7 @@ class Memory:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
-        _require_session(session)
+        session = self._complete(session)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
@@ -464,7 +497,7 @@ class Memory:
         """
         began = time.perf_counter()
         text, session = text_of(text), session or self.local_session
-        _require_session(session)
+        session = self._complete(session)
         self.manager.initialize_all(session)
         query, entries = self._query(text), self.curated.of(session).shown_entries()
         seen = SeenTexts(entries)
@@ -611,6 +644,18 @@ class Memory:
                     return dataclasses.replace(entry, notes=warnings)
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=warnings)
         return entry
+
+    def _complete(self, session: Session) -> Session:
+        """Return the session with this home, if the host made it without one.
+
+        Raises:
+            SessionError: `session` is not a `Session` but a session id, for instance.
+        """
+        if not isinstance(session, Session):
+            raise SessionError(
+                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
+            )
+        return session if session.home else dataclasses.replace(session, home=str(self.home.path))
 
     def _without_injected(
         self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]

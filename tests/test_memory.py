@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from hermes_core import (
     Recall,
     RecallItem,
     Session,
+    SessionSwitch,
     Turn,
     open_memory,
 )
@@ -122,6 +124,50 @@ def test_recall_that_was_stored_before_reaches_no_model_and_no_provider(hermes_h
         (end,) = provider.of("on_session_end")
         assert "ELEPHANT likes" not in str(end["reader"].messages())
     assert "ELEPHANT" not in str([call["query"] for call in provider.of("prefetch")])
+
+
+METHODS: dict[str, Callable[[Memory, Session], object]] = {
+    "begin_turn": lambda memory, session: memory.begin_turn("Tea?", session),
+    "end_turn": lambda memory, session: memory.end_turn(session, "Tea?", "Yes."),
+    "system_prompt": lambda memory, session: memory.system_prompt(session),
+    "call_tool": lambda memory, session: memory.call_tool("fact_store", {"action": "list"}, session),
+    "change_memory": lambda memory, session: memory.change_memory(
+        "add", content="Likes tea", session=session
+    ),
+    "recall": lambda memory, session: memory.recall("Tea?", session=session),
+    "initialize_all": lambda memory, session: memory.manager.initialize_all(session),
+    "ask": lambda memory, session: memory.manager.ask("holographic", "check", session=session),
+    "switch_session": lambda memory, session: memory.switch_session(
+        SessionSwitch("w1", session, Session("s2"), "compression")
+    ),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_session_that_the_host_made_itself_keeps_its_data_in_the_home(
+    hermes_home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with open_memory(hermes_home, provider="holographic") as memory:
+        memory.sessions.create_session("s1")
+        METHODS[method](memory, Session("s1"))
+        memory.manager.initialize_all(Session("s1"))
+        assert memory.flush(30)
+    assert list(elsewhere.iterdir()) == []
+    assert (hermes_home.path / "memory_store.db").exists()
+
+
+def test_a_session_is_made_complete_and_not_stored(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.session(user_id="7", platform="telegram", chat_id="c")
+        assert (session.home, session.identity) == (str(hermes_home.path), hermes_home.profile)
+        assert session.id
+        assert memory.session("s1").id == "s1"
+        assert memory.sessions.get_session(session.id) is None
+        with pytest.raises(SessionError, match="agent_context"):
+            memory.session(agent_context="night")  # type: ignore[arg-type]
 
 
 def test_a_message_in_parts_is_recalled_for_and_stored_as_its_text(hermes_home: HermesHome) -> None:

@@ -90,7 +90,8 @@ def apply(
     entries: Sequence[str], operations: Sequence[EditRequest], *, batch: bool = False
 ) -> Edit | Refusal:
     """Apply all operations in order. If one of them can't be applied, return its refusal: then none is applied."""
-    current, changes = list(entries), []
+    # Equal entries count once, and the file keeps one of them.
+    current, changes = list(dict.fromkeys(entries)), []
     for index, operation in enumerate(operations):
         action, content, previous, place = operation.action, operation.content, "", len(current)
         if action != "add":
@@ -99,9 +100,7 @@ def apply(
                 return in_batch(match, index, operation) if batch else match
             if action == "replace" and content == current[match]:
                 continue
-            place, previous = match, current[match]
-            # Equal entries are one entry to the model: with one of them left, the fact would still be there.
-            current = [entry for entry in current if _composed(entry) != _composed(previous)]
+            place, previous = match, current.pop(match)
         if action != "remove" and _composed(content) not in map(_composed, current):
             current.insert(place, content)
         elif action == "add":
@@ -109,7 +108,7 @@ def apply(
         else:  # a replacement that equals another entry only removes the old entry: duplicates are not allowed
             action, content = "remove", ""
         changes.append(NoteChange(index, action, content, previous))
-    return Edit(tuple(current), tuple(changes))
+    return Edit(tuple(current if changes else entries), tuple(changes))
 
 
 def over_budget(

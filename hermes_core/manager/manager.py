@@ -154,6 +154,8 @@ class MemoryManager:
     def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
         """Call a hook of the named provider that no turn calls, such as `check`, and wait until its deadline."""
         session = arguments.get("session")
+        if isinstance(session, Session):
+            session = arguments["session"] = self._complete(session)
         for handle in self._registry.handles:
             if handle.name == provider and handle.implements(hook):
                 instance = handle.instance(session) if isinstance(session, Session) else handle.first
@@ -211,6 +213,7 @@ class MemoryManager:
         Args:
             wait: Seconds to wait at most, counted from the start of each `initialize`; default: `start_wait`.
         """
+        session = self._complete(session)
         # All are started before the first is waited for, so that slow ones start at the same time.
         instances = [handle.instance(session) for handle in self._registry.handles]
         for instance in instances:
@@ -224,6 +227,7 @@ class MemoryManager:
 
         The first call for a session freezes the text, and later calls for this session return the same text.
         """
+        session = self._complete(session)
         with self._lock:
             frozen = self._prompts.get(session.id)
         if frozen is not None:
@@ -237,6 +241,7 @@ class MemoryManager:
 
     def rebuild_system_prompt(self, session: Session) -> str:
         """Ask the providers for new blocks, after a compression for instance. Freeze the new text and return it."""
+        session = self._complete(session)
         return self._freeze(session, self._blocks(session), replace=True)
 
     def get_all_tool_schemas(self) -> list[dict[str, Any]]:
@@ -255,6 +260,7 @@ class MemoryManager:
 
         `prefetch_all` does the same if it gets a `turn_number`.
         """
+        session = self._complete(session)
         arguments = {"turn_number": number, "message": self._redact(message), "session": session}
         for handle in self._registry.implementing("on_turn_start"):
             handle.instance(session).submit("on_turn_start", arguments, background=True)
@@ -266,6 +272,7 @@ class MemoryManager:
             turn_number: If given, also call `on_turn_start` with this number and the text of the query. It runs
                 before `prefetch`, and both go to the worker of the provider in one step.
         """
+        session = self._complete(session)
         began = time.monotonic()
         parts = self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
         if self._observers.filter_recalls:
@@ -274,6 +281,7 @@ class MemoryManager:
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the recall of the next turn in the background."""
+        session = self._complete(session)
         clean: Query | None = None
         for handle in self._registry.handles:
             if self._prefetch.prepares(handle):
@@ -283,6 +291,7 @@ class MemoryManager:
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run a provider's tool and return the text for the model: a JSON object with `error` if it went wrong."""
+        session = self._complete(session)
         call = dataclasses.replace(call, name=self._registry.tools.current_name(call.name))
         handle = self._registry.tools.owner(call.name)
         if handle is None:
@@ -313,12 +322,14 @@ class MemoryManager:
 
         Pass the row to `put` in the transaction that stores the turn itself, so that both are one commit.
         """
+        session = self._complete(session)
         if not session.primary or not self._writes.recipients("sync_turn"):
             return None
         return encode("sync_turn", turn, session, self._redact)
 
     def put(self, row: NewRow | None, session: Session) -> None:
         """Store a row in the outbox, in the caller's transaction if one is open. Do nothing for None."""
+        session = self._complete(session)
         if row is not None:
             self._writes.put(session, row)
 
@@ -329,6 +340,7 @@ class MemoryManager:
             OutboxError: No provider takes a change that only a provider keeps: its `performed` is False, because the
                 file was not changed.
         """
+        session = self._complete(session)
         taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact))
         if not (write.performed or taken):
             raise OutboxError(
@@ -339,6 +351,7 @@ class MemoryManager:
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Store the task and the result of a subagent in the outbox, for delivery in the background."""
+        session = self._complete(session)
         self._writes.put(session, encode("on_delegation", delegation, session, self._redact))
 
     @staticmethod
@@ -351,6 +364,7 @@ class MemoryManager:
 
         Return the change, which a filter may have altered, or the refusal.
         """
+        session = self._complete(session)
         return self._observers.filter_write(write, session)
 
     def suppresses_local_writes(self, target: str) -> bool:
@@ -366,6 +380,7 @@ class MemoryManager:
             messages: The messages that the summary will replace.
             count: Number of earlier compressions of this session.
         """
+        session = self._complete(session)
         if not session.primary:
             return ""
         calls = []
@@ -389,6 +404,7 @@ class MemoryManager:
 
         Another call for the same session with the same last message stores nothing.
         """
+        session = self._complete(session)
         by_reference = self._transcripts is not None and (last_message_id is not None or messages is None)
         event = uuid.uuid4().hex if last_message_id is None else f"{session.id}:{last_message_id}"
         stored = None if by_reference else messages
@@ -403,6 +419,9 @@ class MemoryManager:
         provider is asked to forget the rewound turns that it may have. Each earlier provider that may have one of
         them is asked too, when it is in use again. Call this in the transaction that changes the sessions.
         """
+        switch = dataclasses.replace(
+            switch, old=self._complete(switch.old), new=self._complete(switch.new)
+        )
         self._prefetch.forget(switch.old.id)
         self._writes.switch(switch)
 
@@ -473,6 +492,13 @@ class MemoryManager:
         self._observers.stop(min(1.0, max(0.0, until - time.monotonic())))
         if self._owns_outbox:
             self.outbox.close()
+
+    def _complete(self, session: Session) -> Session:
+        """Return the session with the home of this manager, if the host made it without one.
+
+        Otherwise a provider that sees this session first would keep its files in the current directory.
+        """
+        return session if session.home else dataclasses.replace(session, home=str(self.home.path))
 
     def _emit(self, kind: str, data: Mapping[str, Any]) -> None:
         self._observers.emit(kind, data)

@@ -223,7 +223,7 @@ def starts_some(per_session: type[PerSession]) -> type[PerSession]:
 
     class Picky(per_session):  # type: ignore[misc,valid-type]
         def answer(self, hook: str, **arguments: Any) -> Any:
-            if hook == "initialize" and arguments["session"] == A:
+            if hook == "initialize" and arguments["session"].id == A.id:
                 raise OSError("no such room")
             return super().answer(hook, **arguments)
 
@@ -472,7 +472,7 @@ def test_two_interleaved_sessions_keep_their_turns_and_ids(open_manager: OpenMan
         thread.join()
     assert manager.flush(30)
     for session in (A, B):
-        turns = [call["turn"] for call in provider.of("sync_turn") if call["session"] == session]
+        turns = [call["turn"] for call in provider.of("sync_turn") if call["session"].id == session.id]
         assert [turn.id for turn in turns] == [f"{session.id}{n}" for n in range(30)]
         assert {turn.user for turn in turns} == {session.id}
 
