@@ -272,16 +272,17 @@ class Memory:
         """Begin a session, or continue a stored one, and start the providers for it.
 
         Args:
-            session_id: Id of the session; default: a new one.
+            session_id: Id of the session; default: a new one. If another user has a session with this id, the
+                returned session has an id with the user behind it.
             source: Name of the program in which the conversation takes place; default: the platform.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
             identity: Other arguments of `session`, such as platform, user_id, parent_id and agent_context.
 
         Raises:
-            SessionError: The `agent_context` does not exist, or the session belongs to another user.
+            SessionError: The `agent_context` does not exist.
         """
-        session = self.session(session_id, **identity)
+        session = self._complete(self.session(session_id, **identity))
         self.sessions.create_session(
             session.id,
             source or session.platform,
@@ -646,7 +647,7 @@ class Memory:
         return entry
 
     def _complete(self, session: Session) -> Session:
-        """Return the session with this home, if the host made it without one.
+        """Return the session with this home, if the host made it without one, and with an id of its own user.
 
         Raises:
             SessionError: `session` is not a `Session` but a session id, for instance.
@@ -655,7 +656,10 @@ class Memory:
             raise SessionError(
                 f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
             )
-        return session if session.home else dataclasses.replace(session, home=str(self.home.path))
+        own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
+        if session.home and session.id == own:
+            return session
+        return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
 
     def _without_injected(
         self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]

@@ -900,17 +900,30 @@ def test_a_kind_of_session_that_there_is_not_is_refused_before_anything_is_store
         assert memory.start_session(agent_context=None).primary
 
 
-def test_a_session_in_which_somebody_spoke_is_taken_by_nobody_else(hermes_home: HermesHome) -> None:
-    people: list[dict[str, str]] = [{}, {"user_id": "1"}, {"user_id": "2"}, {"chat_id": "1"}]
+def test_each_user_has_sessions_of_an_id_of_their_own(hermes_home: HermesHome) -> None:
+    people: list[dict[str, str]] = [
+        {"user_id": "1"},
+        {},
+        {"user_id": "2"},
+        {"chat_id": "1"},
+        {"user_id": "1", "platform": "slack"},
+    ]
+    words = ("ZEBRA", "WALRUS", "GNU", "LYNX", "TAPIR")
     with open_memory(hermes_home) as memory:
-        for number, person in enumerate(people):
-            mine = memory.start_session(f"s{number}", platform="telegram", **person)
-            say(memory, mine, "my word is ZEBRA")
-            for other in people:
-                if other != person:
-                    with pytest.raises(SessionError, match="another user"):
-                        memory.start_session(mine.id, platform="telegram", **other)
-            assert memory.start_session(mine.id, platform="telegram", **person) == mine
+        for _ in range(2):
+            for person, word in zip(people, words, strict=True):
+                session = memory.start_session("chat", **{"platform": "telegram"} | person)
+                say(memory, session, f"my word is {word}")
+        # A host that makes its sessions itself, one for each message.
+        for person, word in zip(people, words, strict=True):
+            mine = Session("chat", **{"platform": "telegram"} | person)
+            memory.begin_turn("my word?", mine)
+            memory.end_turn(mine, f"again {word}", "noted")
+            own = memory.start_session("chat", **{"platform": "telegram"} | person)
+            said = [m.content for m in memory.sessions.get_messages(own.id) if m.role == "user"]
+            assert said == [f"my word is {word}", f"my word is {word}", f"again {word}"]
+    with open_memory(hermes_home) as memory:
+        assert memory.start_session("chat", platform="telegram", user_id="1").id == "chat"
 
 
 def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(hermes_home: HermesHome) -> None:

@@ -97,7 +97,7 @@ class Agent:
 
     Raises:
         ConfigError: an argument is of the wrong kind.
-        SessionError: the stored session belongs to another person.
+        SessionError: `agent_context` in `identity` is unknown.
     """
 
     def __init__(

@@ -187,23 +187,23 @@ def _plain(message: ChatMessage) -> Message:
 def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
     """Return the stored session with this id, or a new session if none is stored.
 
-    If the stored session was compressed, return the newest session that continues it. Raises `SessionError` if the
-    stored session belongs to another person, or if the `agent_context` in `identity` is not one that the contract names.
+    If the stored session was compressed, return the newest session that continues it. If another person has a session
+    with this id, the id gets the person behind it. Raises `SessionError` if the `agent_context` in `identity` is not
+    one that the contract names.
 
     Args:
         memory: The memory.
         session_id: Id of the session; "" for a new session with a new id.
         identity: Fields of `Session`: platform, user_id, chat_id and others.
     """
-    session_id = session_id_of(session_id) if session_id else ""
-    stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
     fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
+    if session_id:
+        session_id = session_id_of(session_id)
+        session_id = memory.sessions.id_for(session_id, Session(session_id, **fields).owner)
+    stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
     if stored is None:
         return known_context(Session(id=session_id or uuid.uuid4().hex, **fields))
-    session = Session(id=stored.id, **{**fields, "parent_id": stored.parent_id})
-    if stored.user != session.owner:
-        raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
-    return known_context(session)
+    return known_context(Session(id=stored.id, **{**fields, "parent_id": stored.parent_id}))
 
 
 def find_session(memory: Memory, text: str, current: Session) -> Session:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, SessionError
 from hermes_core.safety.fence import without_context
@@ -217,6 +218,25 @@ class SessionDB:
                 free = lineage.next_title(connection, wanted, old_user or user)
                 lineage.set_title(connection, session_id, free)
         return session_id
+
+    @_detecting_damage
+    def id_for(self, session_id: str, user: str) -> str:
+        """Return the id under which a session of `user` with this id is stored, or would be stored.
+
+        If another user has a session with this id, it is the id with the user behind it: hosts name sessions after
+        chats, and two users may have chats of one name.
+        """
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        composed = f"{session_id}@{quote(user, safe='') or 'home'}"
+        rows = self.database.execute(
+            "SELECT id, user, message_count FROM sessions WHERE id IN (?, ?)", (session_id, composed)
+        )
+        stored = {row["id"]: row for row in rows}
+        if composed in stored:
+            return composed
+        row = stored.get(session_id)
+        taken = row is not None and row["user"] != user and ((row["user"] and user) or row["message_count"])
+        return composed if taken else session_id
 
     @_detecting_damage
     def get_session(self, session_id: str) -> StoredSession | None:

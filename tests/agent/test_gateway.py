@@ -132,11 +132,15 @@ def test_two_people_never_see_each_others_anything(stage: Stage, provider: Calla
 def test_a_session_of_another_person_can_not_be_taken(stage: Stage) -> None:
     memory = stage.memory
     speak(stage, memory, "ann", "Hello.")
-    with pytest.raises(SessionError, match="another user"):
-        Agent(memory, stage.model(), session_id="chat-ann", platform="telegram", user_id="bob")
-    bob = speak(stage, memory, "bob", "Hello.")
+    for _ in range(2):
+        agent = Agent(memory, stage.model(), session_id="chat-ann", platform="telegram", user_id="bob")
+        assert agent.session.id == "chat-ann@telegram%3Abob"
+        assert "Hello." not in str(agent.history)
+    bob = speak(stage, memory, "bob", "Good day.")
+    bob.resume("chat-ann")
+    assert bob.session.id == "chat-ann@telegram%3Abob"
     with pytest.raises(SessionError, match="no session"):
-        bob.resume("chat-ann")
+        bob.resume("Hello.")
 
 
 def test_a_chat_that_names_no_user_is_a_person_of_its_own(stage: Stage) -> None:
@@ -151,10 +155,11 @@ def test_a_chat_that_names_no_user_is_a_person_of_its_own(stage: Stage) -> None:
         with pytest.raises(SessionError, match="no session"):
             group.resume(theirs)
     for somebody in ({}, {"platform": "telegram", "user_id": "ann"}, {**place, "chat_id": "8"}):
-        with pytest.raises(SessionError, match="another user"):
-            Agent(memory, stage.model(), session_id="group", **somebody)
-    with pytest.raises(SessionError, match="no session"):
-        at_home.resume("group")
+        other = Agent(memory, stage.model(), session_id="group", **somebody)
+        assert other.session.id != "group"
+        assert "WALRUS" not in str(other.history)
+    at_home.resume("group")
+    assert at_home.session.id == "group@home"
 
     group.branch()
     assert memory.sessions.get_session(group.session.id).user == "telegram/ann"  # type: ignore[union-attr]
