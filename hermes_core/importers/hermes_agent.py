@@ -36,6 +36,22 @@ _PARTS = "\0json:"
 """The prefix of content that is a list of parts, as JSON."""
 
 _SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
+_SKILL = ("[IMPORTANT: The user has invoked the ", "[SYSTEM: The user has invoked the ")
+# What stands before the person's words in a message of one skill and of a bundle, and what may follow them.
+_INSTRUCTIONS = {
+    "The user has provided the following instruction alongside the skill invocation: ": ("\n\n[Runtime note:",),
+    "\nUser instruction: ": ("\n\n[Loaded as part of the ", "\n\n[IMPORTANT: ", "\n\n[Runtime note:"),
+}
+_MACHINE = (
+    "[IMPORTANT: Background process",
+    "[IMPORTANT: You are running as a scheduled cron job",
+    "[IMPORTANT: The following skill(s) were listed",
+    "[ASYNC DELEGATION",
+    "[System note:",
+    "[SYSTEM:",
+    "[Runtime note:",
+)
+
 # These sources have no person, so their turns must not be delivered to a provider.
 _CONTEXTS = {"subagent": "subagent", "tool": "subagent", "cron": "cron"}
 
@@ -116,8 +132,12 @@ def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[Stream
             skips.note("sessions without a word", f"session {row['id']}")
             continue
         parent = known.get(dict(row).get("parent_session_id"))
-        relation = _relation(dict(row), dict(parent)) if parent is not None else ""
-        yield replace(_head(row, first.messages[0].timestamp), relation=relation), chain([first], said)
+        relation = _relation(dict(row), {} if parent is None else dict(parent))
+        head = _head(row, first.messages[0].timestamp)
+        if relation == "delegation":
+            # In some versions a delegate has the source of its parent, and only a mark shows that no person spoke.
+            head = replace(head, identity={**head.identity, "agent_context": "subagent"})
+        yield replace(head, relation=relation), chain([first], said)
 
 
 def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:
@@ -174,6 +194,8 @@ def _messages(
             skips.note("summaries of a compaction", where)
         elif key in earlier:
             skips.note("messages that a compaction wrote again", where)
+        elif row["role"] == "user" and _persons_words(_text(row["content"])) is None:
+            skips.note("texts that Hermes Agent wrote in the person's name", where)
         else:
             if row["compacted"]:
                 earlier.add(key)
@@ -204,6 +226,8 @@ def _copy_key(row: sqlite3.Row) -> str:
 def _message(row: sqlite3.Row, where: str) -> ImportedMessage | None:
     role = read_role(row["role"], f"{where}, role")
     content = read_content(_content(row["content"], where), f"{where}, content")
+    if role == "user":
+        content = _persons_words(content) or ""
     calls = _calls(row["tool_calls"], where)
     if not role or not (content.strip() or calls):
         return None
@@ -215,6 +239,23 @@ def _message(row: sqlite3.Row, where: str) -> ImportedMessage | None:
         tool_name=_text(row["tool_name"]),
         tool_calls=calls,
     )
+
+
+def _persons_words(text: str) -> str | None:
+    """Return the person's own words in a user message; None if Hermes Agent wrote all of it.
+
+    A `/skill` command becomes a message with the whole skill in front of the person's words, if there are any.
+    """
+    if text.startswith(_SKILL):
+        for mark, ends in _INSTRUCTIONS.items():
+            _, found, words = text.rpartition(mark) if mark.startswith("The") else text.partition(mark)
+            if found:
+                for end in ends:
+                    words = words.partition(end)[0]
+                words = words.strip()
+                return None if not words or words.startswith(_MACHINE) else words
+        return None
+    return None if text.startswith(_MACHINE) else text
 
 
 def _content(stored: object, where: str) -> object:

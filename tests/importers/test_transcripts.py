@@ -22,6 +22,7 @@ from hermes_core.importers.run import import_sessions
 from hermes_core.importers.values import SkipLog
 from hermes_core.memory import open_memory
 from hermes_core.sessions.db import SessionDB
+from hermes_core.testing.fakes import RecordingProvider
 
 
 def written(path: Path, records: Sequence[Any]) -> Path:
@@ -321,6 +322,68 @@ def test_of_hermes_agent_only_what_it_would_show_comes_in(peer: Peer) -> None:
         "summaries of a compaction": 1,
         "instructions, and messages without a word": 1,
     }
+
+
+SKILL = (
+    '[IMPORTANT: The user has invoked the "release" skill, indicating they want you to follow its instructions. '
+    "The full skill content is loaded below.]\n\n# Release\nSteps of the skill"
+)
+BUNDLE = (
+    '[IMPORTANT: The user has invoked the "ops" skill bundle, loading 2 skills together.]\n\nBundle: ops'
+    '\nUser instruction: ship it tonight\n\n[Loaded as part of the "ops" skill bundle.]\n\nSteps of the skill'
+)
+ALONGSIDE = "The user has provided the following instruction alongside the skill invocation: "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SKILL}\n\n{ALONGSIDE}ship it tonight",
+        f"{SKILL}\n\n{ALONGSIDE}ship it tonight\n\n[Runtime note: Monday]",
+        f"{SKILL} quotes {ALONGSIDE}x\n\n{ALONGSIDE}ship it tonight",
+        SKILL.replace("[IMPORTANT:", "[SYSTEM:") + f"\n\n{ALONGSIDE}ship it tonight",
+        BUNDLE,
+    ],
+)
+def test_of_a_skill_command_only_the_persons_words_come_in(peer: Peer, text: str) -> None:
+    peer.session("s")
+    peer.message("s", "user", text)
+    peer.message("s", "assistant", "Done.")
+    (session,), _ = streamed(peer.path)
+    assert said(session) == [["user: ship it tonight", "assistant: Done."]]
+
+
+def test_what_hermes_agent_wrote_in_the_persons_name_is_left_out_and_counted(peer: Peer) -> None:
+    peer.session("s")
+    peer.message("s", "user", "hello")
+    machine = (
+        SKILL,
+        "[IMPORTANT: Background process 7 ended]",
+        f"{SKILL}\n\n{ALONGSIDE}[IMPORTANT: You are running as a scheduled cron job.]",
+        "[System note: be brief]",
+    )
+    for text in machine:
+        peer.message("s", "user", text)
+    (session,), skipped = streamed(peer.path)
+    assert said(session) == [["user: hello"]]
+    assert skipped == {"texts that Hermes Agent wrote in the person's name": len(machine)}
+
+
+@pytest.mark.parametrize("parent", ["p", "gone"])
+def test_a_delegate_that_only_a_mark_shows_is_no_session_of_a_person(
+    peer: Peer, hermes_home: HermesHome, parent: str
+) -> None:
+    peer.session("p")
+    peer.message("p", "user", "count the kumquats")
+    peer.session("d", parent_session_id=parent, model_config='{"_delegate_from": "p"}', started_at=300.0)
+    peer.message("d", "user", "count them", timestamp=300.0)
+    peer.message("d", "assistant", "7", timestamp=300.0)
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        import_sessions(memory, stream_file(peer.path))
+        assert memory.flush(30)
+        assert [entry.session.id for entry in memory.sessions.list_sessions()] == ["hermes-agent-p"]
+    assert "count them" not in str([call["turn"] for call in provider.of("sync_turn")])
 
 
 def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -> None:
