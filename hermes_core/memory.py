@@ -288,6 +288,7 @@ class Memory:
             source or session.platform,
             user=session.owner,
             parent_id=session.parent_id,
+            relation="delegation" if session.parent_id and session.agent_context == "subagent" else "",
             title=title,
             started_at=started_at,
             identity=session.to_dict(),
@@ -670,7 +671,12 @@ class Memory:
         clean = (
             without_context(user),
             without_context(assistant),
-            [without_context(message) for message in messages if message["role"] not in SYSTEM_ROLES],
+            [
+                # What a tool answered is stored as it was; it is cleaned when a model or a provider gets it.
+                message if message["role"] == "tool" else without_context(message)
+                for message in messages
+                if message["role"] not in SYSTEM_ROLES
+            ],
         )
         self._failures.pop("turn", None)
         if clean != given:

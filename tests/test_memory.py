@@ -80,7 +80,6 @@ POLLUTED: dict[str, Callable[[Memory, Session, str, str], object]] = {
             {"role": "system", "content": f"You remember ELEPHANT. {fence}"},
             {"role": "developer", "content": "You remember ELEPHANT."},
             {"role": "user", "content": copy},
-            {"role": "tool", "content": fence, "tool_call_id": "c"},
             echo("Noted.", fence),
         ],
     ),
@@ -435,7 +434,8 @@ def test_what_a_deleted_session_delegated_is_not_sent_either(hermes_home: Hermes
 
     with open_memory(hermes_home, provider=Down()) as memory:
         parent = memory.start_session()
-        child = memory.start_session(parent_id=parent.id)
+        memory.sessions.create_session("task", parent_id=parent.id, relation="delegation")
+        child = memory.start_session("task", parent_id=parent.id)
         say(memory, child, "forget this too")
         assert memory.manager.outbox.depth == 1
         memory.delete_session(parent.id)

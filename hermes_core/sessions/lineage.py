@@ -35,6 +35,14 @@ _CONTINUES = """
 """
 _BRANCHES = "(c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch'))"
 
+# Older versions and other programs stored no relation: then the source or the kind of the child tells a delegation.
+_IS_DELEGATED = """
+    (c.parent_id <> '' AND (c.relation = 'delegation' OR (c.relation = '' AND (c.source IN ('subagent', 'tool')
+         OR json_valid(c.identity) AND json_extract(c.identity, '$.agent_context') IN ('subagent', 'review', 'flush')))))
+"""
+# Any other parent without a relation only means that the child came after it: two conversations.
+_RELATED = f"({_CONTINUES} OR {_BRANCHES} OR {_IS_DELEGATED})"
+
 _JOINERS = "\u200c\u200d"  # part of correct spelling in Persian, in the scripts of India, and in many emoji
 _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
@@ -60,8 +68,11 @@ def tip(connection: Reads, session_id: str) -> str:
 
 
 def root(connection: Reads, session_id: str) -> str:
-    """Return the id of the session's oldest ancestor; `session_id` if the session has no parent."""
-    return _ancestors(connection, session_id, "1")[-1]
+    """Return the id of the session's oldest ancestor; `session_id` if the session has no parent.
+
+    A parent without a relation, after which the session only came, is no ancestor.
+    """
+    return _ancestors(connection, session_id, _RELATED)[-1]
 
 
 def compressed_from(connection: Reads, session_id: str) -> list[str]:
@@ -113,17 +124,16 @@ def _compressed_away(connection: Reads, session_id: str) -> list[str]:
 
 
 def family(connection: Reads, session_id: str) -> frozenset[str]:
-    """Return `session_id` and the ids of all sessions that are connected with it by parents and children."""
-    return frozenset(_under(connection, root(connection, session_id), "1"))
+    """Return `session_id` and the ids of all sessions that are connected with it by parents and children.
+
+    A compression, a branch or a delegation connects two sessions.
+    """
+    return frozenset(_under(connection, root(connection, session_id), _RELATED))
 
 
 def delegated(connection: Reads, session_id: str) -> list[str]:
     """Return `session_id`, the ids of sessions to which it delegated tasks, and the ids of their delegations."""
-    return _under(
-        connection,
-        session_id,
-        f"NOT {_CONTINUES} AND NOT {_BRANCHES} AND p.ended_at IS NULL OR c.relation = 'delegation'",
-    )
+    return _under(connection, session_id, f"{_IS_DELEGATED} AND NOT {_CONTINUES}")
 
 
 def _under(connection: Reads, session_id: str, link: str) -> list[str]:
@@ -159,10 +169,8 @@ def list_conversations(
         "(s.message_count > 0 OR s.relation = 'compression')",
         # Not compressed: a compressed session is listed by the session that continues it.
         f"NOT EXISTS (SELECT 1 FROM sessions c, sessions p WHERE c.parent_id = s.id AND c.parent_id <> '' AND p.id = s.id AND {_CONTINUES})",
-        # Not delegated: a root, a continuation or a branch.
-        f"""(s.parent_id = '' OR NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_id) OR EXISTS (
-             SELECT 1 FROM sessions c JOIN sessions p ON p.id = c.parent_id
-             WHERE c.id = s.id AND ({_CONTINUES} OR {_BRANCHES})))""",
+        # Not delegated, also if the session that delegated is gone.
+        f"NOT EXISTS (SELECT 1 FROM sessions c WHERE c.id = s.id AND {_IS_DELEGATED})",
     ]
     parameters: list[object] = []
     for column, wanted, values in (

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.tool import SessionSearchTool
 
 
 def chain(db: SessionDB, *ids: str) -> None:
@@ -270,3 +273,42 @@ def test_a_copy_that_a_compression_made_stands_once_in_the_whole_conversation(db
     assert [message.copied for message in db.get_messages("s2")] == [True, False]
     db.delete_session("s1")
     assert said(True) == ["b", "c"]
+
+
+def test_a_session_that_only_came_after_another_is_a_conversation_of_its_own(db: SessionDB) -> None:
+    db.create_session("later", parent_id="s1")
+    db.create_session("last", parent_id="later")
+    for session in ("s1", "later", "last"):
+        db.append_message(session, "user", f"kumquat {session}")
+    assert shown(db) == ["last", "later", "s1"]
+    assert db.lineage("later") == frozenset({"later"})
+    for current, other in (("later", "s1"), ("s1", "later")):
+        answer = SessionSearchTool(db).call({"query": f"kumquat {other}"}, Session(current))
+        assert other in {result["session_id"] for result in json.loads(answer)["results"]}
+        assert json.loads(SessionSearchTool(db).call({"session_id": other}, Session(current)))["success"]
+    db.delete_session("s1")
+    assert shown(db) == ["last", "later"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"relation": "delegation"},
+        {"source": "subagent"},
+        {"source": "tool"},
+        {"identity": {"id": "task", "agent_context": "subagent"}},
+    ],
+)
+def test_a_delegated_session_is_deleted_with_its_parent_and_never_listed(
+    db: SessionDB, kind: dict[str, Any]
+) -> None:
+    db.append_message("s1", "user", "kumquat")
+    db.create_session("task", parent_id="s1", **kind)
+    db.append_message("task", "user", "count the kumquats")
+    db.create_session("orphan", parent_id="gone", **kind)
+    db.append_message("orphan", "user", "count the kumquats")
+    assert shown(db) == ["s1"]
+    assert db.lineage("task") == frozenset({"s1", "task"})
+    db.delete_session("s1")
+    assert db.get_session("task") is None
+    assert shown(db) == []
