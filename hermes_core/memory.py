@@ -321,11 +321,17 @@ class Memory:
         Rewound turns that were not sent yet never reach the provider. It is asked to forget the others.
         """
         session = self._complete(session)
-        with self.sessions.transaction():
-            turns = self.sessions.rewind(session.id, message_id)
-            switch = SessionSwitch(uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns))
-            self.manager.on_session_switch(switch)
-        return turns
+
+        def undo() -> list[str]:
+            with self.sessions.transaction():
+                turns = self.sessions.rewind(session.id, message_id)
+                switch = SessionSwitch(
+                    uuid.uuid4().hex, session, session, "rewind", rewound_turns=tuple(turns)
+                )
+                self.manager.on_session_switch(switch)
+            return turns
+
+        return self.sessions.with_index(undo)
 
     def delete_session(self, session_id: str) -> None:
         """Delete a session, the sessions of its subagents, and the pending writes of all these sessions.
@@ -335,10 +341,14 @@ class Memory:
         """
         if not isinstance(session_id, str):
             raise SessionError(f"a {type(session_id).__name__} is no id", "give session.id")
-        with self.sessions.transaction():
-            for deleted in delegated(self.sessions.database, session_id):
-                self.manager.forget_session(deleted)
-            self.sessions.delete_session(session_id)
+
+        def delete() -> None:
+            with self.sessions.transaction():
+                for deleted in delegated(self.sessions.database, session_id):
+                    self.manager.forget_session(deleted)
+                self.sessions.delete_session(session_id)
+
+        self.sessions.with_index(delete)
 
     # -------------------------------------------------------------------- turn
 
@@ -461,9 +471,13 @@ class Memory:
         )
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
-        with self.sessions.transaction():
-            self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
-            self._enqueue(partial(self.manager.put, row, session))
+
+        def store() -> None:
+            with self.sessions.transaction():
+                self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
+                self._enqueue(partial(self.manager.put, row, session))
+
+        self.sessions.with_index(store)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
@@ -527,6 +541,7 @@ class Memory:
         problems = [str(self._load_error)] if self._load_error else []
         problems += self._observer_problems
         problems += dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         if self.sessions.vectors is not None:
             problems += filter(None, [self.sessions.vectors.fault])
         problems += [str(conflict) for conflict in self.curated.of(session).problems().values()]

@@ -34,6 +34,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.testing.fakes import RecordingProvider
+from tests.sessions.test_index import damage
 
 
 class Elephant(MemoryProvider):
@@ -948,3 +949,24 @@ def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(herm
             dead = [row.error for row in memory.manager.outbox.dead_letters("herd")]
             assert dead == ([] if down else [ANOTHER_ACCOUNT])
     assert [turn.user for turn in kept] == ["said to b"]
+
+
+def test_a_damaged_search_index_keeps_no_turn_out(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session("s")
+        for number in range(300):
+            memory.end_turn(session, f"kumquat{number}", "noted", turn_id=f"t{number}")
+    damage(hermes_home.state_db, "messages_fts_", "messages_grams_")
+    with open_memory(hermes_home) as memory:
+        session = memory.start_session("s")
+        memory.begin_turn("kumquat7", session)
+        memory.end_turn(session, "pomelo", "noted", turn_id="last")
+        assert memory.sessions.turn_count("s") == 301
+        assert any("search index was damaged" in problem for problem in memory.problems())
+        other = memory.start_session("other")
+        assert "kumquat17" in memory.call_tool("session_search", {"query": "kumquat17"}, other)
+        memory.rewind(session, memory.sessions.last_message_id("s") or 0)
+        for number in range(4):
+            memory.end_turn(session, f"melon{number}", "noted")
+        assert not memory.problems()
+        memory.delete_session("s")

@@ -39,7 +39,9 @@ _SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 _SKILL = ("[IMPORTANT: The user has invoked the ", "[SYSTEM: The user has invoked the ")
 # What stands before the person's words in a message of one skill and of a bundle, and what may follow them.
 _INSTRUCTIONS = {
-    "The user has provided the following instruction alongside the skill invocation: ": ("\n\n[Runtime note:",),
+    "The user has provided the following instruction alongside the skill invocation: ": (
+        "\n\n[Runtime note:",
+    ),
     "\nUser instruction: ": ("\n\n[Loaded as part of the ", "\n\n[IMPORTANT: ", "\n\n[Runtime note:"),
 }
 _MACHINE = (

@@ -419,9 +419,7 @@ class MemoryManager:
         provider is asked to forget the rewound turns that it may have. Each earlier provider that may have one of
         them is asked too, when it is in use again. Call this in the transaction that changes the sessions.
         """
-        switch = dataclasses.replace(
-            switch, old=self._complete(switch.old), new=self._complete(switch.new)
-        )
+        switch = dataclasses.replace(switch, old=self._complete(switch.old), new=self._complete(switch.new))
         self._prefetch.forget(switch.old.id)
         self._writes.switch(switch)
 

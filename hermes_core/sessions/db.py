@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -40,6 +41,8 @@ from hermes_core.storage.sqlite import Database, JournalMode
 if TYPE_CHECKING:
     from hermes_core.sessions.search.vectors import VectorIndex
 
+log = logging.getLogger(__name__)
+
 REPAIR = "it was left as it is: `hermes-memory sessions repair` copies it, then saves what can be read"
 
 USAGE_COLUMNS = (
@@ -57,6 +60,18 @@ _MESSAGES = f"SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s O
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+def _with_index(
+    method: Callable[Concatenate[SessionDB, Parameters], Result],
+) -> Callable[Concatenate[SessionDB, Parameters], Result]:
+    """Decorate a method that stores or hides messages: it is tried again if the search index was damaged."""
+
+    @functools.wraps(method)
+    def wrapper(self: SessionDB, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return self.with_index(lambda: method(self, *args, **kwargs))
+
+    return wrapper
 
 
 def _detecting_damage(
@@ -115,12 +130,15 @@ class SessionDB:
         local_zone = zone or datetime.now().astimezone().tzinfo
         assert local_zone is not None
         self._zone: tzinfo = local_zone
+        self._index_resets = 0
         self.vectors = _vector_index(self.database) if semantic and not read_only else None
 
     def close(self) -> None:
         """Close every connection to the file."""
         if self.vectors is not None:
             self.vectors.close()
+        if self._index_resets:
+            index.free_lost_pages(self.database)
         self.database.close()
 
     def check(self) -> list[str]:
@@ -135,9 +153,20 @@ class SessionDB:
         """Copy the whole store to `target`, even while other threads or processes write."""
         self.database.backup(target)
 
-    def transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Join all writes of a `with` block into one transaction: when the block ends, all are on disk, or none."""
-        return self.database.transaction()
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Join all writes of a `with` block into one transaction: when the block ends, all are on disk, or none.
+
+        If the block fails because the search index is damaged, the index is reset, so that the next block does not.
+        """
+        try:
+            with self.database.transaction() as connection:
+                yield connection
+        except DatabaseCorrupt as exc:
+            # Only after the whole transaction: SQLite refuses everything else in one that met damage.
+            if not self.database.in_transaction:
+                self._reset_index(exc)
+            raise
 
     # ------------------------------------------------------------------ sessions
 
@@ -356,6 +385,7 @@ class SessionDB:
             key = _session_key(connection, session_id)
             connection.execute("UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ?", (key,))
 
+    @_with_index
     def delete_session(self, session_id: str) -> list[str]:
         """Delete a session with its messages and turns; return the ids of the deleted turns.
 
@@ -398,6 +428,7 @@ class SessionDB:
 
     # ------------------------------------------------------------------ messages
 
+    @_with_index
     def append_message(
         self,
         session_id: str,
@@ -448,6 +479,7 @@ class SessionDB:
         self._wake_vectors()
         return message_id
 
+    @_with_index
     def append_turn(
         self,
         session_id: str,
@@ -621,6 +653,7 @@ class SessionDB:
 
         return StoredTranscript(read)
 
+    @_with_index
     def rewind(self, session_id: str, message_id: int) -> list[str]:
         """Rewind a session: hide a message and all later messages; return the ids of the turns that lost messages.
 
@@ -660,6 +693,7 @@ class SessionDB:
         with self.transaction() as connection:
             _hide(connection, _session_key(connection, session_id), message_id)
 
+    @_with_index
     def delete_copy(self, session_id: str, ref: str) -> None:
         """Delete the copy, made by a compression, of the message with this `ref`; do nothing if there is no copy.
 
@@ -675,6 +709,7 @@ class SessionDB:
                 _hide(connection, key, row[0])
                 connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
 
+    @_with_index
     def compact(self, session_id: str, last_message_id: int) -> int:
         """Mark the messages up to `last_message_id` as compacted; return the number of marked messages.
 
@@ -809,19 +844,56 @@ class SessionDB:
         )
         now = self._clock()
         query = sqlite_text(query)
-        names = candidates.known_names(self.database, query, filters)
-        return candidates.search(
-            self.database,
-            analyse(query, now=now, names=names, zone=self._zone),
-            filters,
-            limit=max(limit, 0),
-            order=sort,
-            now=now,
-            zone=self._zone,
-            vectors=self.vectors,
-            proactive=proactive,
-            snippets=snippets,
+        analysis = analyse(
+            query, now=now, names=candidates.known_names(self.database, query, filters), zone=self._zone
         )
+        limit = max(limit, 0)
+        if index.problem(self.database):
+            return candidates.search_plainly(self.database, analysis, filters, limit=limit, order=sort)
+        try:
+            return candidates.search(
+                self.database,
+                analysis,
+                filters,
+                limit=limit,
+                order=sort,
+                now=now,
+                zone=self._zone,
+                vectors=self.vectors,
+                proactive=proactive,
+                snippets=snippets,
+            )
+        except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
+            found = candidates.search_plainly(self.database, analysis, filters, limit=limit, order=sort)
+            self._reset_index(exc)
+            return found
+
+    def with_index(self, write: Callable[[], Result]) -> Result:
+        """Call `write`, which stores or hides messages. If the search index is damaged, reset it and call `write` again.
+
+        Messages count and the index is made from them, so no write may fail because of the index.
+        """
+        resets = self._index_resets
+        try:
+            return write()
+        except DatabaseCorrupt:
+            if self.database.in_transaction or self._index_resets == resets:
+                raise
+            return write()
+
+    def _reset_index(self, exc: Exception) -> None:
+        """Make the search index anew if it is damaged, else raise `exc`."""
+        if not index.damaged(self.database):
+            raise exc
+        log.warning("the search index of %s is damaged and is built again: %s", self.path, exc)
+        with self.database.transaction() as connection:
+            index.reset(connection, damaged=True)
+        self._index_resets += 1
+
+    @property
+    def search_problem(self) -> str:
+        """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
+        return index.problem(self.database)
 
     @_detecting_damage
     def everything(
@@ -850,6 +922,9 @@ class SessionDB:
         from hermes_core.sessions.search import candidates
 
         analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
+        if index.problem(self.database):
+            message = self.get_message(message_id)
+            return candidates.around_first(message.content, analysis) if message else ""
         return candidates.snippet_of(self.database, analysis, message_id)
 
     # ------------------------------------------------------------------ values beside the sessions

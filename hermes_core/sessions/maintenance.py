@@ -413,8 +413,11 @@ def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
     before, free = sizes()
     if dry_run:
         return Vacuumed(before, before - free)
+    usable = index.problem(database) != index.NO_FTS5
+    if usable and index.damaged(database):
+        index.rebuild_in_steps(database)
     with database.transaction() as connection:
-        for table in ("messages_fts", "messages_grams"):
+        for table in index.TABLES if usable else ():
             connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
     database.execute("VACUUM")
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

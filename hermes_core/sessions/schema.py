@@ -95,20 +95,13 @@ _TABLES = (
     CREATE VIEW indexed_messages AS
     SELECT id, content, trim(tool_name || ' ' || tool_calls) AS calls FROM messages WHERE state < 2
     """,
-    """
-    CREATE VIRTUAL TABLE messages_fts USING fts5(
-        content, calls, content='indexed_messages', content_rowid='id',
-        tokenize='porter unicode61 remove_diacritics 2'
-    )
-    """,
-    # `ascii` keeps every character beyond ASCII as part of a token: a gram is one token whatever its script.
-    "CREATE VIRTUAL TABLE messages_grams USING fts5(ones, pairs, content='', tokenize='ascii')",
 )
 
 
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
+    index.create_tables(connection)
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:

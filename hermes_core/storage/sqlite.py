@@ -191,6 +191,11 @@ class Database:
         for callback in callbacks:
             callback()
 
+    @property
+    def in_transaction(self) -> bool:
+        """True within a `transaction` of the current thread."""
+        return self.connection.in_transaction
+
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
         self._after_commit.append(callback)

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import index
 
@@ -101,3 +106,128 @@ def test_rebuilding_tells_how_far_it_is(db: SessionDB) -> None:
     index.rebuild_in_steps(db.database, tell)
 
     assert told == [5]
+
+
+# ------------------------------------------------------------------ a damaged index, and none at all
+
+
+def damage(path: Path, *tables: str) -> None:
+    """Overwrite every page of the tables of both indexes whose names contain one of `tables`."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        names = connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'").fetchall()
+        pages = [page for name, page in names if any(part in name for part in tables) and page]
+    with path.open("r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xff" * 4096)
+
+
+@pytest.fixture
+def filled(db: SessionDB) -> SessionDB:
+    for number in range(500):
+        db.append_message("s1", "user", f"message {number} kumquat{number} 部署")
+    db.close()
+    return db
+
+
+DAMAGES = {
+    "words": ("messages_fts_data", "messages_fts_idx"),
+    "structure of the words": ("messages_fts_config",),
+    "grams": ("messages_grams_data", "messages_grams_docsize"),
+    "all": ("messages_fts_", "messages_grams_"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_index_stops_no_write_and_is_built_again(filled: SessionDB, kind: str) -> None:
+    damage(filled.path, *DAMAGES[kind])
+    db = SessionDB(filled.path)
+    for number in range(3):
+        db.append_turn("s1", [{"role": "user", "content": f"pomelo{number} 部署"}], f"t{number}", 1)
+    assert db.last_message_id("s1")
+    assert db.search("kumquat77")[0].text == "message 77 kumquat77 部署"
+    assert db.search("pomelo1")[0].text == "pomelo1 部署"
+    db.rewind("s1", db.last_message_id("s1") or 0)
+    for number in range(3, 8):
+        db.append_message("s1", "user", f"pomelo{number} 部署")
+    index.rebuild_in_steps(db.database)
+    assert db.search_problem == ""
+    assert db.check() == []
+    assert db.search("kumquat77")[0].text == "message 77 kumquat77 部署"
+    db.close()
+
+
+def test_a_search_notices_a_damaged_index_and_answers_all_the_same(filled: SessionDB) -> None:
+    damage(filled.path, "messages_fts_data")
+    db = SessionDB(filled.path)
+    (hit, *_) = db.search("kumquat77")
+    assert hit.text == "message 77 kumquat77 部署"
+    assert "kumquat77" in db.snippet(hit.message_id, "kumquat77")
+    assert "0 of 500 messages" in db.search_problem
+    for number in range(4):  # each builds a part of it again
+        db.append_message("s1", "user", f"pomelo{number}")
+    assert db.search_problem == ""
+    db.close()
+    again = SessionDB(db.path)
+    assert again.check() == []
+    again.close()
+
+
+class WithoutFTS5(sqlite3.Connection):
+    """A connection of an SQLite that was built without FTS5."""
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        return self.cursor().execute(sql, *arguments)
+
+    def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:
+        self.refuse(sql)
+        return super().executemany(sql, rows)
+
+    def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+        connection = self
+
+        class Cursor(factory):  # type: ignore[misc]
+            def execute(self, sql: str, *arguments: Any) -> Any:
+                connection.refuse(sql)
+                return super().execute(sql, *arguments)
+
+        return super().cursor(Cursor)
+
+    def refuse(self, sql: str) -> None:
+        tables = re.search(
+            r"fts5\(|(FROM|INTO|EXISTS) messages_(fts|grams)\b|messages_(fts|grams) (f|MATCH)", sql
+        )
+        if tables:
+            raise sqlite3.OperationalError("no such module: fts5")
+
+
+def test_without_fts5_messages_are_stored_found_and_indexed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = SessionDB(tmp_path / "state.db")
+    db.create_session("s1")
+    db.append_message("s1", "user", "the first kumquat")
+    db.close()
+    connect = sqlite3.connect
+    for path in (tmp_path / "state.db", tmp_path / "new.db"):
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite3, "connect", partial(connect, factory=WithoutFTS5))
+            db = SessionDB(path)
+            db.create_session("s1")
+            db.append_turn("s1", [{"role": "user", "content": "a second kumquat, 部署"}], "t1", 1)
+            last = db.append_message("s1", "user", "to be undone")
+            db.rewind("s1", last)
+            assert "no FTS5" in db.search_problem
+            assert "a second kumquat, 部署" in [hit.text for hit in db.search("kumquat second")]
+            assert [hit.text for hit in db.search("部署")] == ["a second kumquat, 部署"]
+            assert "no FTS5" in db.check()[0]
+            maintenance.vacuum(db)
+            db.close()
+        db = SessionDB(path)
+        for _ in range(2):  # the first finds FTS5, the second builds the index
+            db.append_message("s1", "user", "a third kumquat")
+        assert db.search_problem == ""
+        assert "a second kumquat, 部署" in [hit.text for hit in db.search("second kumquat")]
+        assert db.check() == []
+        db.close()

@@ -7,6 +7,7 @@ cause syntax errors.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
@@ -17,6 +18,7 @@ from hermes_core.recall.rank import Place, RankCandidate, rank_candidates, selec
 from hermes_core.sessions.records import Order, SearchHit
 from hermes_core.sessions.search.lookup import (
     MAX_COMMON_HITS,
+    MAX_LEAVES,
     Filters,
     Lookup,
     Span,
@@ -35,6 +37,9 @@ MAX_CANDIDATES = 150
 # Number of messages closest in meaning that are ranked as well, if they pass the filters; with 150, recall@10 is half a
 # point lower.
 MAX_CLOSE_IN_MEANING = 250
+
+# Characters of a snippet that is made without the search index.
+PLAIN_SNIPPET_CHARS = 400
 
 # Share of the best score that a hit needs in an answer sorted by time, so that chance hits don't lead it.
 MIN_SCORE_SHARE = 0.5
@@ -128,6 +133,37 @@ def search(
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
+
+
+def search_plainly(
+    database: Database, analysis: Analysis, filters: Filters, *, limit: int, order: Order | None
+) -> list[SearchHit]:
+    """Return the newest messages with the most words of a question, without the search index.
+
+    This reads all messages that pass the filters. Conditions in the question, as AND and NOT, are not regarded.
+    """
+    terms = [term.text for term in analysis.terms][:MAX_LEAVES]
+    if limit < 1 or not terms:
+        return []
+    condition, parameters = filters.sql()
+    likes = ["%" + re.sub("([%_!])", r"!\1", term) + "%" for term in terms]
+    matches = " + ".join(["(m.content LIKE ? ESCAPE '!')"] * len(likes))
+    direction = "ASC" if order == "oldest" else "DESC"
+    ranking = "" if order else "words DESC,"
+    rows = database.execute(
+        f"""SELECT {_HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
+            WHERE {condition} AND words > 0 ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
+        (*likes, *parameters, limit),
+    ).fetchall()
+    return [_hit(row, row["words"] / len(likes), around_first(row["content"], analysis)) for row in rows]
+
+
+def around_first(text: str, analysis: Analysis) -> str:
+    """Return the part of a text around the first word of the question in it, without the search index."""
+    lowered = text.lower()
+    places = [at for term in analysis.terms if (at := lowered.find(term.text.lower())) >= 0]
+    start = max(min(places, default=0) - PLAIN_SNIPPET_CHARS // 4, 0)
+    return text[start : start + PLAIN_SNIPPET_CHARS]
 
 
 def everything(database: Database, filters: Filters, max_chars: int) -> list[SearchHit] | None:

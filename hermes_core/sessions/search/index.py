@@ -1,16 +1,20 @@
 """The two full-text indexes over messages: words, and grams of scripts without spaces between words.
 
-Each change of a message updates both indexes in the same transaction.
+Each change of a message updates both indexes in the same transaction. The messages are what counts: a write never fails
+because of an index. A damaged index is dropped, and made again from the messages, a part with each further message; an
+SQLite without FTS5 leaves the messages out until one with FTS5 opens the file.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hermes_core.errors import DatabaseCorrupt
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.recall.tokens import grams, index_text
 from hermes_core.sessions.records import sqlite_text
 from hermes_core.storage.sqlite import Database
@@ -28,6 +32,25 @@ PAUSE_S = 0.002
 # index.
 PROGRESS_KEY = "search_index_rebuilt_to"
 
+# Key in `state_meta` while pages of a damaged index are in the file that nothing uses.
+LOST_PAGES_KEY = "search_index_lost_pages"
+
+TABLES = {
+    # The word index reads its text from a view of the messages.
+    "messages_fts": """
+        CREATE VIRTUAL TABLE messages_fts USING fts5(
+            content, calls, content='indexed_messages', content_rowid='id',
+            tokenize='porter unicode61 remove_diacritics 2'
+        )
+    """,
+    # `ascii` keeps every character beyond ASCII as part of a token: a gram is one token whatever its script.
+    "messages_grams": "CREATE VIRTUAL TABLE messages_grams USING fts5(ones, pairs, content='', tokenize='ascii')",
+}
+
+NO_FTS5 = "this SQLite has no FTS5: past sessions are searched word by word, slower and less exact"
+
+log = logging.getLogger(__name__)
+
 _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
@@ -39,9 +62,22 @@ _ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
 IndexedRow = tuple[int, str, str]
 
 
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create both indexes. Do nothing if this SQLite has no FTS5."""
+    try:
+        for statement in TABLES.values():
+            connection.execute(statement)
+    except sqlite3.OperationalError as exc:
+        if not _lacks_fts5(exc):
+            raise
+
+
 def add_message(connection: sqlite3.Connection, message_id: int) -> None:
-    """Add a new message to both indexes."""
-    _add(connection, _read(connection, "id = ?", (message_id,)))
+    """Add a new message to both indexes, and the next messages of a rebuild that is not finished."""
+    with _derived(connection, message_id):
+        if progress := _progress(connection):
+            _index_next(connection, *progress)
+        _add(connection, _read(connection, "id = ?", (message_id,)))
 
 
 def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
@@ -49,10 +85,123 @@ def remove_messages(connection: sqlite3.Connection, condition: str, parameters: 
 
     Call this before the rows are deleted or hidden, because FTS5 needs the text that was indexed.
     """
-    done, last = _progress(connection) or (0, 0)  # rows that a rebuild has yet to index are in no index
-    rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
-    connection.executemany(_WORDS_OUT, map(_word_row, rows))
-    connection.executemany(_GRAMS_OUT, _gram_rows(rows))
+    with _derived(connection):
+        done, last = _progress(connection) or (0, 0)  # rows that a rebuild has yet to index are in no index
+        rows = _read(connection, f"{condition} AND NOT (id > ? AND id <= ?)", (*parameters, done, last))
+        connection.executemany(_WORDS_OUT, map(_word_row, rows))
+        connection.executemany(_GRAMS_OUT, _gram_rows(rows))
+
+
+def reset(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
+    """Remove both indexes, create them empty, and let further messages build them again.
+
+    Args:
+        damaged: True if the tables may be too damaged to be dropped. Then only their entries in the schema are deleted,
+            and their pages stay in the file until `VACUUM`. The transaction must not have used the indexes before:
+            after the first error of a damaged page, SQLite refuses everything else in it.
+    """
+    if damaged:
+        connection.execute("PRAGMA writable_schema = ON")
+        for table in TABLES:
+            connection.execute(
+                "DELETE FROM sqlite_schema WHERE name = ? OR name GLOB ?", (table, f"{table}_*")
+            )
+        connection.execute("PRAGMA writable_schema = RESET")
+        connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, '')", (LOST_PAGES_KEY,))
+    else:
+        for table in TABLES:
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+    create_tables(connection)
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+    _set_progress(connection, 0, last)
+
+
+def damaged(database: Database) -> bool:
+    """Return True if FTS5's own check finds damage in an index. It takes half a second for 100,000 messages."""
+    try:
+        with database.transaction() as connection:
+            for table in TABLES:
+                connection.execute(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+    except (DatabaseCorrupt, sqlite3.OperationalError):
+        return True
+    return False
+
+
+def problem(database: Database) -> str:
+    """Return a sentence if a search does not find all messages by the index; "" if it does."""
+    progress = _progress(database.connection)
+    if progress is None:
+        return "" if _has_tables(database.connection) else NO_FTS5
+    if not usable(database):
+        return NO_FTS5
+    done, last = progress
+    return (
+        f"the search index was damaged and is being built again, {done:,} of {last:,} messages so far; until then "
+        "searches are less exact: `hermes-memory sessions rebuild` finishes it now"
+    )
+
+
+def usable(database: Database) -> bool:
+    """Return True if both indexes can be read and hold all messages that no rebuild has yet to index."""
+    try:
+        for table in TABLES:
+            database.connection.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchone()
+    except sqlite3.DatabaseError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _derived(connection: sqlite3.Connection, message_id: int | None = None) -> Iterator[None]:
+    """Create an index that is missing; if there is no FTS5, leave the message of the block for later.
+
+    Args:
+        message_id: Id of the message that the block adds.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as exc:
+        if _lacks_fts5(exc) or (_lacks_table(exc) and not _can_create(connection)):
+            if message_id is not None:
+                done, _ = _progress(connection) or (message_id - 1, 0)
+                _set_progress(connection, done, message_id)
+        elif _lacks_table(exc):
+            reset(connection)
+        else:
+            raise  # a damaged page: SQLite refuses the rest of this transaction, see `SessionDB.with_index`
+
+
+def _can_create(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("CREATE VIRTUAL TABLE temp.fts5_probe USING fts5(x)")
+    except sqlite3.DatabaseError:
+        return False
+    connection.execute("DROP TABLE temp.fts5_probe")
+    return True
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
+    return bool(connection.execute(sql).fetchone()[0] == len(TABLES))
+
+
+def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
+    return "no such module: fts5" in str(exc)
+
+
+def _lacks_table(exc: sqlite3.DatabaseError) -> bool:
+    return "no such table: messages_" in str(exc)
+
+
+def _index_next(connection: sqlite3.Connection, start: int, end: int) -> int:
+    """Index the next `STEP` messages of a rebuild; return their number. Without any, the rebuild has ended."""
+    rows = _read(connection, "id > ? AND id <= ? ORDER BY id LIMIT ?", (start, end, STEP))
+    _add(connection, rows)
+    if len(rows) < STEP:
+        connection.execute("DELETE FROM state_meta WHERE key = ?", (PROGRESS_KEY,))
+    else:
+        _set_progress(connection, rows[-1][0], end)
+    return len(rows)
 
 
 def rebuild_indexes(
@@ -63,7 +212,10 @@ def rebuild_indexes(
     FTS5's own command "rebuild" can't be used: it would index the text without the changes that `recall.tokens` makes.
     `progress` gets the number of messages so far.
     """
-    _clear(connection)
+    if not _has_tables(connection):  # an SQLite without FTS5
+        return 0
+    for table in TABLES:
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
     last = done = 0
     while rows := _read(connection, "id > ? ORDER BY id LIMIT ?", (last, BATCH)):
         _add(connection, rows)
@@ -77,23 +229,33 @@ def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambd
 
     `progress` gets the number of messages so far.
     """
+    lossy = damaged(database)
     with database.transaction() as connection:
-        _clear(connection)
-        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
-        _set_progress(connection, 0, last)
+        reset(connection, damaged=lossy)
+        if not _has_tables(connection):
+            raise DatabaseUnavailable(NO_FTS5, "use a Python whose SQLite has FTS5")
     done = 0
     while True:
         with database.transaction() as connection:
-            start, end = _progress(connection) or (0, 0)
-            rows = _read(connection, "id > ? AND id <= ? ORDER BY id LIMIT ?", (start, end, STEP))
-            if not rows:
-                connection.execute("DELETE FROM state_meta WHERE key = ?", (PROGRESS_KEY,))
-                return done
-            _add(connection, rows)
-            _set_progress(connection, rows[-1][0], end)
-        done += len(rows)
+            progress_now = _progress(connection)
+            if progress_now is None:  # also if another process, which stores messages, indexed the last ones
+                break
+            done += _index_next(connection, *progress_now)
         progress(done)
         time.sleep(PAUSE_S)
+    free_lost_pages(database)
+    return done
+
+
+def free_lost_pages(database: Database) -> None:
+    """Free the pages of an index that was too damaged to be dropped.
+
+    Do nothing if there are none, or if another program uses the file.
+    """
+    with contextlib.suppress(sqlite3.Error, StorageError):
+        if database.execute("SELECT 1 FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,)).fetchone():
+            database.connection.execute("VACUUM")
+            database.execute("DELETE FROM state_meta WHERE key = ?", (LOST_PAGES_KEY,))
 
 
 def check_indexes(database: Database) -> list[str]:
@@ -106,6 +268,8 @@ def check_indexes(database: Database) -> list[str]:
         "SELECT id FROM indexed EXCEPT SELECT id FROM rows",
         "SELECT id FROM rows EXCEPT SELECT id FROM indexed",
     )
+    if problem(database) == NO_FTS5:
+        return [NO_FTS5]
     faults: list[str] = []
     for subject in ("messages_fts", "messages_grams", *differences):
         try:
@@ -127,11 +291,6 @@ def check_indexes(database: Database) -> list[str]:
                 return [str(exc)]
             faults.append(f"the search index {subject} is damaged ({exc.__cause__}): rebuild it")
     return faults
-
-
-def _clear(connection: sqlite3.Connection) -> None:
-    for table in ("messages_fts", "messages_grams"):
-        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
 
 
 def _progress(connection: sqlite3.Connection) -> tuple[int, int] | None:
