@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,57 @@ def test_the_journal_follows_the_file_system_unless_it_is_named(
         assert database.execute("PRAGMA journal_mode").fetchone()[0] == mode
         assert database.journal_mode == mode
     assert len(caplog.records) == (1 if (kind, wanted) == ("nfs4", "auto") else 0)
+
+
+class Failing(sqlite3.Connection):
+    """A connection that can't set the journal mode, with the error in `reason`."""
+
+    reason = ""
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        if self.reason and sql == "PRAGMA journal_mode = wal":
+            raise sqlite3.OperationalError(self.reason)
+        return super().execute(sql, *arguments)
+
+
+@pytest.mark.parametrize("reason", ["disk I/O error", "locking protocol", "not authorized"])
+def test_an_error_never_takes_the_write_ahead_log_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    path = tmp_path / "notes.db"
+    with contextlib.closing(Database(path, MIGRATIONS)) as database:
+        database.execute("INSERT INTO note VALUES ('a')")
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
+    monkeypatch.setattr(Failing, "reason", reason)
+    database = Database(path, MIGRATIONS)
+    with contextlib.closing(database), pytest.raises((sqlite3.OperationalError, DatabaseUnavailable)):
+        notes(database)
+    assert path.read_bytes()[18:20] == b"\x02\x02"
+    monkeypatch.setattr(Failing, "reason", "")
+    with contextlib.closing(Database(path, MIGRATIONS)) as again:
+        assert (notes(again), again.journal_mode) == (["a"], "wal")
+
+
+def test_an_io_error_is_raised_for_a_new_file_and_a_refusal_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
+    monkeypatch.setattr(Failing, "reason", "disk I/O error")
+    with (
+        contextlib.closing(Database(tmp_path / "a.db", MIGRATIONS)) as database,
+        pytest.raises(DatabaseUnavailable, match="disk I/O error"),
+    ):
+        notes(database)
+    monkeypatch.setattr(Failing, "reason", "locking protocol")
+    with contextlib.closing(Database(tmp_path / "b.db", MIGRATIONS)) as database:
+        assert (notes(database), database.journal_mode) == ([], "delete")
+
+
+def test_on_macos_a_commit_reaches_the_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with contextlib.closing(Database(tmp_path / "notes.db", MIGRATIONS)) as database:
+        for pragma in ("fullfsync", "checkpoint_fullfsync"):
+            assert database.execute(f"PRAGMA {pragma}").fetchone()[0] == 1
 
 
 def test_a_backup_taken_while_others_write_is_whole(db: Database, tmp_path: Path) -> None:
