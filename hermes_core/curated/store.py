@@ -564,17 +564,27 @@ class MemoryStore:
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)
-        for action_name, key in (("remove", "removed"), ("replace", "replaced")):
-            gone = [
+        result |= self._taken_away(target, edit, listed=bool(writes))
+        return result | _caution(target, edit) | notice
+
+    def _taken_away(self, target: MemoryTarget, edit: Edit, *, listed: bool) -> Result:
+        """Return the entries that the edit removed or replaced, for the answer.
+
+        Args:
+            listed: True to list several entries. A reset would list the whole file.
+        """
+        gone: Result = {}
+        for action, key in (("remove", "removed"), ("replace", "replaced")):
+            entries = [
                 self._shown(target, change.previous)
                 for change in edit.changes
-                if change.previous and change.action == action_name
+                if change.previous and change.action == action
             ]
-            if gone and len(edit.changes) == 1:
-                result[f"{key}_entry"] = gone[0]
-            elif gone and writes:  # a reset would list the whole file
-                result[f"{key}_entries"] = gone
-        return result | _caution(target, edit) | notice
+            if entries and len(edit.changes) == 1:
+                gone[f"{key}_entry"] = entries[0]
+            elif entries and listed:
+                gone[f"{key}_entries"] = entries
+        return gone
 
     def _enqueue_suppressed(
         self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session
