@@ -185,7 +185,7 @@ def test_a_full_store_refuses_and_shows_what_it_holds(remember: Remember) -> Non
 
 @row("multiple substring matches")
 def test_a_fragment_of_several_entries_is_refused_unless_they_are_equal(remember: Remember) -> None:
-    """Built-in memory, an ambiguous fragment: refused with the candidates; equal entries count once."""
+    """Built-in memory, an ambiguous fragment: refused with the candidates; of equal entries the first is meant."""
     memory = remember()
     change(memory, "add", content="Likes green tea")
     change(memory, "add", content="Likes black tea")
@@ -196,7 +196,7 @@ def test_a_fragment_of_several_entries_is_refused_unless_they_are_equal(remember
     assert len(memory.curated.entries("memory")) == 2
     memory.home.memory_md.write_text("Has a cat\n§\nHas a cat")
     assert change(memory, "remove", old_text="cat")["success"]
-    assert memory.curated.entries("memory") == ()
+    assert memory.curated.entries("memory") == ("Has a cat",)
 
 
 @row("injection or exfiltration pattern")
@@ -489,13 +489,14 @@ def test_a_file_system_without_wal_means_delete_mode_and_one_warning(
 
 @row("full-text query fails")
 def test_a_search_that_fails_answers_an_error_and_no_text_makes_it_fail(remember: Remember) -> None:
-    """Session search, a query that SQLite refuses: an error in JSON. No text a person types is such a query."""
+    """Session search, messages that can't be read: an error in JSON. No text a person types makes a search fail."""
     memory = remember()
     memory.end_turn(memory.start_session(), "Likes tea", "Noted.")
     for text in ('"', "AND", "tea OR", "NEAR(", "a*b^c", "💥", "'; DROP TABLE messages; --"):
         assert search(memory, text)["success"], text
     with sqlite3.connect(memory.home.state_db) as connection:
         connection.execute("DROP TABLE messages_fts")
+        connection.execute("ALTER TABLE messages RENAME TO gone")
     connection.close()
     result = search(memory, "tea")
     assert not result["success"]

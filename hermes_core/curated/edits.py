@@ -90,8 +90,7 @@ def apply(
     entries: Sequence[str], operations: Sequence[EditRequest], *, batch: bool = False
 ) -> Edit | Refusal:
     """Apply all operations in order. If one of them can't be applied, return its refusal: then none is applied."""
-    # Equal entries count once, and the file keeps one of them.
-    current, changes = list(dict.fromkeys(entries)), []
+    current, changes = list(entries), []
     for index, operation in enumerate(operations):
         action, content, previous, place = operation.action, operation.content, "", len(current)
         if action != "add":
@@ -108,7 +107,7 @@ def apply(
         else:  # a replacement that equals another entry only removes the old entry: duplicates are not allowed
             action, content = "remove", ""
         changes.append(NoteChange(index, action, content, previous))
-    return Edit(tuple(current if changes else entries), tuple(changes))
+    return Edit(tuple(current), tuple(changes))
 
 
 def over_budget(

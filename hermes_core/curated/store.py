@@ -197,7 +197,7 @@ class MemoryStore:
         return self._snapshot.blocks.get(target)
 
     def entries(self, target: MemoryTarget) -> tuple[str, ...]:
-        """Return all entries on disk, including flagged ones. Equal entries count once.
+        """Return all entries on disk, including flagged ones.
 
         Raises:
             MemoryConflict: The file can't be read or is not UTF-8 text.
@@ -206,7 +206,7 @@ class MemoryStore:
         notes = parse_note_file(file.read())
         if notes.conflict:
             raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
-        return tuple(dict.fromkeys(notes.entries))
+        return notes.entries
 
     def usage(self, target: MemoryTarget) -> NotesUsage:
         """Return the number of characters on disk and the limit.

@@ -256,6 +256,8 @@ class SessionDB:
         chats, and two users may have chats of one name.
         """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
+        if not self.path.exists():
+            return session_id
         composed = f"{session_id}@{quote(user, safe='') or 'home'}"
         rows = self.database.execute(
             "SELECT id, user, message_count FROM sessions WHERE id IN (?, ?)", (session_id, composed)
@@ -893,7 +895,7 @@ class SessionDB:
     @property
     def search_problem(self) -> str:
         """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
-        return index.problem(self.database)
+        return index.problem(self.database) if self.path.exists() else ""
 
     @_detecting_damage
     def everything(

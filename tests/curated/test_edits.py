@@ -79,20 +79,6 @@ def test_a_fragment_that_is_not_unique_after_folding_is_refused() -> None:
     assert find(["Likes Tea a lot", "likes tea in the morning"], "likes tea") == 1
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [Operation("remove", "", "te"), Operation("replace", "oats", "te")],
-    ids=["remove", "replace"],
-)
-def test_equal_entries_go_together(operation: Operation) -> None:
-    edit = apply(["tea", "rye", "tea"], [operation])
-    assert isinstance(edit, Edit)
-    assert "tea" not in edit.entries
-    undone = reverse(edit.entries, ("tea", "rye", "tea"), edit.entries)
-    assert isinstance(undone, Edit)
-    assert sorted(undone.entries) == ["rye", "tea"]
-
-
 def test_a_handle_finds_an_entry_whose_text_is_not_known() -> None:
     assert find(["rye", "tea"], entry_handle("tea")) == 1
 

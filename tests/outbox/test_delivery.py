@@ -464,7 +464,7 @@ def test_a_flush_starts_a_provider_that_nobody_started(open_manager: OpenManager
     manager = open_manager(provider)
     manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
     assert manager.flush(30)
-    assert provider.of("initialize")[0]["session"] == A
+    assert provider.of("initialize")[0]["session"].id == A.id
     assert provider.hooks.count("on_memory_write") == 1
 
 
