@@ -225,7 +225,7 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     hermes_home: HermesHome, name: str, value: str, coloured: bool
 ) -> None:
     (hermes_home.skills / "none").mkdir(parents=True)
-    (hermes_home.skills / "none" / "SKILL.md").write_text("no skill")
+    (hermes_home.skills / "none" / "SKILL.md").write_text("---\nname: none\n---\n")
     runner = CliRunner(env={"NO_COLOR": None, name: value})
     failed = runner.invoke(main, ["skills", "show", "none"], color=True)
     warned = runner.invoke(main, ["skills", "list"], color=True)
