@@ -273,7 +273,7 @@ class Memory:
 
         Args:
             session_id: Id of the session; default: a new one. If another user has a session with this id, the
-                returned session has an id with the user behind it.
+                user is appended to the id of the returned session.
             source: Name of the program in which the conversation takes place; default: the platform.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
@@ -663,7 +663,7 @@ class Memory:
         return entry
 
     def _complete(self, session: Session) -> Session:
-        """Return the session with this home, if the host made it without one, and with an id of its own user.
+        """Return the session with this home, if the host made it without one, and with an id of this user's own.
 
         Raises:
             SessionError: `session` is not a `Session` but a session id, for instance.
@@ -682,7 +682,7 @@ class Memory:
     ) -> tuple[Content, Content, Sequence[Mapping[str, Any]]]:
         """Return what `end_turn` got without recall and system prompts, and let `problems` report what was removed."""
         in_text(messages)  # raises for a value that is no message
-        given = (user, assistant, list(messages))
+        turn = (user, assistant, list(messages))
         clean = (
             without_context(user),
             without_context(assistant),
@@ -694,7 +694,7 @@ class Memory:
             ],
         )
         self._failures.pop("turn", None)
-        if clean != given:
+        if clean != turn:
             self._failures["turn"] = (
                 "the last turn was stored without the recall or system prompt in it: give end_turn the person's own "
                 "words and the model's answer, not the copy from inject()"

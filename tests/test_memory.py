@@ -927,6 +927,32 @@ def test_each_user_has_sessions_of_an_id_of_their_own(hermes_home: HermesHome) -
         assert memory.start_session("chat", platform="telegram", user_id="1").id == "chat"
 
 
+def test_no_id_leads_to_the_session_of_another_user(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        say(memory, memory.start_session("chat"), "my word is GNU")
+        theirs = memory.start_session("chat@telegram%3Abob", platform="telegram", user_id="ann")
+        say(memory, theirs, "my word is ZEBRA")
+        for _ in range(2):
+            bob = memory.start_session("chat", platform="telegram", user_id="bob")
+            assert bob.id not in ("chat", theirs.id)
+            say(memory, bob, "my word is WALRUS")
+        assert {m.content for m in memory.sessions.get_messages(bob.id)} == {"my word is WALRUS", "noted"}
+
+
+def test_two_users_of_one_id_share_no_prompt_before_their_first_turn(hermes_home: HermesHome) -> None:
+    class Greeting(MemoryProvider):
+        name = "greeting"
+
+        def system_prompt_block(self, session: Session) -> str:
+            return f"You remember for {session.user_id}."
+
+    with open_memory(hermes_home, provider=Greeting()) as memory:
+        memory.manager.initialize_all(Session("chat"))
+        for user in ("ann", "bob", "ann"):
+            prompt = memory.system_prompt(Session("chat", platform="telegram", user_id=user))
+            assert f"You remember for {user}." in prompt
+
+
 def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(hermes_home: HermesHome) -> None:
     class Herd(Elephant):
         name = "herd"

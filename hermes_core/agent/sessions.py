@@ -188,8 +188,8 @@ def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]
     """Return the stored session with this id, or a new session if none is stored.
 
     If the stored session was compressed, return the newest session that continues it. If another person has a session
-    with this id, the id gets the person behind it. Raises `SessionError` if the `agent_context` in `identity` is not
-    one that the contract names.
+    with this id, the person is appended to the id. Raises `SessionError` if the `agent_context` in `identity` is not one
+    that the contract names, or if another person's session continues the session.
 
     Args:
         memory: The memory.
@@ -203,7 +203,11 @@ def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]
     stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
     if stored is None:
         return known_context(Session(id=session_id or uuid.uuid4().hex, **fields))
-    return known_context(Session(id=stored.id, **{**fields, "parent_id": stored.parent_id}))
+    session = Session(id=stored.id, **{**fields, "parent_id": stored.parent_id})
+    if stored.user != session.owner and (stored.user or stored.message_count):
+        # The newest session of a conversation may name another person's session as its parent.
+        raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
+    return known_context(session)
 
 
 def find_session(memory: Memory, text: str, current: Session) -> Session:

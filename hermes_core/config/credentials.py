@@ -44,7 +44,7 @@ _CONTROLS_PROGRAMS = re.compile(
     # This program.
     "|HERMES_.*"
 )
-# A secret may begin like these, as HERMES_MONGODB_URI and GOOGLE_API_KEY do; its ending shows that it is one.
+# A secret may begin like these, as HERMES_MONGODB_URI and GIT_TOKEN do; its ending shows that it is one.
 _CREDENTIAL_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_URI")
 
 # Variables of this process that were filled from a home's `.env`, for code that reads nothing but its environment.

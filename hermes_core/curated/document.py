@@ -228,7 +228,7 @@ def scanned_entries(entries: Sequence[str], limit: int) -> Sequence[str]:
     return entries
 
 
-def shown_entries(
+def entries_for_model(
     target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan, *, withheld: bool = False
 ) -> list[str]:
     """Return the entries of one file for a model, at most `PROMPT_LIMITS` times the limit in characters.
@@ -241,7 +241,7 @@ def shown_entries(
     shown: list[str] = []
     room = limit * PROMPT_LIMITS
     scanned = scanned_entries(entries, limit)
-    left = len(entries) - len(scanned)
+    more = len(entries) - len(scanned)
     for index, entry in enumerate(scanned):
         # Every entry is scanned again here: people edit the file, and the rules grow.
         flagged = flag_entry(target, entry, limit, scan)
@@ -250,12 +250,12 @@ def shown_entries(
         text = flagged.withheld if flagged else entry
         room -= len(text) + len(ENTRY_DELIMITER)
         if room < 0:
-            left = len(entries) - index
+            more = len(entries) - index
             break
         shown.append(text)
-    if left:
+    if more:
         shown.append(
-            f"[{left} more entries are on disk and not shown: the store is over its limit. Remove some.]"
+            f"[{more} more entries are on disk and not shown: the store is over its limit. Remove some.]"
         )
     return shown
 
@@ -266,7 +266,7 @@ def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan:
     The header shows the number of characters on disk, including flagged entries, because the limit applies to this
     number.
     """
-    shown = shown_entries(target, entries, limit, scan)
+    shown = entries_for_model(target, entries, limit, scan)
     if not shown:
         return ""
     header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries), limit)}]"

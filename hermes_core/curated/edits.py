@@ -152,14 +152,14 @@ def find(entries: Sequence[str], old_text: str) -> int | Refusal:
     if old_text in entries:
         return entries.index(old_text)
     for form in (_composed, _folded):
-        wanted = form(old_text)
+        fragment = form(old_text)
         places: dict[str, int] = {}
         for index, entry in enumerate(entries):
             # A dict, so that of equal entries only the first one counts.
-            if wanted in form(entry):
+            if fragment and fragment in form(entry):
                 places.setdefault(_composed(entry), index)
         # An entry that equals the text wins over longer entries that contain it.
-        equal = [index for index in places.values() if form(entries[index]) == wanted]
+        equal = [index for index in places.values() if form(entries[index]) == fragment]
         matching = equal if len(equal) == 1 else list(places.values())
         if len(matching) > 1:
             matches = tuple(entries[index] for index in matching)

@@ -24,6 +24,7 @@ from hermes_core.curated.document import (
     FlaggedEntry,
     NotesSnapshot,
     NotesUsage,
+    entries_for_model,
     entry_fault,
     entry_handle,
     flag_entry,
@@ -32,7 +33,6 @@ from hermes_core.curated.document import (
     parse_note_file,
     prompt_block,
     scanned_entries,
-    shown_entries,
     text_fault,
 )
 from hermes_core.curated.edits import (
@@ -355,7 +355,7 @@ class MemoryStore:
         if target and refusal.show_entries:
             with contextlib.suppress(MemoryConflict):
                 entries = self.entries(target)
-                result["current_entries"] = shown_entries(
+                result["current_entries"] = entries_for_model(
                     target, entries, self._limits[target], self._scan, withheld=True
                 )
                 result["usage"] = f"{measure(entries):,}/{self._limits[target]:,}"
@@ -553,10 +553,7 @@ class MemoryStore:
                         return self.refuse(veto, target, session) | notice
                     performed.append(restored)
                 warning = ""
-                limit = self._limits[target]
-                if any(len(change.previous) > limit for change in edit.changes):
-                    file = self._files[target]
-                    notice["drift_backup"] = file.try_back_up(file.read())
+                notice |= self._back_up_large(target, edit)
                 if performed:
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
                 if warning:
@@ -566,6 +563,12 @@ class MemoryStore:
         self._refusals.reset(session)
         result |= self._taken_away(target, edit, listed=bool(writes))
         return result | _caution(target, edit) | notice
+
+    def _back_up_large(self, target: MemoryTarget, edit: Edit) -> Result:
+        """Back up the file if the edit takes away an entry that a person made larger than the limit of the file."""
+        file, limit = self._files[target], self._limits[target]
+        large = any(len(change.previous) > limit for change in edit.changes)
+        return {"drift_backup": file.try_back_up(file.read())} if large else {}
 
     def _taken_away(self, target: MemoryTarget, edit: Edit, *, listed: bool) -> Result:
         """Return the entries that the edit removed or replaced, for the answer.

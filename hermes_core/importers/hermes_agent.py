@@ -250,8 +250,8 @@ def _persons_words(text: str) -> str | None:
     """
     if text.startswith(_SKILL):
         for mark, ends in _INSTRUCTIONS.items():
-            _, found, words = text.rpartition(mark) if mark.startswith("The") else text.partition(mark)
-            if found:
+            _, marked, words = text.rpartition(mark) if mark.startswith("The") else text.partition(mark)
+            if marked:
                 for end in ends:
                     words = words.partition(end)[0]
                 words = words.strip()

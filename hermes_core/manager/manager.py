@@ -122,7 +122,7 @@ class MemoryManager:
         self.outbox = outbox if outbox is not None else open_outbox(home, wall=wall)
         self._writes = Writes(self.outbox, home.path, self._registry, self._config, transcripts, selected)
         self._prefetch = Prefetch(self._config)
-        self._prompts: OrderedDict[str, str] = OrderedDict()
+        self._prompts: OrderedDict[tuple[str, str], str] = OrderedDict()
         # Guards the prompts, and lets one caller shut down.
         self._lock = threading.Lock()
         self._shut_down = False
@@ -229,7 +229,7 @@ class MemoryManager:
         """
         session = self._complete(session)
         with self._lock:
-            frozen = self._prompts.get(session.id)
+            frozen = self._prompts.get((session.id, session.owner))
         if frozen is not None:
             return frozen
         return self._freeze(session, self._blocks(session), replace=False)
@@ -237,7 +237,7 @@ class MemoryManager:
     def frozen_system_prompt(self, session: Session) -> str:
         """Return the text that `build_system_prompt` froze for this session; "" if there is none yet."""
         with self._lock:
-            return self._prompts.get(session.id, "")
+            return self._prompts.get((session.id, session.owner), "")
 
     def rebuild_system_prompt(self, session: Session) -> str:
         """Ask the providers for new blocks, after a compression for instance. Freeze the new text and return it."""
@@ -431,7 +431,8 @@ class MemoryManager:
         """
         self._prefetch.forget(session_id)
         with self._lock:
-            self._prompts.pop(session_id, None)
+            for key in [key for key in self._prompts if key[0] == session_id]:
+                del self._prompts[key]
         return self.outbox.drop_session(session_id)
 
     # --------------------------------------------------------------------- end
@@ -522,12 +523,14 @@ class MemoryManager:
         if stopped():  # the wait for a provider was cut short, so its block may be missing
             return text
         with self._lock:
-            if replace or session.id not in self._prompts:
-                self._prompts[session.id] = text
-            self._prompts.move_to_end(session.id)
+            # By owner as well: before its first turn, two users may have a session of one id.
+            key = (session.id, session.owner)
+            if replace or key not in self._prompts:
+                self._prompts[key] = text
+            self._prompts.move_to_end(key)
             if len(self._prompts) > MAX_FROZEN_PROMPTS:
                 self._prompts.popitem(last=False)
-            return self._prompts[session.id]
+            return self._prompts[key]
 
     def _filtered(self, part: RecallPart, session: Session) -> RecallPart:
         answer = self._observers.filter_recall(part.recall, session)

@@ -108,7 +108,7 @@ class Prefetch:
         self._deadline = config.deadline("prefetch")
         # Guards both dicts.
         self._lock = threading.Lock()
-        self._warmed: dict[tuple[str, str], WarmedRecall] = {}
+        self._warmed: dict[tuple[str, str, str], WarmedRecall] = {}
         self._probes: dict[str, PendingCall] = {}
 
     def ask(
@@ -144,7 +144,7 @@ class Prefetch:
             if failing:
                 recall = self._probe(handle, instance, query, session, calls)
             elif recalls:
-                recall = self._prepare(instance, query, session, self._of(handle.name, session.id))
+                recall = self._prepare(instance, query, session, self._of(handle.name, session))
                 calls.append(recall)
             if not failing:
                 instance.hand_over(*calls)
@@ -173,7 +173,7 @@ class Prefetch:
         if handle.stats.recall_failing and handle.implements("prefetch"):
             self._probe(handle, instance, query, session, [])
             return
-        warmed = self._of(handle.name, session.id)
+        warmed = self._of(handle.name, session)
         before = warmed.preparation
         arguments, keep = {"query": query, "session": session}, partial(self._keep, warmed)
         warmed.preparation = instance.submit("queue_prefetch", arguments, keep, background=True)
@@ -218,7 +218,7 @@ class Prefetch:
             The probe if it has already ended, for instance because the breaker is open; else None.
         """
         ended = None
-        warmed = self._of(handle.name, session.id)
+        warmed = self._of(handle.name, session)
         # Under the lock: otherwise two turns at once would both find no running probe, and each would send one.
         with self._lock:
             last = self._probes.get(handle.name)
@@ -245,7 +245,7 @@ class Prefetch:
             recall = cut_to_budget(result.value, query.budget)
             return RecallPart(handle.name, recall, "fresh" if recall else "none", state, problem, elapsed)
         reason = f"prefetch {result.status}: {result.error or problem}"
-        warmed = self._of(handle.name, session.id).take(self._config.clock())
+        warmed = self._of(handle.name, session).take(self._config.clock())
         recall = cut_to_budget(warmed, query.budget)
         # A call that was withdrawn from the queue says nothing about the state of the provider.
         in_line = result.status == "skipped" and not stopped()
@@ -256,8 +256,8 @@ class Prefetch:
         if result.ok and result.value:
             warmed.put(result.value, self._config.clock())
 
-    def _of(self, provider: str, session_id: str) -> WarmedRecall:
-        key = (provider, session_id)
+    def _of(self, provider: str, session: Session) -> WarmedRecall:
+        key = (provider, session.id, session.owner)
         if warmed := self._warmed.get(key):
             return warmed
         with self._lock:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
-from hermes_core.errors import DatabaseCorrupt, SessionError
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.sessions import lineage, records
 from hermes_core.sessions.records import (
@@ -252,22 +252,28 @@ class SessionDB:
     def id_for(self, session_id: str, user: str) -> str:
         """Return the id under which a session of `user` with this id is stored, or would be stored.
 
-        If another user has a session with this id, it is the id with the user behind it: hosts name sessions after
-        chats, and two users may have chats of one name.
+        If another user has a session with this id, the user is appended to the id: hosts name sessions after chats, and
+        two users may have chats of one name.
         """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self.path.exists():
             return session_id
         composed = f"{session_id}@{quote(user, safe='') or 'home'}"
-        rows = self.database.execute(
-            "SELECT id, user, message_count FROM sessions WHERE id IN (?, ?)", (session_id, composed)
-        )
-        stored = {row["id"]: row for row in rows}
-        if composed in stored:
+        second = self.get_session(composed)
+        # Also if the session with the first id was deleted meanwhile: the second one stays this user's.
+        if second is not None and second.user == user:
             return composed
-        row = stored.get(session_id)
-        taken = row is not None and row["user"] != user and ((row["user"] and user) or row["message_count"])
-        return composed if taken else session_id
+        if self._is_free(session_id, user):
+            return session_id
+        # Another user may have given just this id to a session.
+        return composed if second is None else self.id_for(composed, user)
+
+    def _is_free(self, session_id: str, user: str) -> bool:
+        """Return True if `user` may have a session with this id: nobody has one, or nobody has spoken in it."""
+        stored = self.get_session(session_id)
+        if stored is None or stored.user == user:
+            return True
+        return not stored.message_count and not (stored.user and user)
 
     @_detecting_damage
     def get_session(self, session_id: str) -> StoredSession | None:
@@ -867,7 +873,10 @@ class SessionDB:
             )
         except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
             found = candidates.search_plainly(self.database, analysis, filters, limit=limit, order=sort)
-            self._reset_index(exc)
+            with contextlib.suppress(
+                DatabaseUnavailable
+            ):  # opened for reading only, or another program writes
+                self._reset_index(exc)
             return found
 
     def with_index(self, write: Callable[[], Result]) -> Result:
@@ -889,7 +898,7 @@ class SessionDB:
             raise exc
         log.warning("the search index of %s is damaged and is built again: %s", self.path, exc)
         with self.database.transaction() as connection:
-            index.reset(connection, damaged=True)
+            index.reset_indexes(connection, damaged=True)
         self._index_resets += 1
 
     @property

@@ -1,7 +1,8 @@
 """Relations between sessions (compression, branch, delegation), and the titles of conversations.
 
 A session continues its parent by compression if its `relation` is "compression", or if it began after the parent had
-ended for compression. A session that began while its parent was open is a delegation: the parent gave it a task.
+ended for compression. A parent without a relation only
+means that the session came after it.
 """
 
 from __future__ import annotations

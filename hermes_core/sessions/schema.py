@@ -101,7 +101,7 @@ _TABLES = (
 def _create(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
-    index.create_tables(connection)
+    index.create_indexes(connection)
 
 
 def _cut_text(connection: sqlite3.Connection) -> None:

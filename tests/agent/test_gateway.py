@@ -143,6 +143,16 @@ def test_a_session_of_another_person_can_not_be_taken(stage: Stage) -> None:
         bob.resume("Hello.")
 
 
+def test_nobody_takes_over_a_conversation_by_naming_it_as_a_parent(stage: Stage) -> None:
+    memory = stage.memory
+    speak(stage, memory, "ann", "Hello.")
+    memory.sessions.end_session("chat-ann", "compression")
+    memory.sessions.create_session("mine", user="telegram:bob", parent_id="chat-ann")
+    memory.sessions.append_message("mine", "user", "WALRUS")
+    with pytest.raises(SessionError, match="another user"):
+        Agent(memory, stage.model(), session_id="chat-ann", platform="telegram", user_id="ann")
+
+
 def test_a_chat_that_names_no_user_is_a_person_of_its_own(stage: Stage) -> None:
     memory, place = stage.memory, {"platform": "telegram", "chat_id": "ann"}
     at_home = Agent(memory, stage.model(), session_id="at-home")

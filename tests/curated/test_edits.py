@@ -72,6 +72,10 @@ def test_a_fragment_matches_whatever_its_dashes_quotes_spaces_and_case(old_text:
     assert find(["rye", "Uses 'ruff' — always, says Ann"], old_text) == 1
 
 
+def test_a_fragment_that_shows_nothing_matches_nothing() -> None:
+    assert isinstance(find(["Likes tea"], "\u200b"), Refusal)
+
+
 def test_a_fragment_that_is_not_unique_after_folding_is_refused() -> None:
     found = find(["Likes Tea a lot", "likes tea in the morning"], "LIKES TEA")
     assert isinstance(found, Refusal)

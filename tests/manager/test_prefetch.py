@@ -37,7 +37,7 @@ def text(result: RecallResult) -> str:
 
 def warmed(manager: MemoryManager, session: Session) -> bool:
     """Whether a result has come for the session's next turn."""
-    return until(lambda: manager._prefetch._warmed[("fake", session.id)]._recall)
+    return until(lambda: manager._prefetch._warmed[("fake", session.id, session.owner)]._recall)
 
 
 def test_the_current_question_is_asked_first(open_manager: OpenManager) -> None:

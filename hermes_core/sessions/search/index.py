@@ -62,7 +62,7 @@ _ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
 IndexedRow = tuple[int, str, str]
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
+def create_indexes(connection: sqlite3.Connection) -> None:
     """Create both indexes. Do nothing if this SQLite has no FTS5."""
     try:
         for statement in TABLES.values():
@@ -92,7 +92,7 @@ def remove_messages(connection: sqlite3.Connection, condition: str, parameters: 
         connection.executemany(_GRAMS_OUT, _gram_rows(rows))
 
 
-def reset(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
+def reset_indexes(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
     """Remove both indexes, create them empty, and let further messages build them again.
 
     Args:
@@ -111,7 +111,7 @@ def reset(connection: sqlite3.Connection, *, damaged: bool = False) -> None:
     else:
         for table in TABLES:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
-    create_tables(connection)
+    create_indexes(connection)
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
     _set_progress(connection, 0, last)
 
@@ -166,7 +166,7 @@ def _derived(connection: sqlite3.Connection, message_id: int | None = None) -> I
                 done, _ = _progress(connection) or (message_id - 1, 0)
                 _set_progress(connection, done, message_id)
         elif _lacks_table(exc):
-            reset(connection)
+            reset_indexes(connection)
         else:
             raise  # a damaged page: SQLite refuses the rest of this transaction, see `SessionDB.with_index`
 
@@ -231,7 +231,7 @@ def rebuild_in_steps(database: Database, progress: Callable[[int], None] = lambd
     """
     lossy = damaged(database)
     with database.transaction() as connection:
-        reset(connection, damaged=lossy)
+        reset_indexes(connection, damaged=lossy)
         if not _has_tables(connection):
             raise DatabaseUnavailable(NO_FTS5, "use a Python whose SQLite has FTS5")
     done = 0
