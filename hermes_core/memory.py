@@ -274,7 +274,8 @@ class Memory:
         Args:
             session_id: Id of the session; default: a new one. If another user has a session with this id, the
                 user is appended to the id of the returned session.
-            source: Name of the program in which the conversation takes place; default: the platform.
+            source: Name of the program in which the conversation takes place; default: the platform, or the
+                agent_context if no person takes part.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
             identity: Other arguments of `session`, such as platform, user_id, parent_id and agent_context.
@@ -285,7 +286,7 @@ class Memory:
         session = self._complete(self.session(session_id, **identity))
         self.sessions.create_session(
             session.id,
-            source or session.platform,
+            source or (session.platform if session.primary else session.agent_context),
             user=session.owner,
             parent_id=session.parent_id,
             relation="delegation" if session.parent_id and session.agent_context == "subagent" else "",
@@ -860,8 +861,8 @@ class PastSessions:
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
         """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
 
-        If all messages of past sessions fit into the budget of the query, return all. Otherwise return those that a
-        search finds for the query.
+        If all messages of persons' past sessions fit into the budget of the query, return all. Otherwise return those
+        that a search finds for the query.
         """
         if not self._in_each_turn or is_trivial(query.text):
             return Recall()
@@ -871,7 +872,12 @@ class PastSessions:
             from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
 
             hits = self._sessions.search(
-                query.text, exclude_sessions=lineage, user=user, limit=MAX_PROACTIVE_HITS, proactive=True
+                query.text,
+                exclude_sessions=lineage,
+                user=user,
+                limit=MAX_PROACTIVE_HITS,
+                proactive=True,
+                distinct=True,
             )
         return cut_to_budget(Recall(seen.add_new(map(_item, hits))), query.budget)
 

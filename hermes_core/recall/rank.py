@@ -76,6 +76,13 @@ REPLY_WEIGHT = 0.57
 # Added for parts of the question in which punctuation has a meaning, such as C# or --verbose; LoCoMo has no such parts.
 EXACT_WEIGHT = 2.5
 
+# Share of its score by words and meaning that a message keeps if it says that the answer is not known, or if it is the
+# question before such a message. Both have all words of the question, and neither answers it.
+UNANSWERED_SHARE = 0.25
+
+# Characters of a message that says no more than that the answer is not known.
+MAX_UNANSWERED_CHARS = 400
+
 # The constants of proactive recall, which the person did not ask for. Compared with always ten messages, it returns
 # 45 % of the tokens (48 % with vectors) for questions that name the wrong person, and 40 % (33 %) for small talk;
 # recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT,
@@ -133,6 +140,7 @@ class RankCandidate:
         timestamp: Time of the text in epoch seconds; None if unknown.
         reply: True if the message before the text ends with a question mark.
         likeness: Weighted closeness of the text to the question in meaning; 0 in a search by words only.
+        unanswered: True if the text says that an answer is not known, or is the question before such a text.
     """
 
     id: int
@@ -142,6 +150,7 @@ class RankCandidate:
     timestamp: float | None = None
     reply: bool = False
     likeness: float = 0.0
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +223,52 @@ _NUMBER = re.compile(
 )
 
 
+_NOT_KNOWN = re.compile(
+    r"""\b(?:
+        i\ (?:really\ )?(?:don't|do\ not|didn't|did\ not)\ (?:actually\ )?(?:know|have|recall|remember|see|find)\b
+        |i(?:'m|\ am)\ (?:not\ (?:sure|aware|certain)|unable\ to|unaware)
+        |i\ (?:have|had|see|found|find)\ (?:no|nothing)\b
+        |(?:could(?:n't|\ not)|can(?:'t|not|\ not)|was(?:n't|\ not)\ able\ to|was\ unable\ to|did(?:n't|\ not))\ (?:find|locate|see|determine|tell)
+        |no\ (?:idea|record|information|mention|match(?:es|ing)?|results?)\b
+        |nothing\ (?:was\ |is\ |has\ been\ )?(?:found|known|stored|recorded)
+        |you\ (?:have(?:n't|\ not)|did(?:n't|\ not)|never)\ (?:told|mention|sa(?:id|y)|share)
+        |(?:is|are|was)\ (?:not\ known|unknown)
+        |wei(?:ß|ss)\ (?:ich\ |es\ |das\ |ich\ es\ )?(?:leider\ )?nicht|keine\ (?:ahnung|informationen|angaben|hinweise)|nicht\ (?:finden|gefunden)
+        |(?:ne\ )?sais\ pas|(?:n'ai|ai)\ (?:rien|pas|aucune?)\ |pas\ trouv|aucune?\ (?:information|trace|idée)
+        |no\ (?:lo\ )?s[eé]\b|no\ (?:lo\ )?(?:encuentro|encontré|recuerdo)|no\ tengo\ (?:información|idea|datos)
+        |non\ (?:lo\ )?so\b|non\ (?:ho\ trovato|trovo|ricordo)|não\ (?:sei|encontrei|tenho)
+        |не\ (?:знаю|наш[её]л|нашла|помню|удалось\ найти)|нет\ (?:информации|данных|сведений)
+    )|不知道|不清楚|找不到|没有找到|沒有找到|没找到|無法找到|无法找到|没有(?:相关|任何)?(?:记录|信息)|わかりません|分かりません|知りません|見つかりません|모르겠|찾을\ 수\ 없|찾지\ 못""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# After these words the message may go on with what is known.
+_BUT = re.compile(
+    r"\b(?:but|however|though|although|except|aber|jedoch|mais|pero|però|mas|но)\b|但|でも|しかし",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"[?？]\s*$|^\W*(?:(?:please|can you|could you)\s+)?(?:tell me|remind me|find|look (?:up|for)|search|show me|"
+    r"what|where|when|who|which|how|why|wo|was|wann|wer|wie|welche|où|quand|qui|dónde|cuándo)\b[^.!?。]*[.!]?\s*$",
+    re.IGNORECASE,
+)
+
+
+def says_unknown(text: str) -> bool:
+    """Return True if a short text says no more than that something is not known or was not found.
+
+    >>> says_unknown("I don't know where the passport is."), says_unknown("Not there, but look in the drawer.")
+    (True, False)
+    """
+    # Typographic apostrophes are as common as plain ones.
+    text = text[: MAX_UNANSWERED_CHARS + 1].replace("\u2019", "'")
+    return len(text) <= MAX_UNANSWERED_CHARS and bool(_NOT_KNOWN.search(text)) and not _BUT.search(text)
+
+
+def asks(text: str) -> bool:
+    """Return True if a text is one question or request for something known, and tells nothing itself."""
+    return len(text) <= MAX_UNANSWERED_CHARS and bool(_ASKS.search(text))
+
+
 def rank_candidates(
     analysis: Analysis,
     candidates: Sequence[RankCandidate],
@@ -241,7 +296,14 @@ def rank_candidates(
     deviation = max(deviation, MIN_DEVIATION_SHARE * max(map(abs, scores))) or 1.0
     named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
     lexical = (LEXICAL_BESIDE_MEANING if any(c.likeness for c in candidates) else LEXICAL_WEIGHT) / deviation
-    ranked = [Ranked(c, lexical * (c.score - mean) + _bonus(analysis, c, named, zone)) for c in candidates]
+    ranked = [
+        Ranked(
+            c,
+            lexical * (c.score * (UNANSWERED_SHARE if c.unanswered else 1) - mean)
+            + _bonus(analysis, c, named, zone),
+        )
+        for c in candidates
+    ]
     ranked.sort(key=lambda r: (-r.score, -(r.candidate.timestamp or 0.0), r.candidate.id))
     ranked = ranked[:limit]
     if budget is None:
@@ -282,13 +344,13 @@ def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], 
     It depends on closeness in meaning, the speaker, question marks, exact parts, the kind of the question, and dates.
     """
     text = candidate.text
-    score = candidate.likeness
+    score = candidate.likeness * (UNANSWERED_SHARE if candidate.unanswered else 1)
     lowered = text.lower()
     if len(named) == 1 and candidate.speaker in named:
         score += SPEAKER_WEIGHT + SELF_WEIGHT * bool(_FIRST_PERSON.search(lowered))
     if text.rstrip().endswith(("?", "？")):
         score -= QUESTION_WEIGHT
-    if candidate.reply:
+    if candidate.reply and not candidate.unanswered:
         score += REPLY_WEIGHT
     if analysis.exact:
         folded = fold(text)

@@ -9,8 +9,10 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -301,7 +303,7 @@ class SessionDB:
     def list_sessions(
         self,
         *,
-        source: str | None = None,
+        source: str | Sequence[str] | None = None,
         exclude_sources: Sequence[str] = (),
         exclude_sessions: Sequence[str] = (),
         user: str | None = None,
@@ -314,7 +316,7 @@ class SessionDB:
         Sessions of subagents, and sessions without messages, are left out.
 
         Args:
-            source: Source of the sessions; None for all.
+            source: Source of the sessions, or several sources; None for all.
             exclude_sources: Sources to leave out.
             exclude_sessions: Ids of sessions to leave out.
             user: Owner of the sessions; None for all owners.
@@ -323,7 +325,7 @@ class SessionDB:
         """
         return lineage.list_conversations(
             self.database,
-            sources=(source,) if source is not None else (),
+            sources=_as_tuple(source),
             exclude_sources=exclude_sources,
             exclude_sessions=exclude_sessions,
             user=user and sqlite_text(user),
@@ -814,8 +816,13 @@ class SessionDB:
         sort: Order | None = None,
         proactive: bool = False,
         snippets: bool = True,
+        distinct: bool = False,
     ) -> list[SearchHit]:
         """Return the messages that answer `query` best. No query raises an error.
+
+        Messages of sessions that a program began (`PROGRAM_SOURCES`) come after those of persons' sessions, and only
+        one of several messages with nearly the same words. Calls and results of the tools of memory, and instructions
+        of a host, are found only if their role is asked for.
 
         A query is plain text with any punctuation, in any script. A message must fulfil the conditions in it: "quoted
         phrases", `prefix*`, and AND, OR and NOT in capitals.
@@ -835,6 +842,7 @@ class SessionDB:
             proactive: True for recall that the person did not ask for. A message is then returned only if it probably
                 answers; a long message must be more probable than a short one.
             snippets: True to fill `SearchHit.snippet`. The method `snippet` makes the snippet of one message.
+            distinct: True to return each text once.
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
@@ -844,7 +852,8 @@ class SessionDB:
             roles=_as_tuple(role),
             sources=_as_tuple(source),
             sessions=_as_tuple(session),
-            exclude_sources=tuple(exclude_sources),
+            # A source that is not stored would only make the search read the session of each message.
+            exclude_sources=self._stored_sources(exclude_sources),
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
@@ -856,28 +865,49 @@ class SessionDB:
             query, now=now, names=candidates.known_names(self.database, query, filters), zone=self._zone
         )
         limit = max(limit, 0)
-        if index.problem(self.database):
-            return candidates.search_plainly(self.database, analysis, filters, limit=limit, order=sort)
-        try:
-            return candidates.search(
-                self.database,
-                analysis,
-                filters,
-                limit=limit,
-                order=sort,
-                now=now,
-                zone=self._zone,
-                vectors=self.vectors,
-                proactive=proactive,
-                snippets=snippets,
+
+        def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
+            plainly = partial(
+                candidates.search_plainly, self.database, analysis, filters, limit=count, order=sort
             )
-        except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
-            found = candidates.search_plainly(self.database, analysis, filters, limit=limit, order=sort)
-            with contextlib.suppress(
-                DatabaseUnavailable
-            ):  # opened for reading only, or another program writes
-                self._reset_index(exc)
-            return found
+            if index.problem(self.database):
+                return plainly()
+            try:
+                return candidates.search(
+                    self.database,
+                    analysis,
+                    filters,
+                    limit=count,
+                    order=sort,
+                    now=now,
+                    zone=self._zone,
+                    vectors=self.vectors,
+                    proactive=proactive,
+                    snippets=snippets,
+                    distinct=distinct,
+                )
+            except (DatabaseCorrupt, sqlite3.OperationalError) as exc:
+                hits = plainly()
+                # A store that is opened for reading only, or that another program writes, can't be reset.
+                with contextlib.suppress(DatabaseUnavailable):
+                    self._reset_index(exc)
+                return hits
+
+        once: candidates.Distinct = "text" if distinct else ""
+        programs: tuple[str, ...] = ()
+        if not (filters.sources or filters.sessions):
+            programs = self._stored_sources(set(records.PROGRAM_SOURCES) - set(exclude_sources))
+        hits = search_in(filters.without_sources(programs), limit, once)
+        if programs and len(hits) < limit:
+            hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
+            if sort:
+                hits.sort(key=lambda hit: (hit.timestamp, hit.message_id), reverse=sort == "newest")
+        return hits
+
+    def _stored_sources(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `sources` that a stored session has."""
+        sql = "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))"
+        return tuple(row[0] for row in self.database.execute(sql, (json.dumps(sorted(sources)),)))
 
     def with_index(self, write: Callable[[], Result]) -> Result:
         """Call `write`, which stores or hides messages. If the search index is damaged, reset it and call `write` again.
@@ -910,7 +940,9 @@ class SessionDB:
     def everything(
         self, max_chars: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
     ) -> list[SearchHit] | None:
-        """Return all messages with text, oldest first; None if their text has more than `max_chars` characters.
+        """Return all messages with text of persons' sessions, oldest first.
+
+        Return None if their text has more than `max_chars` characters.
 
         Args:
             max_chars: Largest number of characters of all messages together.
@@ -920,7 +952,11 @@ class SessionDB:
         from hermes_core.sessions.search import candidates
         from hermes_core.sessions.search.lookup import Filters
 
-        filters = Filters(user=user and sqlite_text(user), exclude_sessions=tuple(exclude_sessions))
+        filters = Filters(
+            user=user and sqlite_text(user),
+            exclude_sessions=tuple(exclude_sessions),
+            exclude_sources=self._stored_sources(records.PROGRAM_SOURCES),
+        )
         return candidates.everything(self.database, filters, max_chars)
 
     @_detecting_damage

@@ -24,6 +24,30 @@ _TURN_REF = re.compile(r"([0-9a-f]{32}):\d+")
 # Roles of the instructions that a host sends before a conversation. They are no part of it.
 SYSTEM_ROLES = frozenset({"system", "developer"})
 
+# Sources of sessions of a delegated task. What matters of them stands in the session that delegated the task.
+DELEGATED_SOURCES = ("subagent", "tool")
+
+# Sources of sessions that a program began, where no person talks. They often repeat the same words, so a search ranks
+# them behind the sessions of persons.
+PROGRAM_SOURCES = (
+    *DELEGATED_SOURCES,
+    *(
+        "cron",
+        "scheduler",
+        "heartbeat",
+        "webhook",
+        "hook",
+        "batch",
+        "review",
+        "flush",
+        "background",
+        "curator",
+    ),
+)
+
+# Tools of this package that read or change the memory. A search in the memory would find its own earlier answers.
+MEMORY_TOOLS = ("memory", "session_search", "skill_view", "skill_manage", "skills_list", "todo")
+
 # The relation of a session to its parent. "" means that the times of both sessions show the relation.
 Relation = Literal["", "compression", "branch", "delegation"]
 

@@ -159,6 +159,11 @@ def _title_by_user(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE UNIQUE INDEX sessions_by_title ON sessions (title, user) WHERE title <> ''")
 
 
+def _index_sources(connection: sqlite3.Connection) -> None:
+    """Find the stored sources without reading all sessions."""
+    connection.execute("CREATE INDEX sessions_by_source ON sessions (source)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
@@ -168,4 +173,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("titles-of-users", _title_by_user),
     ("titles-by-number", _title_by_number),
     ("outbox", create_tables),
+    ("sessions-by-source", _index_sources),
 )

@@ -26,6 +26,8 @@ from hermes_core.safety.redact import redact
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import (
+    DELEGATED_SOURCES,
+    PROGRAM_SOURCES,
     SYSTEM_ROLES,
     Order,
     SearchHit,
@@ -48,10 +50,6 @@ INDEX_SNIPPET = 140
 READ_FIRST, READ_LAST = 20, 10
 # Hits to ask for, for each conversation in the answer: several hits are often in one conversation.
 HITS_PER_SESSION = 12
-
-# Sources of sessions in which a program, not the person, talks to the agent. A person who asks about "last week"
-# doesn't mean these sessions.
-HIDDEN_SOURCES = ("subagent", "tool")
 
 # Number of messages around a match from which the text for a summary is chosen; a longer session is not read whole.
 SUMMARISED_MESSAGES = 5_000
@@ -236,7 +234,11 @@ class _Call:
             DEFAULT_LIMIT,
             MAX_INDEX_LIMIT if detail == "index" or not query else MAX_LIMIT,
         )
-        return self._discover(query, limit, detail, given) if query else self._browse(limit)
+        return (
+            self._discover(query, limit, detail, given)
+            if query
+            else self._browse(limit, _names(given.get("source")))
+        )
 
     def _session(self, session_id: str) -> StoredSession:
         found = self._db.find_session(session_id, user=self._user)
@@ -246,9 +248,11 @@ class _Call:
 
     # ------------------------------------------------------------------ browse
 
-    def _browse(self, limit: int) -> dict[str, Any]:
+    def _browse(self, limit: int, sources: Sequence[str]) -> dict[str, Any]:
         entries = self._db.list_sessions(
-            exclude_sources=HIDDEN_SOURCES,
+            source=sources or None,
+            # A person who asks about "last week" doesn't mean what programs did.
+            exclude_sources=() if sources else PROGRAM_SOURCES,
             exclude_sessions=sorted(self._current),
             user=self._user,
             limit=limit,
@@ -282,11 +286,12 @@ class _Call:
             source=sources or None,
             since=_timestamp(given.get("since"), self._zone),
             until=_timestamp(given.get("until"), self._zone, end=True),
-            exclude_sources=() if sources else HIDDEN_SOURCES,
+            exclude_sources=() if sources else DELEGATED_SOURCES,
             exclude_sessions=sorted(self._current),
             limit=limit * HITS_PER_SESSION,
             sort=sort if sort in get_args(Order) else None,
             snippets=False,
+            distinct=True,
         )
         best: dict[str, SearchHit] = {}
         for hit in hits:
@@ -311,7 +316,7 @@ class _Call:
         session = self._db.find_session(query.strip("\"'` "), user=self._user, title_only=True)
         if session is None or session.id in self._current:
             return None
-        hidden = session.source not in sources if sources else session.source in HIDDEN_SOURCES
+        hidden = session.source not in sources if sources else session.source in DELEGATED_SOURCES
         first = self._db.get_messages(session.id, limit=1)
         if hidden or not first:
             return None

@@ -312,7 +312,9 @@ def test_arguments_of_any_type_never_raise(past: SessionDB, arguments: object) -
 def test_ten_hits_as_an_index_cost_little_and_say_where_to_read_on(db: SessionDB) -> None:
     for number in range(12):
         db.create_session(f"session-{number:032d}", title=f"Kumquats part {number} of a long series of talks")
-        db.append_message(f"session-{number:032d}", "user", "The kumquat trees need water. " * 200)
+        db.append_message(
+            f"session-{number:032d}", "user", f"Tree {number}. " + "The kumquat trees need water. " * 200
+        )
 
     text = SessionSearchTool(db).call({"query": "kumquat", "limit": 50, "detail": "index"}, ME)
 

@@ -11,10 +11,21 @@ import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
+from typing import Literal
 
 from hermes_core.recall.dates import When
 from hermes_core.recall.query import Analysis, Expression, named_in
-from hermes_core.recall.rank import Place, RankCandidate, rank_candidates, select_proactive
+from hermes_core.recall.rank import (
+    MAX_UNANSWERED_CHARS,
+    Place,
+    RankCandidate,
+    Ranked,
+    asks,
+    rank_candidates,
+    says_unknown,
+    select_proactive,
+)
+from hermes_core.recall.tokens import words
 from hermes_core.sessions.records import Order, SearchHit
 from hermes_core.sessions.search.lookup import (
     MAX_COMMON_HITS,
@@ -44,6 +55,9 @@ PLAIN_SNIPPET_CHARS = 400
 # Share of the best score that a hit needs in an answer sorted by time, so that chance hits don't lead it.
 MIN_SCORE_SHARE = 0.5
 
+# Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
+Distinct = Literal["", "text", "words"]
+
 # All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite
 # begin at `name` and not at '': otherwise it walks over all messages before it, for each name again.
 _SPEAKERS = """
@@ -54,12 +68,26 @@ _SPEAKERS = """
     ) SELECT name FROM found WHERE name <> '' LIMIT 2000
 """
 
+# Messages after a question among which its answer is sought; between them stand calls and results of tools.
+MAX_TURN_ROWS = 20
+
+# Share of common words above which two texts of programs count as the same: daily reports differ in dates and numbers.
+MIN_COMMON_WORDS = 0.8
+
 # Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.
-_CANDIDATE_COLUMNS = """
+_CANDIDATE_COLUMNS = f"""
     m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
         SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
         WHERE b.session_key = m.session_key AND b.position = m.position - 1
-    ), 0) AS reply
+    ), 0) AS reply, CASE
+        WHEN m.size > {MAX_UNANSWERED_CHARS} THEN ''
+        WHEN m.role = 'assistant' THEN m.content
+        WHEN m.role = 'user' THEN (
+            SELECT CASE b.role WHEN 'assistant' THEN substr(b.content, 1, {MAX_UNANSWERED_CHARS + 1}) ELSE '' END
+            FROM messages b
+            WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
+                AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
+    END AS answer, m.role
 """
 _HIT_COLUMNS = """
     m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
@@ -80,6 +108,7 @@ def search(
     vectors: VectorIndex | None = None,
     proactive: bool = False,
     snippets: bool = True,
+    distinct: Distinct = "",
 ) -> list[SearchHit]:
     """Return the messages that answer a question best; see `SessionDB.search`.
 
@@ -94,6 +123,7 @@ def search(
         vectors: The index for search by meaning; None searches by words only.
         proactive: True for recall that the person did not ask for.
         snippets: True to fill `SearchHit.snippet`.
+        distinct: "text" returns each text once; "words" also leaves out texts with nearly the same words.
     """
     if limit < 1 or not analysis:
         return []
@@ -116,10 +146,12 @@ def search(
     if proactive and not likeness and all(candidate.score < least for candidate in candidates):
         return []
     ranked = rank_candidates(
-        analysis, candidates, limit=len(candidates) if order or proactive else limit, zone=zone
+        analysis, candidates, limit=len(candidates) if order or proactive or distinct else limit, zone=zone
     )
     if proactive:
         ranked = select_proactive(analysis, ranked)
+    if distinct:
+        ranked = _without_repeats(ranked, limit, distinct)
     if order:
         ranked.sort(
             key=lambda entry: (entry.candidate.timestamp, entry.candidate.id), reverse=order == "newest"
@@ -234,7 +266,7 @@ def _snippet(database: Database, row: sqlite3.Row, hits: Sequence[str]) -> str:
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
     """Return the speakers whom the question names, and who have messages in the user and sessions of the filters."""
     named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
-    condition, parameters = filters.scope().sql()
+    condition, parameters = filters.scope().session_sql()
     sql = (
         "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
         f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
@@ -329,9 +361,34 @@ class _CandidateReader:
 
 
 def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: float) -> RankCandidate:
-    message_id, key, position, content, timestamp, speaker, reply = row
+    message_id, key, position, content, timestamp, speaker, reply, answer, role = row
     score = scores.get((key, position), 0.0)
-    return RankCandidate(message_id, content, score, speaker, timestamp, bool(reply), likeness)
+    unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
+    return RankCandidate(message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered)
+
+
+def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -> list[Ranked]:
+    """Return the first `limit` entries whose text does not repeat that of an entry before them."""
+    entries: list[Ranked] = []
+    seen: set[str] = set()
+    vocabularies: list[set[str]] = []
+    for entry in ranked:
+        text = " ".join(entry.candidate.text.casefold().split())
+        if text in seen:
+            continue
+        if distinct == "words":
+            vocabulary = {word for word in words(text) if not any(map(str.isdigit, word))} or {text}
+            if any(
+                len(vocabulary & other) >= MIN_COMMON_WORDS * len(vocabulary | other)
+                for other in vocabularies
+            ):
+                continue
+            vocabularies.append(vocabulary)
+        seen.add(text)
+        entries.append(entry)
+        if len(entries) == limit:
+            break
+    return entries
 
 
 def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:

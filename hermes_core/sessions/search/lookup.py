@@ -27,7 +27,7 @@ from hermes_core.recall.rank import (
     score_places,
 )
 from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_possessive, words
-from hermes_core.sessions.records import Order
+from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES, Order
 from hermes_core.storage.sqlite import Database
 
 # A term in at most this many messages is rare, and all its places are looked up.
@@ -86,7 +86,7 @@ class _TermPlaces:
 
 
 class Lookup:
-    """A look-up of one question's terms among the messages in the user and sessions of the filters.
+    """A look-up of one question's terms among the messages in the sessions of the filters.
 
     Of the messages with a common term only the newest are read, or the oldest if `order` is "oldest".
 
@@ -98,15 +98,17 @@ class Lookup:
 
     def __init__(self, database: Database, filters: Filters, order: Order | None = None) -> None:
         self._database = database
-        condition, self._parameters = filters.scope().sql()
-        scoped = bool(filters.sessions) or filters.user is not None
-        self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND" if scoped else "WHERE"
-        if not scoped:
-            self._parameters = []
+        scope = filters.scope()
+        condition, self._parameters = scope.session_sql()
+        self._scope = "WHERE"
+        if scope.needs_sessions:
+            self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
         self._sizes: dict[Place, int] = {}
         self._direction = "ASC" if order == "oldest" else "DESC"
         self.holding: dict[Place, int] = {}
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
+        named = scope.sources or scope.sessions or scope.user is not None
+        self._total = count_messages(database, scope) if named else self._newest
         self.spans = scope_spans(database, filters, self._newest, order)
         self.expressions: list[str] = []
 
@@ -137,7 +139,7 @@ class Lookup:
     @property
     def min_proactive_score(self) -> float:
         """Lowest score by words that a message needs in proactive recall."""
-        return MIN_TERM_SHARE * rarity(1, self._newest)
+        return MIN_TERM_SHARE * rarity(1, self._total)
 
     def scores_among(
         self,
@@ -165,7 +167,7 @@ class Lookup:
         return {place: scores.get(place, 0.0) for place in ids.values()}
 
     def _scored(self, terms: Sequence[_TermPlaces]) -> dict[Place, float]:
-        return score_places([term.hits for term in terms], self._newest, self._sizes)
+        return score_places([term.hits for term in terms], self._total, self._sizes)
 
     def _find(self, term: Term) -> _TermPlaces:
         """Look up a term with its other forms, and with similar words at a lower weight.
@@ -296,6 +298,13 @@ class Lookup:
         return {(min(ids), max(ids)): ids for ids in by_window.values()}
 
 
+def count_messages(database: Database, scope: Filters) -> int:
+    """Return the number of messages in the sessions of a scope, so that other owners' messages change no ranking."""
+    condition, parameters = scope.session_sql()
+    sql = f"SELECT coalesce(sum(s.message_count), 0) FROM sessions s WHERE {condition}"
+    return int(database.execute(sql, parameters).fetchone()[0])
+
+
 def scope_spans(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Span]:
     """Return the ranges of message ids to search, newest first, or oldest first if `order` is "oldest".
 
@@ -303,20 +312,15 @@ def scope_spans(database: Database, filters: Filters, newest: int, order: Order 
     few messages of others. If they name neither, or too many sessions, it is the range of all messages.
     """
     everywhere = [(0, newest)]
-    conditions, parameters = ["s.message_count > 0"], []
-    if filters.user is not None:
-        conditions.append("s.user = ?")
-        parameters.append(filters.user)
-    if filters.sessions:
-        conditions.append("s.id IN (SELECT value FROM json_each(?))")
-        parameters.append(json.dumps(filters.sessions))
-    if not parameters:
+    narrow = Filters(sessions=filters.sessions, user=filters.user)
+    if not narrow.needs_sessions:
         return everywhere
+    condition, parameters = filters.scope().session_sql()
     # In a session, message ids grow with positions, so the first and last position give its range of ids.
     end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
     rows = database.execute(
         f"""SELECT {end.format("ASC")}, {end.format("DESC")} FROM sessions s
-            WHERE {" AND ".join(conditions)} LIMIT {MAX_SPAN_SESSIONS + 1}""",
+            WHERE {condition} LIMIT {MAX_SPAN_SESSIONS + 1}""",
         parameters,
     ).fetchall()
     if len(rows) > MAX_SPAN_SESSIONS:
@@ -351,6 +355,16 @@ def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
 # become a huge SQL query.
 MAX_LEAVES = 64
 
+_ONE_OF = "(SELECT value FROM json_each(?))"
+_NO_SYSTEM_ROLE = f"m.role NOT IN {tuple(sorted(SYSTEM_ROLES))}"
+# Only messages without text are read for their calls: they stand behind the text, perhaps on other pages.
+_NO_MEMORY_TOOL = f"""
+    NOT (m.role = 'tool' AND m.tool_name IN {MEMORY_TOOLS})
+    AND NOT (m.content = '' AND m.tool_calls <> '' AND json_valid(m.tool_calls) AND NOT EXISTS (
+        SELECT 1 FROM json_each(m.tool_calls) c
+        WHERE coalesce(json_extract(c.value, '$.function.name'), json_extract(c.value, '$.name'), '') NOT IN {MEMORY_TOOLS}))
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -377,27 +391,45 @@ class Filters:
     user: str | None = None
 
     def sql(self) -> tuple[str, list[Any]]:
-        """Return the filters as an SQL condition on messages `m` and sessions `s`, and its parameters."""
-        conditions = ["m.state < 2"]
+        """Return the filters as an SQL condition on messages `m` and sessions `s`, and its parameters.
+
+        Instructions of a host, and the calls and results of the tools of memory, pass only if a role is asked for.
+        """
+        conditions: list[str] = ["m.state < 2"]
+        parameters: list[Any] = []
+        if not self.roles:
+            conditions.append(_NO_SYSTEM_ROLE)
+        if "tool" not in self.roles:
+            conditions.append(_NO_MEMORY_TOOL)
+        if self.roles:
+            conditions.append(f"m.role IN {_ONE_OF}")
+            parameters.append(json.dumps(self.roles))
+        for operator, moment in ((">=", self.since), ("<", self.until)):
+            if moment is not None:
+                conditions.append(f"m.timestamp {operator} ?")
+                parameters.append(moment)
+        if self.needs_sessions:
+            condition, of_sessions = self.session_sql()
+            conditions.append(condition)
+            parameters += of_sessions
+        return " AND ".join(conditions), parameters
+
+    def session_sql(self) -> tuple[str, list[Any]]:
+        """Return the filters of sessions as an SQL condition on sessions `s`, and its parameters."""
+        conditions: list[str] = ["s.message_count > 0"]
         parameters: list[Any] = []
         for column, operator, values in (
-            ("m.role", "IN", self.roles),
             ("s.source", "IN", self.sources),
             ("s.id", "IN", self.sessions),
             ("s.source", "NOT IN", self.exclude_sources),
             ("s.id", "NOT IN", self.exclude_sessions),
         ):
             if values:
-                conditions.append(f"{column} {operator} (SELECT value FROM json_each(?))")
+                conditions.append(f"{column} {operator} {_ONE_OF}")
                 parameters.append(json.dumps(values))
-        for column, operator, value in (
-            ("m.timestamp", ">=", self.since),
-            ("m.timestamp", "<", self.until),
-            ("s.user", "=", self.user),
-        ):
-            if value is not None:
-                conditions.append(f"{column} {operator} ?")
-                parameters.append(value)
+        if self.user is not None:
+            conditions.append("s.user = ?")
+            parameters.append(self.user)
         return " AND ".join(conditions), parameters
 
     @property
@@ -406,9 +438,21 @@ class Filters:
         named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
         return any(named) or self.user is not None
 
+    def without_sources(self, sources: Sequence[str]) -> Filters:
+        """Return these filters with further sources to leave out."""
+        return replace(self, exclude_sources=(*self.exclude_sources, *sources))
+
     def scope(self) -> Filters:
-        """Return only the filters of user and sessions, which also apply to the neighbours of a message."""
-        return Filters(sessions=self.sessions, user=self.user)
+        """Return only the filters of sessions, which also apply to the neighbours of a message.
+
+        Left out are excluded sessions: they are those of the current conversation, a small part of the store.
+        """
+        return Filters(
+            sources=self.sources,
+            sessions=self.sessions,
+            exclude_sources=self.exclude_sources,
+            user=self.user,
+        )
 
 
 def quoted(text: str) -> str:
