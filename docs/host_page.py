@@ -16,6 +16,9 @@ from hermes_core.sessions.db import SessionDB
 NAMES = (
     "open_memory",
     "Memory",
+    "Conversation",
+    "OpenTurn",
+    "ToolResult",
     "TurnRecall",
     "MemoryStore",
     "MemoryManager",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ToolCall,
         Turn,
     )
+    from hermes_core.conversation import Conversation, OpenTurn, ToolResult
     from hermes_core.curated.store import MemoryStore
     from hermes_core.errors import (
         BackendAuthError,
@@ -54,6 +55,7 @@ _HOMES = {
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
     "Check": "contract.values",
+    "Conversation": "conversation",
     "Delegation": "contract.values",
     "Event": "contract.values",
     "Field": "contract.values",
@@ -65,6 +67,7 @@ _HOMES = {
     "MemoryStore": "curated.store",
     "MemoryWrite": "contract.values",
     "Message": "contract.values",
+    "OpenTurn": "conversation",
     "Query": "contract.values",
     "Recall": "contract.values",
     "RecallItem": "contract.values",
@@ -73,6 +76,7 @@ _HOMES = {
     "SessionSwitch": "contract.values",
     "StreamingContextScrubber": "safety.scrubber",
     "ToolCall": "contract.values",
+    "ToolResult": "conversation",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
     "TurnRecall": "memory",
@@ -92,6 +96,7 @@ __all__ = [
     "BackendUnavailable",
     "Capabilities",
     "Check",
+    "Conversation",
     "Delegation",
     "Event",
     "Field",
@@ -103,6 +108,7 @@ __all__ = [
     "MemoryStore",
     "MemoryWrite",
     "Message",
+    "OpenTurn",
     "Query",
     "Recall",
     "RecallItem",
@@ -111,6 +117,7 @@ __all__ = [
     "SessionSwitch",
     "StreamingContextScrubber",
     "ToolCall",
+    "ToolResult",
     "TranscriptReader",
     "Turn",
     "TurnRecall",

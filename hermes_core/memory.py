@@ -15,10 +15,11 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
-from hermes_core.config import Config, load_config
+from hermes_core.config import Config, load_config, override_config
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -68,6 +69,9 @@ from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
+if TYPE_CHECKING:
+    from hermes_core.conversation import Conversation
+
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
@@ -82,7 +86,9 @@ def open_memory(
     home: str | os.PathLike[str] | HermesHome | None = None,
     *,
     profile: str | None = None,
+    config: Mapping[str, Any] | None = None,
     provider: object = None,
+    observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
@@ -93,16 +99,26 @@ def open_memory(
     Args:
         home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
         profile: Name of a profile of that home.
+        config: Keys as in config.yaml, such as {"recall": {"sessions": "auto"}}. They replace those of the file.
         provider: Used in place of `memory.provider` of config.yaml: a name, "" for no provider, or an object, a
             class or a factory of a provider.
+        observers: Objects with observer hooks, beside those that are installed.
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
-        ConfigError: config.yaml is not valid.
+        ConfigError: config.yaml or `config` is not valid.
+        ProviderError: An observer has no observer hook, or one that can't be called.
     """
     resolved = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
-    return Memory(resolved, load_config(resolved), provider=provider, deadlines=deadlines, clock=clock)
+    return Memory(
+        resolved,
+        override_config(load_config(resolved), config or {}),
+        provider=provider,
+        observers=observers,
+        deadlines=deadlines,
+        clock=clock,
+    )
 
 
 def known_context(session: Session) -> Session:
@@ -147,6 +163,7 @@ class Memory:
         config: Config,
         *,
         provider: object = None,
+        observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -161,7 +178,7 @@ class Memory:
         self._control = LoadControl.of(config.providers)
         # Scanning the installed packages takes longer than all else here, so it is done once.
         self._entry_points = list(installed_entry_points())
-        observers, self._observer_problems = load_observers(
+        installed, self._observer_problems = load_observers(
             self._control, self._entry_points, MemoryManager.vet_observer
         )
         self.manager = MemoryManager(
@@ -171,7 +188,7 @@ class Memory:
             outbox=outbox_of_home(home, self.sessions, redact_value),
             selected=self._selected,
             transcripts=self.sessions.transcript,
-            observers=observers,
+            observers=[*observers, *installed],
             on_event=LogFile(home).on_event,
         )
         self.curated = MemoryStore(
@@ -283,7 +300,15 @@ class Memory:
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        session = self._complete(self.session(session_id, **identity))
+        return self.begin_session(
+            self.session(session_id, **identity), source=source, title=title, started_at=started_at
+        )
+
+    def begin_session(
+        self, session: Session, *, source: str = "", title: str = "", started_at: float | None = None
+    ) -> Session:
+        """Store a session, if it is new, and start the providers for it; see `start_session`. Return it as stored."""
+        session = self._complete(session)
         self.sessions.create_session(
             session.id,
             source or (session.platform if session.primary else session.agent_context),
@@ -296,6 +321,89 @@ class Memory:
         )
         self.manager.initialize_all(session)
         return session
+
+    def conversation(
+        self,
+        session_id: str = "",
+        *,
+        platform: str = "cli",
+        user_id: str = "",
+        user_name: str = "",
+        chat_id: str = "",
+        chat_name: str = "",
+        chat_type: str = "",
+        thread_id: str = "",
+        gateway_session_key: str = "",
+        parent_id: str = "",
+        agent_context: AgentContext = "primary",
+        workspace: str = "hermes",
+        source: str = "",
+        title: str = "",
+    ) -> Conversation:
+        """Return a handle on a conversation, which begins and finishes its turns. Nothing is stored before the first turn.
+
+        Args:
+            session_id: Id of the session; default: a new one. With the id of a stored session of this user, the
+                conversation goes on.
+            source: Name of the program in which the conversation takes place; default: the platform.
+            title: Title of a new session.
+
+        Raises:
+            SessionError: The `agent_context` does not exist.
+        """
+        from hermes_core.conversation import Conversation
+
+        session = self.session(
+            session_id,
+            platform=platform,
+            user_id=user_id,
+            user_name=user_name,
+            chat_id=chat_id,
+            chat_name=chat_name,
+            chat_type=chat_type,
+            thread_id=thread_id,
+            gateway_session_key=gateway_session_key,
+            parent_id=parent_id,
+            agent_context=agent_context,
+            workspace=workspace,
+        )
+        return Conversation(self, self._complete(session), source=source, title=title)
+
+    def commit_session(self, session: Session) -> None:
+        """Let the provider learn from the session so far, as at its end. The session stays open.
+
+        If this is called again without a new message in the session, the provider is not notified again.
+        """
+        session = self._complete(session)
+        with self.sessions.transaction():
+            last = self.sessions.last_message_id(session.id)
+            if last is not None:
+                self._enqueue(partial(self.manager.on_session_end, session, "cadence", last))
+
+    def end_idle(self, older_than: timedelta | float, *, sources: Sequence[str] = ()) -> list[str]:
+        """End the sessions without a message for `older_than`, and let the provider learn from them. Return their ids.
+
+        For hosts whose framework does not say when a conversation is over. Call this now and then. A later turn opens
+        such a session again.
+
+        Args:
+            older_than: Least time since the last message, as a timedelta or in seconds.
+            sources: Only sessions of these sources; default: all.
+        """
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        before = time.time() - seconds
+        ended = []
+        for stored in self.sessions.idle_sessions(before, sources):
+            data = self.sessions.session_identity(stored.id)
+            session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
+            with self.sessions.transaction():
+                current = self.sessions.get_session(stored.id)
+                # Another process may have continued the session meanwhile.
+                if current is None or current.last_active >= before or current.ended_at is not None:
+                    continue
+                self.end_session(session, "evict")
+            ended.append(stored.id)
+        return ended
 
     def end_session(self, session: Session, reason: EndReason = "close") -> None:
         """Mark the session as ended, and store its end in the outbox, so that the provider learns from all of it.
@@ -360,6 +468,19 @@ class Memory:
         """
         session = self._complete(session)
         return self.manager.build_system_prompt(session)
+
+    def frozen_prompt(self, session: Session) -> str:
+        """Return the text of `system_prompt` as it was when the session began, also in another process.
+
+        The first call for a stored session stores the text.
+        """
+        session = self._complete(session)
+        prompt = self.sessions.memory_prompt(session.id)
+        if prompt is None:
+            prompt = self.manager.build_system_prompt(session)
+            if self.sessions.get_session(session.id) is not None:
+                prompt = self.sessions.freeze_memory_prompt(session.id, prompt)
+        return self.manager.freeze_system_prompt(session, prompt)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schemas of all tools as `{"name", "description", "parameters"}`.
@@ -476,6 +597,8 @@ class Memory:
         def store() -> None:
             with self.sessions.transaction():
                 self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
+                # Else the provider would not be notified of the end of what follows the first end.
+                self.sessions.reopen_session(session.id)
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
@@ -505,14 +628,24 @@ class Memory:
 
     # ------------------------------------------------------------------ report
 
-    def recall(self, text: Content, *, limit: int = 10, session: Session | None = None) -> RecallReport:
+    def recall(
+        self,
+        text: Content,
+        *,
+        limit: int = 10,
+        session: Session | None = None,
+        read_your_writes: bool = False,
+    ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
         Args:
             limit: Largest number of results from the search, and from each provider.
             session: The session of the message; default: `local_session`.
+            read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
         began = time.perf_counter()
+        if read_your_writes:
+            self.wait_for_writes()
         text, session = text_of(text), session or self.local_session
         session = self._complete(session)
         self.manager.initialize_all(session)
@@ -569,6 +702,10 @@ class Memory:
         """
         return self.manager.flush(timeout)
 
+    def wait_for_writes(self) -> bool:
+        """Wait until the provider has taken all writes, at most the deadline of `prefetch`; see `flush`."""
+        return self.flush(self.config.recall.deadline)
+
     def close(self, timeout: float = 15.0) -> None:
         """Close the agents on this memory, shut the providers down and close the stores, within `timeout` seconds.
 
@@ -587,6 +724,13 @@ class Memory:
         with contextlib.suppress(StorageError):
             delete_backup(self.home, self.manager.outbox)
         self.sessions.close()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Return this memory itself: frameworks copy requests that hold tools, and there is one memory of a home."""
+        return self
 
     def __enter__(self) -> Self:
         return self

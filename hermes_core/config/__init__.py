@@ -6,6 +6,7 @@ from hermes_core.config.credentials import LENT, Credentials
 from hermes_core.config.file import (
     known_key,
     load_config,
+    override_config,
     parse_config,
     set_value,
     stored_keys,
@@ -39,6 +40,7 @@ __all__ = [
     "Value",
     "known_key",
     "load_config",
+    "override_config",
     "parse_config",
     "set_value",
     "stored_keys",

@@ -98,6 +98,9 @@ class SessionsConfig:
         "SQLite journal of state.db; `auto` asks the file system whether it carries a write-ahead log.",
         choices=("auto", "wal", "delete"),
     )
+    turn_expiry_hours: float = _key(
+        24.0, "Hours without a message after which an unfinished turn of a host is deleted.", minimum=0.01
+    )
 
 
 @dataclass(frozen=True, slots=True)

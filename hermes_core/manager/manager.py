@@ -239,6 +239,10 @@ class MemoryManager:
         with self._lock:
             return self._prompts.get((session.id, session.owner), "")
 
+    def freeze_system_prompt(self, session: Session, prompt: str) -> str:
+        """Freeze the stored prompt of a session that another process began, and return it."""
+        return self._freeze(self._complete(session), prompt, replace=True)
+
     def rebuild_system_prompt(self, session: Session) -> str:
         """Ask the providers for new blocks, after a compression for instance. Freeze the new text and return it."""
         session = self._complete(session)
