@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
+from hermes_core.contract.values import (
+    Capabilities,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+)
 from hermes_core.errors import BackendRefused
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
@@ -490,3 +498,112 @@ def test_a_recall_that_hangs_where_nobody_waits_for_it_keeps_the_breaker_from_no
     assert manager.handle_tool_call(ToolCall("fake_remember", {}), A) == '{"ok": true}'
     assert manager.health()[0].breakers["read"] == "closed"
     hangs.set()
+
+
+class Busy(RecordingProvider):
+    """Takes 0.3 s for each recall, and counts the recalls that run at once, in all and of one session."""
+
+    capabilities = Capabilities(concurrent=8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+        self.running: list[str] = []
+        self.most = self.most_of_one = 0
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        with self.lock:
+            self.running.append(session.id)
+            self.most = max(self.most, len(self.running))
+            self.most_of_one = max(self.most_of_one, self.running.count(session.id))
+        time.sleep(0.3)
+        with self.lock:
+            self.running.remove(session.id)
+        return Recall((RecallItem(f"{session.id}: {query.text}"),))
+
+
+def ask_at_once(manager: MemoryManager, sessions: list[Session]) -> dict[str, RecallPart]:
+    """Ask in all sessions at the same time. Return the recall by the id of the session."""
+    parts: dict[str, RecallPart] = {}
+
+    def ask(session: Session) -> None:
+        parts[session.id] = part(manager.prefetch_all(Query("tea"), session, turn_number=1))
+
+    threads = [threading.Thread(target=ask, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return parts
+
+
+def test_forty_sessions_all_get_their_recall_of_a_provider_that_reads_for_several_at_once(
+    open_manager: OpenManager,
+) -> None:
+    provider = Busy()
+    manager = start(open_manager(provider, clock=time.monotonic))
+    sessions = [make_session(f"s{number}") for number in range(40)]
+    parts = ask_at_once(manager, sessions)
+    assert {name: (each.origin, each.recall.render()) for name, each in parts.items()} == {
+        session.id: ("fresh", f"- {session.id}: tea") for session in sessions
+    }
+    assert provider.most == 8
+    assert provider.most_of_one == 1
+
+
+@pytest.mark.parametrize("capabilities", [Capabilities(), Capabilities(serial=True, concurrent=8)])
+def test_a_provider_that_does_not_say_so_reads_for_one_session_at_a_time(
+    open_manager: OpenManager, capabilities: Capabilities
+) -> None:
+    provider = Busy()
+    provider.capabilities = capabilities
+    manager = start(open_manager(provider, clock=time.monotonic))
+    parts = ask_at_once(manager, [make_session(f"s{number}") for number in range(4)])
+    assert {each.origin for each in parts.values()} == {"fresh"}
+    assert provider.most == 1
+
+
+@pytest.mark.parametrize("concurrent", [1, 4])
+def test_a_slow_preparation_runs_beside_recall_and_tools_of_its_session(
+    open_manager: OpenManager, concurrent: int
+) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(slow_prefetch=True, concurrent=concurrent)
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("slow"), A)
+    assert provider.wait_for("queue_prefetch")
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+    assert manager.handle_tool_call(ToolCall("fake_remember", {}), A) == '{"ok": true}'
+    manager.queue_prefetch_all(Query("slower"), A)
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+    assert len(provider.of("queue_prefetch")) == 1
+    gate.set()
+    assert provider.wait_for("queue_prefetch", 2)
+
+
+def test_a_preparation_of_a_provider_that_does_not_say_so_is_slow_keeps_recall_waiting(
+    open_manager: OpenManager,
+) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.2}))
+    manager.queue_prefetch_all(Query("slow"), A)
+    assert provider.wait_for("queue_prefetch")
+    assert "in line behind queue_prefetch" in part(manager.prefetch_all(Query("tea"), A)).reason
+    gate.set()
+
+
+def test_a_slow_preparation_ends_before_shutdown(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(slow_prefetch=True)
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("slow"), A)
+    assert provider.wait_for("queue_prefetch")
+    manager.queue_prefetch_all(Query("never begun"), A)
+    manager.shutdown_all(0.4)
+    assert "shutdown" not in provider.hooks
+    gate.set()
+    assert until(lambda: provider.hooks[-1] == "shutdown")
+    assert [call["query"].text for call in provider.of("queue_prefetch")] == ["slow"]
