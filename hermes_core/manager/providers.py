@@ -16,6 +16,7 @@ import pluggy
 
 from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
+from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
@@ -169,10 +170,16 @@ class ProviderInstance:
             partial(self._run, hook, caller),
             self._config.deadline(hook),
             record=partial(self.stats.record, hook, breaker=breaker),
-            on_late=on_late,
+            on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
             session_key=_session_key(arguments.get("session")),
         )
+
+    def _ended_late(
+        self, hook: str, breaker: Breaker | None, on_late: Callable[[CallResult], None], result: CallResult
+    ) -> None:
+        self.stats.record_late_end(hook, result, breaker)
+        on_late(result)
 
     def hand_over(self, *calls: PendingCall) -> None:
         """Put prepared calls, which must all be for the same worker, into its queue one behind the other.

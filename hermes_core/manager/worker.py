@@ -90,7 +90,7 @@ class PendingCall:
         seconds = self.deadline if timeout is None else timeout
         ended, result = False, None
         try:
-            ended = wait_unless_stopped(self._ended_within, seconds)
+            ended = wait_unless_stopped(self.ends_within, seconds)
         finally:
             # Also when Ctrl-C or a signal handler of the host cut the wait short: if this call is the probe of a
             # breaker, another may go.
@@ -98,7 +98,8 @@ class PendingCall:
                 result = self.worker.give_up(self, seconds)
         return self.future.result() if result is None else result
 
-    def _ended_within(self, seconds: float) -> bool:
+    def ends_within(self, seconds: float) -> bool:
+        """Wait at most `seconds` for the end of the call. Return True if it has ended."""
         try:
             self.future.result(seconds)
         except TimeoutError as exc:

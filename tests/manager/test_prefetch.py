@@ -15,7 +15,7 @@ from hermes_core.contract.values import (
     SessionSwitch,
     ToolCall,
 )
-from hermes_core.errors import BackendRefused
+from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager, RecallPart
@@ -443,6 +443,85 @@ def test_a_provider_that_hangs_costs_one_wait_and_then_none(open_manager: OpenMa
         waits.append(manager.prefetch_all(Query("tea"), A).elapsed_ms)
     gate.set()
     assert [wait > 1000 for wait in waits] == [True, False, False, False]
+
+
+class SlowOnce(RecordingProvider):
+    """Answers its first questions after the deadline, when their gate is opened, and all others at once."""
+
+    def __init__(self, slow: int = 1) -> None:
+        super().__init__()
+        self.slow_gates = [threading.Event() for _ in range(slow)]
+        self.lock = threading.Lock()
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        answer: Recall = self.answer("prefetch", query=query, session=session)
+        with self.lock:
+            gate = self.slow_gates.pop(0) if self.slow_gates else None
+        if gate is not None:
+            gate.wait()
+        return answer
+
+
+def test_after_a_single_late_recall_the_next_turn_waits_again(open_manager: OpenManager) -> None:
+    provider = SlowOnce()
+    (gate,) = provider.slow_gates
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.3}))
+    late = part(manager.prefetch_all(Query("tea"), A))
+    assert (late.origin, late.reason) == ("none", "prefetch late: no answer within 0.3 s")
+    assert manager.health()[0].breakers["read"] == "closed"
+    fresh = part(manager.prefetch_all(Query("mate"), A))  # while the late call still runs
+    assert (fresh.origin, fresh.recall.render()) == ("fresh", "- a: mate")
+    gate.set()
+    assert until(lambda: manager.health()[0].state == "active")
+
+
+def test_a_late_recall_that_answers_after_all_is_no_failure(open_manager: OpenManager) -> None:
+    provider = SlowOnce()
+    (gate,) = provider.slow_gates
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.3}))
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "none"
+    assert "the next turn asks again" in manager.problems()[0]
+    gate.set()
+    assert warmed(manager, A)
+    assert manager.problems() == []
+    assert manager._registry.external[0].stats.breakers["read"].at_rest
+    assert part(manager.prefetch_all(Query("mate"), A)).origin == "fresh"
+
+
+def test_answers_that_are_late_again_and_again_open_no_breaker(open_manager: OpenManager) -> None:
+    provider = SlowOnce(10)
+    gates = list(provider.slow_gates)
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    origins = []
+    for gate in gates:
+        origins.append(part(manager.prefetch_all(Query("tea"), A)).origin)
+        gate.set()
+        assert warmed(manager, A)
+        assert manager.health()[0].breakers["read"] == "closed"
+    assert origins == ["none"] + ["warmed"] * 9
+
+
+@pytest.mark.parametrize("failures", [1, 4])
+def test_slow_failures_open_the_breaker_no_sooner_than_quick_ones(
+    open_manager: OpenManager, clock: Clock, failures: int
+) -> None:
+    class TimesOut(RecordingProvider):
+        def prefetch(self, query: Query, session: Session) -> Recall:
+            clock.advance(3.1)
+            answer: Recall = self.answer("prefetch", query=query, session=session)
+            return answer
+
+    provider = TimesOut()
+    provider.results["prefetch"] = BackendUnavailable("no answer within 3 s")
+    manager = start(open_manager(provider))
+    for _ in range(failures):
+        manager.prefetch_all(Query("tea"), A)
+        between_turns(manager)
+    assert manager._registry.external[0].stats.breakers["read"].closed
+    provider.results.clear()
+    manager.queue_prefetch_all(Query("tea"), A)
+    between_turns(manager)
+    assert part(manager.prefetch_all(Query("mate"), A)).origin == "fresh"
 
 
 def test_nothing_relevant_is_no_failure(open_manager: OpenManager) -> None:
