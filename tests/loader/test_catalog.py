@@ -10,6 +10,8 @@ from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
+LOUD = "raise SystemExit('imported')\ndef register(ctx): ctx.register_memory_provider(1)"
+
 
 def listed(
     site: Site, active: str = "", *, probe: bool = False, **control: frozenset[str]
@@ -21,7 +23,7 @@ def listed(
 
 
 def test_listing_imports_nothing(site: Site) -> None:
-    site.plugin("loud", "raise SystemExit('imported')\nMemoryProvider = 1")
+    site.plugin("loud", LOUD)
     assert listed(site, "other")["loud"].state == "idle"
     assert not [name for name in sys.modules if "loud" in name]
 
@@ -133,7 +135,7 @@ def test_a_probe_tells_how_the_active_provider_fares(
 
 def test_a_probe_loads_no_other_provider(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    site.plugin("loud", "raise SystemExit('imported')\nMemoryProvider = 1")
+    site.plugin("loud", LOUD)
     assert listed(site, "notes", probe=True)["loud"].state == "idle"
 
 

@@ -14,7 +14,7 @@ from hermes_core.errors import (
     ProviderNotFound,
     ProviderUnavailable,
 )
-from hermes_core.loader.discover import LoadControl
+from hermes_core.loader.discover import LoadControl, discover
 from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
@@ -443,3 +443,80 @@ def test_without_a_load_control_the_list_of_the_environment_holds(
     monkeypatch.setenv("HERMES_LOAD_PROVIDERS", "")
     with pytest.raises(ProviderBlocked, match="allow list"):
         load_provider("notes", site.home)
+
+
+HIDDEN = "def register(ctx): getattr(ctx, 'register_' + 'tool')('t', {}, print)\n"
+
+
+def test_a_plugin_that_registers_no_provider_is_not_listed_after_a_load(site: Site) -> None:
+    """Its source leaves it open, so a load decides."""
+    folder = site.plugin("maybe", HIDDEN)
+    with pytest.raises(ProviderInvalid, match="registered no provider"):
+        load_provider("maybe", site.home)
+    assert discover(site.home, []) == []
+    (folder / "__init__.py").write_text(DUCK + REGISTER)
+    assert [place.name for place in discover(site.home, [])] == ["maybe"]
+
+
+def test_a_package_that_comes_later_lets_a_plugin_try_again(site: Site) -> None:
+    site.plugin("maybe", "try:\n    from water import register\nexcept ImportError:\n    register = None\n")
+    with pytest.raises(ProviderInvalid):
+        load_provider("maybe", site.home)
+    assert discover(site.home, []) == []
+    site.module("water", DUCK + REGISTER)
+    site.distribution("water", {})
+    assert [place.name for place in discover(site.home, [])] == ["maybe"]
+
+
+BESIDE = """
+import helper
+import helper as same
+import parts.legs
+import parts.legs as legs
+from helper import WORD
+from parts.legs import COUNT
+from parts import legs as again
+
+assert helper is same and parts.legs is legs is again
+
+
+class Duck:
+    name = "duck"
+
+    def is_available(self): return True
+    def initialize(self, session_id, **kwargs): ...
+    def get_tool_schemas(self): return []
+
+    def prefetch(self, query, *, session_id=""):
+        import late
+        return f"{WORD} {COUNT} {late.WORD}"
+
+
+def register(ctx):
+    ctx.register_memory_provider(Duck())
+"""
+
+
+def test_modules_beside_a_plugin_are_its_own_also_under_an_absolute_name(site: Site) -> None:
+    said = []
+    for name in ("duck", "drake"):
+        folder = site.plugin(name, BESIDE.replace('"duck"', repr(name)))
+        (folder / "helper.py").write_text(f"import late\nWORD = {name!r}\n")
+        (folder / "late.py").write_text(f"WORD = 'late {name}'\n")
+        (folder / "parts").mkdir()
+        (folder / "parts" / "__init__.py").write_text("")
+        (folder / "parts" / "legs.py").write_text("import helper\nfrom late import WORD\nCOUNT = 2\n")
+        said.append(load_provider(name, site.home).factory().wrapped.prefetch(""))  # type: ignore[attr-defined]
+    assert said == ["duck 2 late duck", "drake 2 late drake"]
+    assert not {"helper", "late", "parts"} & set(sys.modules)
+
+
+def test_a_package_that_is_needed_is_not_taken_from_the_file_of_its_name(site: Site) -> None:
+    folder = site.plugin(
+        "duck", "from pond_water import Client\n" + DUCK + REGISTER, "pip_dependencies: [pond-water]"
+    )
+    (folder / "pond_water.py").write_text("")
+    with pytest.raises(ProviderUnavailable, match="'pond_water', which is not installed"):
+        load_provider("duck", site.home)
+    site.module("pond_water", "Client = 1")
+    load_provider("duck", site.home)
