@@ -185,7 +185,7 @@ class ProviderEntry:
         reason: Why it can't be used, "" for the states `active` and `idle`.
         remedy: What to do about it.
         installed: False for a provider of this project that is not in this environment.
-        notes: Registrations of a loaded package that have no effect in this host.
+        notes: Which place runs if several have the name, and registrations of a loaded package without effect here.
     """
 
     name: str

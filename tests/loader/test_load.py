@@ -520,3 +520,52 @@ def test_a_package_that_is_needed_is_not_taken_from_the_file_of_its_name(site: S
         load_provider("duck", site.home)
     site.module("pond_water", "Client = 1")
     load_provider("duck", site.home)
+
+
+SUPERMEMORY = DUCK.replace('"duck"', '"supermemory"') + REGISTER
+
+
+def test_a_folder_with_the_name_of_a_bundled_provider_is_chosen_on_purpose(site: Site) -> None:
+    folder = site.plugin("supermemory", SUPERMEMORY)
+    with pytest.raises(ProviderNotFound):
+        load_provider("supermemory", site.home, entry_points=[])
+    loaded = load_provider("folder:supermemory", site.home)
+    # A name of its own: what waits for the bundled provider must not go to the folder.
+    assert (loaded.entry.name, loaded.entry.path) == ("folder:supermemory", str(folder))
+
+
+def test_a_folder_of_any_other_name_is_the_same_under_both_names(site: Site) -> None:
+    site.plugin("duck", DUCK + REGISTER)
+    assert load_provider("folder:duck", site.home).entry.name == "duck"
+    with pytest.raises(ProviderNotFound, match="no plugin folder for 'folder:drake'"):
+        load_provider("folder:drake", site.home)
+
+
+@pytest.mark.parametrize("name", ["supermemory", "builtin"])
+def test_no_folder_is_taken_for_a_bundled_provider_without_the_persons_word(site: Site, name: str) -> None:
+    site.plugin("duck", SUPERMEMORY.replace('"supermemory"', repr(name)))
+    with pytest.raises(ProviderInvalid, match="belongs to"):
+        load_provider("folder:duck", site.home)
+
+
+def test_the_block_list_holds_for_a_folder_that_is_chosen_on_purpose(site: Site) -> None:
+    site.plugin("supermemory", SUPERMEMORY)
+    with pytest.raises(ProviderBlocked):
+        load_provider("folder:supermemory", site.home, LoadControl(block=frozenset({"supermemory"})))
+    load_provider("folder:supermemory", site.home, LoadControl(allow=frozenset({"folder:supermemory"})))
+
+
+def test_a_chosen_folder_reads_and_writes_its_own_name_in_the_config(site: Site) -> None:
+    source = SUPERMEMORY.replace(
+        "def is_available(self):",
+        "def is_available(self):\n        from hermes_cli.config import load_config, save_config\n"
+        "        config = load_config()\n        self.chosen = config['memory']['provider']\n"
+        "        config['memory']['supermemory'] = {'tag': 'x'}\n        save_config(config)",
+    )
+    site.plugin("supermemory", source)
+    set_value(site.home, "memory.provider", "folder:supermemory")
+    provider = load_provider("folder:supermemory", site.home).factory()
+    assert provider.wrapped.chosen == "supermemory"  # type: ignore[attr-defined]
+    text = site.home.config_yaml.read_text()
+    assert "provider: folder:supermemory" in text
+    assert "tag: x" in text
