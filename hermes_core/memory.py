@@ -896,7 +896,7 @@ def _item(hit: SearchHit) -> RecallItem:
     """Return the message of a search hit as an item of recall."""
     day = local_time(hit.timestamp)
     return RecallItem(
-        text=hit.text or hit.snippet,
+        text=hit.excerpt,
         score=round(hit.score, 4),
         session_id=hit.session_id,
         message_id=hit.message_id,

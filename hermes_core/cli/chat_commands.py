@@ -18,6 +18,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted, printable
+from hermes_core.sessions.records import PROGRAM_SOURCES
 
 LAST = "last"
 
@@ -127,10 +128,14 @@ def _resume(chat: TerminalChat, wanted: str = "") -> None:
         chat.agent.resume(stored_session(chat.agent.memory, wanted, besides=chat.agent.session.id))
         show_session(chat)
         return
-    sessions = chat.agent.memory.sessions.list_sessions(user="", limit=50)
+    db = chat.agent.memory.sessions
     rows = [
-        (_short(entry.session.id), moment(entry.session.last_active), entry.session.title or entry.preview)
-        for entry in sessions
+        (
+            db.short_id(entry.session.id),
+            moment(entry.session.last_active),
+            entry.session.title or entry.preview,
+        )
+        for entry in db.list_sessions(exclude_sources=PROGRAM_SOURCES, user="", limit=50)
         if entry.session.id != chat.agent.session.id
     ][:15]
     print_table("", ("id", "last active", "title"), rows, "no other sessions yet")
@@ -249,13 +254,10 @@ def show_session(chat: TerminalChat) -> None:
     stored = chat.agent.memory.sessions.get_session(session.id)
     title = f" {printable(stored.title)!r}," if stored is not None and stored.title else ""
     holds = f"{title} {counted(count, 'message')}" if count else ""
-    click.secho(f"session {_short(session.id)}{holds}", dim=True, err=True)
+    click.secho(
+        f"session {printable(chat.agent.memory.sessions.short_id(session.id))}{holds}", dim=True, err=True
+    )
     lock_session(chat)
-
-
-def _short(session_id: str) -> str:
-    """Return the beginning of an id that is random, else all of it: ids of an import begin alike."""
-    return session_id[:12] if re.fullmatch("[0-9a-f]{32}", session_id) else session_id
 
 
 def lock_session(chat: TerminalChat) -> None:

@@ -30,7 +30,8 @@ _DOCUMENT = "hermes_core.document"
 def json_alone(ctx: click.Context, parameter: click.Parameter, chosen: bool) -> bool:
     """Leave standard output to `print_json` until the command ends; what a provider prints goes to standard error."""
     del parameter
-    if chosen and not ctx.resilient_parsing:
+    # Several options of one command may have this callback.
+    if chosen and not ctx.resilient_parsing and _DOCUMENT not in ctx.meta:
         ctx.meta[_DOCUMENT] = sys.stdout
         ctx.with_resource(contextlib.redirect_stdout(sys.stderr))
     return chosen

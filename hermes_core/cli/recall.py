@@ -116,11 +116,11 @@ def _show(report: RecallReport) -> None:
 
 
 def _line(result: RecallHit) -> tuple[str | tuple[str, str], ...]:
-    score = "      " if result.score is None else f"{result.score:6.2f}"
+    # Scores compare results of one search only, so they are for programs (--json).
     origin = ", ".join(filter(None, (result.when, result.speaker)))
     ref = f" ({result.ref})" if result.ref else ""
     return (
-        (f"{score}  ", "dim"),
+        "  ",
         (printable(f"{origin}{ref}: ") if origin else "", "cyan"),
         printable(clip(result.text, MAX_TEXT_CHARS)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -17,15 +17,30 @@ from hermes_core.cli.output import json_option, moment, print_document, print_st
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.errors import SessionError
+from hermes_core.kit.cli import limit_option
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import StoredSession
+from hermes_core.sessions.records import DELEGATED_SOURCES, PROGRAM_SOURCES, StoredSession
 from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
+
+
+def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options --source and --exclude-source, which arrive as `source` and `exclude_sources`."""
+    exclude = click.option(
+        "--exclude-source",
+        "exclude_sources",
+        multiple=True,
+        help="No sessions of this source; may be given again.",
+    )
+    include = click.option(
+        "--source", multiple=True, help="Only sessions of this source; may be given again."
+    )
+    return include(exclude(command))
 
 
 @click.group(cls=Group)
@@ -34,40 +49,55 @@ def sessions() -> None:
 
 
 @sessions.command("list")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many."
-)
-@click.option("--source", help="Only sessions of this source.")
+@limit_option(20, 10_000)
+@_source_options
 @json_option
 @click.pass_context
-def list_sessions(ctx: click.Context, limit: int, source: str | None, as_json: bool) -> None:
-    """List sessions, the latest first; a compressed conversation is one entry."""
+def list_sessions(
+    ctx: click.Context, limit: int, source: tuple[str, ...], exclude_sources: tuple[str, ...], as_json: bool
+) -> None:
+    """List sessions, the latest first; a compressed conversation is one entry.
+
+    Sessions that a program began, such as those of cron, are listed only if --source names their source.
+    """
     with open_memory(home_of(ctx), provider="") as memory:
-        entries = memory.sessions.list_sessions(limit=limit, source=source)
+        db = memory.sessions
+        hidden = () if source else PROGRAM_SOURCES
+        entries = db.list_sessions(limit=limit, source=source, exclude_sources=(*hidden, *exclude_sources))
+        ids = [db.short_id(entry.session.id) for entry in entries]
+        programs = db.stored_sources(set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
     if as_json:
         print_document(entries)
         return
     rows = [
         (
-            entry.session.id,
+            short_id,
             entry.session.source,
             moment(entry.session.last_active),
             entry.session.message_count,
             entry.session.title or entry.preview,
         )
-        for entry in entries
+        for short_id, entry in zip(ids, entries, strict=True)
     ]
-    print_table(
-        "", ("session", "source", "last active", "messages", "about"), rows, "No session is stored yet."
-    )
+    empty = "No session matches." if source or exclude_sources or programs else "No session is stored yet."
+    print_table("", ("session", "source", "last active", "messages", "about"), rows, empty)
+    if programs:
+        options = " ".join(f"--source {name}" for name in programs)
+        click.secho(f"Sessions of programs are not listed; {options} lists them.", dim=True, err=True)
 
 
 @sessions.command("search")
 @click.argument("query")
 @click.option(
-    "-k", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most this many."
+    "-n",
+    "-k",
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="At most this many.",
 )
-@click.option("--source", help="Only sessions of this source.")
+@_source_options
 @click.option(
     "--role", type=click.Choice(["user", "assistant", "tool", "system"]), help="Only messages of this role."
 )
@@ -83,18 +113,19 @@ def search_messages(
     filters["until"] = seconds_of(until) if until else None
     with open_memory(home_of(click.get_current_context()), provider="") as memory:
         hits = memory.sessions.search(query, **filters)
+        ids = [memory.sessions.short_id(hit.session_id) for hit in hits]
     if as_json:
         print_document(hits)
         return
     rows = [
         (
-            hit.session_id,
+            short_id,
             hit.message_id,
             moment(hit.timestamp),
             hit.speaker or hit.role,
             hit.text if 0 < len(hit.text) <= MAX_TEXT_CHARS else hit.snippet,
         )
-        for hit in hits
+        for short_id, hit in zip(ids, hits, strict=True)
     ]
     print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")
 
@@ -306,7 +337,7 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
 
 def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
     stored = [session for session in map(db.get_session, ids) if session is not None]
-    rows = [(s.id, s.source, moment(s.last_active), s.message_count, s.title) for s in stored]
+    rows = [(db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title) for s in stored]
     print_table(
         "", ("session", "source", "last active", "messages", "title"), rows, "No session is that old."
     )

@@ -58,6 +58,9 @@ USAGE_COLUMNS = (
 
 TURNS_PER_QUERY = 200
 
+# Characters of an id for people, as Git shows of its hashes.
+MIN_SHORT_ID_CHARS = 12
+
 _MESSAGES = f"SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
 
 Parameters = ParamSpec("Parameters")
@@ -298,6 +301,21 @@ class SessionDB:
         find = lineage.find_titled if title_only else lineage.resolve
         session_id = find(self.database, sqlite_text(text), user and sqlite_text(user))
         return self.get_session(session_id) if session_id else None
+
+    def stored_sources(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `sources` that a stored session has."""
+        sql = "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))"
+        return tuple(row[0] for row in self.database.execute(sql, (json.dumps(sorted(sources)),)))
+
+    def short_id(self, session_id: str) -> str:
+        """Return the shortest beginning of an id that begins no other id of the store, of at least 12 characters."""
+        text = sqlite_text(session_id)
+        row = self.database.execute(
+            "SELECT (SELECT max(id) FROM sessions WHERE id < :id), (SELECT min(id) FROM sessions WHERE id > :id)",
+            {"id": text},
+        ).fetchone()
+        shared = max(_shared_length(text, other or "") for other in row)
+        return session_id[: max(shared + 1, MIN_SHORT_ID_CHARS)]
 
     @_detecting_damage
     def list_sessions(
@@ -853,7 +871,7 @@ class SessionDB:
             sources=_as_tuple(source),
             sessions=_as_tuple(session),
             # A source that is not stored would only make the search read the session of each message.
-            exclude_sources=self._stored_sources(exclude_sources),
+            exclude_sources=self.stored_sources(exclude_sources),
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
@@ -896,18 +914,13 @@ class SessionDB:
         once: candidates.Distinct = "text" if distinct else ""
         programs: tuple[str, ...] = ()
         if not (filters.sources or filters.sessions):
-            programs = self._stored_sources(set(records.PROGRAM_SOURCES) - set(exclude_sources))
+            programs = self.stored_sources(set(records.PROGRAM_SOURCES) - set(exclude_sources))
         hits = search_in(filters.without_sources(programs), limit, once)
         if programs and len(hits) < limit:
             hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
             if sort:
                 hits.sort(key=lambda hit: (hit.timestamp, hit.message_id), reverse=sort == "newest")
         return hits
-
-    def _stored_sources(self, sources: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `sources` that a stored session has."""
-        sql = "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))"
-        return tuple(row[0] for row in self.database.execute(sql, (json.dumps(sorted(sources)),)))
 
     def with_index(self, write: Callable[[], Result]) -> Result:
         """Call `write`, which stores or hides messages. If the search index is damaged, reset it and call `write` again.
@@ -955,7 +968,7 @@ class SessionDB:
         filters = Filters(
             user=user and sqlite_text(user),
             exclude_sessions=tuple(exclude_sessions),
-            exclude_sources=self._stored_sources(records.PROGRAM_SOURCES),
+            exclude_sources=self.stored_sources(records.PROGRAM_SOURCES),
         )
         return candidates.everything(self.database, filters, max_chars)
 
@@ -1088,6 +1101,12 @@ def _hide(connection: sqlite3.Connection, key: int, message_id: int) -> None:
 def _turn_ids(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[str]:
     sql = f"SELECT id FROM turns WHERE {condition} AND state = 0 ORDER BY key"
     return [row[0] for row in connection.execute(sql, parameters)]
+
+
+def _shared_length(text: str, other: str) -> int:
+    """Return the number of characters with which both texts begin."""
+    pairs = zip(text, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(text), len(other)))
 
 
 def _as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -208,6 +209,11 @@ class SearchHit:
     title: str
     session_started: float
 
+    @property
+    def excerpt(self) -> str:
+        """The text, or for a message without text its snippet without marks."""
+        return self.text or self.snippet.replace(">>>", "").replace("<<<", "")
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -222,6 +228,32 @@ class Window:
     messages: tuple[StoredMessage, ...]
     before: int
     after: int
+
+
+def calls_as_text(tool_calls: str) -> str:
+    """Return stored tool calls, which are JSON, as one line for people.
+
+    >>> calls_as_text('[{"function": {"name": "terminal", "arguments": "{\\"command\\": \\"git push\\"}"}}]')
+    'terminal(command="git push")'
+    """
+    try:
+        calls = json.loads(tool_calls or "[]")
+        return "; ".join(_call_as_text(call["function"]) for call in calls)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return tool_calls
+
+
+def _call_as_text(function: Mapping[str, Any]) -> str:
+    arguments = function.get("arguments") or ""
+    if isinstance(arguments, str):
+        # A model's arguments may be broken JSON; they are then shown as they are.
+        with contextlib.suppress(ValueError, RecursionError):
+            arguments = json.loads(arguments)
+    if isinstance(arguments, dict):
+        arguments = ", ".join(
+            f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items()
+        )
+    return f"{function['name']}({arguments})"
 
 
 class StoredTranscript:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.config import set_value
+from hermes_core.sessions.db import SessionDB
 
 FIELDS = {"source", "injected", "text", "session_id", "message_id", "ref", "speaker", "when", "score"}
 
@@ -121,6 +124,25 @@ def test_a_batch_answers_each_line_and_a_bad_one_with_its_error(hermes: Any, cha
     assert errors[4].startswith("line 8 is not JSON")
     assert len(answers[-1]["results"]) == 1
     assert hermes("recall", "--batch", typed='{"query": "cat"}\n').stdout.count("\n") == 1
+
+
+def test_a_batch_answers_on_standard_output_also_with_json(hermes: Any, chat: Path) -> None:
+    hermes("import", chat)
+    result = hermes("recall", "--json", "--batch", typed='{"query": "cat"}\n')
+    assert json.loads(result.stdout)["query"] == "cat"
+    assert result.stderr == ""
+
+
+def test_people_get_no_scores_and_no_json_of_tool_calls(hermes: Any, hermes_home: HermesHome) -> None:
+    function = {"name": "terminal", "arguments": '{"command": "git push walnut", "dry": true}'}
+    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+        db.create_session("s")
+        db.append_message("s", "user", "Push the walnut branch")
+        db.append_message("s", "assistant", "", tool_calls=[{"id": "1", "function": function}])
+    shown = hermes("recall", "walnut push").stdout
+    assert 'assistant: terminal(command="git push walnut", dry=true)\n' in shown
+    assert "user: Push the walnut branch\n" in shown
+    assert not re.search(r">>>|<<<|-?\d\.\d\d ", shown)
 
 
 def test_bytes_that_are_no_text_cost_a_batch_one_line(hermes: Any) -> None:

@@ -27,11 +27,10 @@ def test_an_empty_home_has_nothing_to_show(hermes: Any, data: Any) -> None:
 @pytest.mark.usefixtures("imported")
 def test_an_id_of_the_list_can_be_given_to_show(hermes: Any, data: Any) -> None:
     listed = data("sessions", "list")
-    shown = hermes("sessions", "list").stdout
-    for one in listed:
-        id_ = one["session"]["id"]
-        assert id_ in shown
-        assert len(data("sessions", "show", id_)) == one["session"]["message_count"]
+    shown = [line.split()[0] for line in hermes("sessions", "list").stdout.splitlines()[1:]]
+    assert [entry["session"]["id"][:12] for entry in listed] == shown
+    for short_id, entry in zip(shown, listed, strict=True):
+        assert len(data("sessions", "show", short_id)) == entry["session"]["message_count"]
     assert len(data("sessions", "list", "--limit", "1")) == 1
     assert data("sessions", "list", "--source", "telegram") == []
     assert data("sessions", "list", "--source", "caf\udce9") == []
@@ -158,3 +157,38 @@ def test_a_conversation_that_goes_on_while_the_question_stands_is_not_pruned(
     assert "1 session(s) deleted" in hermes("sessions", "prune", "--before", limit).stdout
     assert [one["session"]["id"] for one in data("sessions", "list")] == [going_on]
     assert other != going_on
+
+
+def test_an_id_is_shown_as_far_as_it_names_one_session(hermes: Any, hermes_home: HermesHome) -> None:
+    ids = ["telegram-42-2026-01", "telegram-42-2026-02", "telegram-42-2026-021", "0123456789abcdef" * 2]
+    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+        for number, session_id in enumerate(ids):
+            db.create_session(session_id)
+            db.append_message(session_id, "user", f"walnut {number}")
+    shown = {line.split()[0]: line.split()[-1] for line in hermes("sessions", "list").stdout.splitlines()[1:]}
+    assert set(shown) == {*ids[:3], "0123456789ab"}
+    for short_id, number in shown.items():
+        assert f"walnut {number}" in hermes("sessions", "show", short_id).stdout
+    assert "0123456789ab  " in hermes("sessions", "search", "walnut 3").stdout
+
+
+def test_sessions_of_programs_are_listed_only_if_their_source_is_asked_for(
+    hermes: Any, data: Any, hermes_home: HermesHome
+) -> None:
+    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+        for source in ("cli", "cron", "telegram"):
+            db.create_session(source, source=source)
+            db.append_message(source, "user", "a walnut")
+
+    def listed(*options: str) -> set[str]:
+        return {entry["session"]["id"] for entry in data("sessions", "list", *options)}
+
+    assert listed() == {"cli", "telegram"}
+    assert listed("--source", "cron", "--source", "cli") == {"cron", "cli"}
+    assert listed("--exclude-source", "telegram") == {"cli"}
+    assert (
+        "Sessions of programs are not listed; --source cron lists them." in hermes("sessions", "list").stderr
+    )
+    assert "Sessions of programs" not in hermes("sessions", "list", "--source", "cli").stderr
+    found = data("sessions", "search", "walnut", "--exclude-source", "cron")
+    assert {hit["session_id"] for hit in found} == {"cli", "telegram"}

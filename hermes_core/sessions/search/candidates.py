@@ -26,7 +26,7 @@ from hermes_core.recall.rank import (
     select_proactive,
 )
 from hermes_core.recall.tokens import words
-from hermes_core.sessions.records import Order, SearchHit
+from hermes_core.sessions.records import Order, SearchHit, calls_as_text
 from hermes_core.sessions.search.lookup import (
     MAX_COMMON_HITS,
     MAX_LEAVES,
@@ -260,7 +260,7 @@ def snippet_of(database: Database, analysis: Analysis, message_id: int) -> str:
 
 
 def _snippet(database: Database, row: sqlite3.Row, hits: Sequence[str]) -> str:
-    return snippet(database, row["id"], row["content"] or row["tool_calls"], hits)
+    return snippet(database, row["id"], row["content"] or calls_as_text(row["tool_calls"]), hits)
 
 
 def known_names(database: Database, query: str, filters: Filters) -> list[str]:
