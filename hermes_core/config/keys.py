@@ -19,7 +19,7 @@ SEMANTIC = "HERMES_SEMANTIC"
 
 _METADATA = "key"
 
-Value = bool | int | float | str | list[str] | None
+Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
