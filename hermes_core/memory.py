@@ -653,14 +653,14 @@ class Memory:
                 "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
             )
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
-        warnings = self.loaded.warnings if self.loaded else ()
+        notes = (*entry.notes, *(self.loaded.warnings if self.loaded else ()))
         for health in self.manager.health():
             if health.name == entry.name:
                 if (
                     health.state == "idle" and entry.state == "active"
                 ):  # chosen, and no session started it yet
-                    return dataclasses.replace(entry, notes=warnings)
-                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=warnings)
+                    return dataclasses.replace(entry, notes=notes)
+                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
 
     def _complete(self, session: Session) -> Session:

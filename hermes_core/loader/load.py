@@ -6,12 +6,9 @@ is wrong and what to do. Nothing is imported but what was asked for.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import inspect
 import logging
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,10 +32,9 @@ from hermes_core.errors import (
     ProviderNotFound,
     ProviderUnavailable,
 )
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
-    FOLDER_PACKAGE,
     OBSERVER_GROUP,
     LoadControl,
     ProviderCandidate,
@@ -51,7 +47,9 @@ from hermes_core.loader.discover import (
     required_distribution,
     select,
 )
+from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
+from hermes_core.loader.sources import record_no_provider
 
 if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.registration import Registrations
@@ -262,38 +260,7 @@ def _import(place: ProviderCandidate) -> Any:
     if not place.is_folder:
         return importlib_metadata.EntryPoint(place.name, place.value, place.source).load()
     assert place.path is not None
-    return import_folder(place.path)
-
-
-def import_folder(folder: Path) -> ModuleType:
-    """Import a plugin folder as a package and return the package."""
-    # A package name of its own for each folder: relative imports work, and two homes don't share modules.
-    digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-    name = f"{FOLDER_PACKAGE}.{folder.name.replace('.', '_')}__source_{digest}"
-    # A second load must give the same classes, else isinstance checks of the provider fail.
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{str(folder)!r} is not a Python package")
-    if FOLDER_PACKAGE not in sys.modules:
-        sys.modules[FOLDER_PACKAGE] = ModuleType(FOLDER_PACKAGE, "Packages loaded from folders below a home.")
-        vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
-    # The module must be in sys.modules while it runs, because its sub-modules import it.
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with ExitStack() as undo:
-        # A module that failed half-way must not be found by the next import.
-        undo.callback(_forget_modules, name)
-        spec.loader.exec_module(module)
-        undo.pop_all()
-    return module
-
-
-def _forget_modules(package: str) -> None:
-    for name in [key for key in sys.modules if key == package or key.startswith(f"{package}.")]:
-        del sys.modules[name]
+    return import_folder(place.path, tuple(map(required_distribution, place.requires)))
 
 
 # ------------------------------------------------------------------------------------------------- finding a provider
@@ -322,6 +289,8 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
                     "provider %r is made of its class, because register() raised %s", place.name, errors[0]
                 )
             return recipe, made
+    if not errors and place.is_folder and place.path is not None:
+        record_no_provider(place.path)
     if errors:
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
@@ -425,11 +394,15 @@ def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None
     if isinstance(name, ForeignError):
         raise ProviderInvalid(f"provider {place.name!r} can't say its name: {name}")
     owner = name_owner(name)
-    if owner and not place.bundled:
+    # `folder:NAME` is the person's own decision for a folder with the name of a bundled provider.
+    on_purpose = place.name.startswith(FOLDER_PREFIX) and owner in BUNDLED.values()
+    if owner and not place.bundled and not on_purpose:
         raise ProviderInvalid(
             f"{place.where} calls its provider {name!r}, which belongs to {owner}", "give it another name"
         )
     names = {place.name.casefold(), name.casefold()}
+    if place.is_folder:
+        names.add(f"{FOLDER_PREFIX}{place.name}".casefold())
     if wanted.strip().casefold() not in names and normalise(wanted) != normalise(place.distribution):
         raise _OtherName(f"{place.where} calls its provider {name!r} and not {wanted!r}")
 
@@ -525,6 +498,12 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
         )
     requires = {need.partition(";")[0].strip(): required_distribution(need) for need in place.requires}
     declared = [need for need, name in requires.items() if name == normalise(top)]
+    beside = place.path and any(map(Path.exists, (place.path / top, place.path / f"{top}.py")))
+    if place.is_folder and beside and not declared:
+        return ProviderError(
+            f"provider {place.name!r} imports {missing!r} of its own folder by a name that it makes at run time",
+            f"ask its author to write: from . import {top}",
+        )
     if place.kind == "hermes_agent" and not declared:
         # No package index has the modules of Hermes Agent under their names, so pip can't be the remedy.
         from hermes_core.loader.hermes_agent.host_modules import hidden_host_module, is_host_module
@@ -541,10 +520,12 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
             )
     # This package is installed: it prints the message.
     others = [need for need, name in requires.items() if name != "hermes-memory-core"]
-    packages = " ".join(f"{need!r}" for need in declared or others) or normalise(top)
+    packages = " ".join(f"{need!r}" for need in declared or others)
+    # Setup shows what plugin.yaml names, and installs it after a question.
+    setup = f"run: hermes-memory memory setup {place.name}" if place.is_folder and packages else ""
     return ProviderUnavailable(
         f"provider {place.name!r} needs the module {missing!r}, which is not installed",
-        f"pip install {packages}",
+        setup or f"pip install {packages or normalise(top)}",
     )
 
 
@@ -573,6 +554,11 @@ def not_found(name: str, candidates: Sequence[ProviderCandidate], fault: str = "
         return ProviderNotFound(shadowed_reason(shadowed), shadowed_remedy(shadowed))
     if fault:
         return ProviderNotFound(f"no provider is called {name!r}: {fault}", REGISTER_REMEDY)
+    if name.strip().startswith(FOLDER_PREFIX):
+        return ProviderNotFound(
+            f"there is no plugin folder for {name!r}",
+            "see 'hermes-memory plugins list' for those that are there",
+        )
     close = get_close_matches(name, {place.name for place in candidates} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ProviderNotFound(

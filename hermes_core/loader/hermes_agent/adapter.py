@@ -36,7 +36,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import ProviderInvalid, SetupFailed
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
 from hermes_core.loader.hermes_agent.environment import (
@@ -170,8 +170,9 @@ class HermesAgentProvider(MemoryProvider):
     def host_commands(self) -> list[HostCommand]:
         """Return its own command if it has one, then the commands that it registered under other names."""
         with environment_of(self._home.path):
-            own = [*module_command(self._module, self.name)]
-            own = own or [*module_command(type(self.wrapped).__module__, self.name)]
+            name = self.name.removeprefix(FOLDER_PREFIX)
+            own = [*module_command(self._module, name)]
+            own = own or [*module_command(type(self.wrapped).__module__, name)]
         return [*own, *self.registrations.commands]
 
     # ------------------------------------------------------------------ start

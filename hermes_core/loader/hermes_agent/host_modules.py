@@ -33,7 +33,7 @@ from typing import Any
 import click
 
 from hermes_core.errors import ConfigError
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.hermes_agent.environment import (
     get_hermes_home,
     reset_hermes_home_override,
@@ -224,7 +224,15 @@ def read_config() -> dict[str, Any]:
         data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, yaml.YAMLError) as exc:
         raise ConfigError(f"can't read {str(path)!r}: {exc}", "correct the file, then try again") from exc
-    return data if isinstance(data, dict) else {}
+    config = data if isinstance(data, dict) else {}
+    if _is_folder_selector(chosen := _cfg_get(config, "memory", "provider")):
+        # A provider compares the value with its own name.
+        config["memory"]["provider"] = chosen.removeprefix(FOLDER_PREFIX)
+    return config
+
+
+def _is_folder_selector(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(FOLDER_PREFIX)
 
 
 def _save_config(config: Mapping[str, Any], **_: Any) -> None:
@@ -253,6 +261,8 @@ def _merge(tree: MutableMapping[str, Any], values: Mapping[str, Any]) -> None:
         below = tree.get(key)
         if isinstance(value, Mapping) and isinstance(below, MutableMapping):
             _merge(below, value)
+        elif key == "provider" and _is_folder_selector(below) and below == f"{FOLDER_PREFIX}{value}":
+            continue  # it was read without the prefix
         elif key not in tree or below != value:
             tree[key] = value
 
