@@ -386,6 +386,80 @@ def test_a_subagent_of_codex_is_no_conversation(tmp_path: Path) -> None:
     assert (sessions, skipped) == ([], {"sessions of a subagent": 1})
 
 
+@pytest.mark.parametrize("source", [{"internal": "memory_consolidation"}, {"internal": {"guardian": {}}}])
+def test_an_internal_thread_of_codex_is_no_conversation(tmp_path: Path, source: Any) -> None:
+    meta = {**META, "payload": {"id": "c2", "source": source}}
+    sessions, skipped = streamed(written(tmp_path / "r.jsonl", [meta, spoken("user", "tidy up")]))
+    assert (sessions, skipped) == ([], {"internal sessions of Codex": 1})
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ("<recommended_plugins>\nx\n</recommended_plugins>", ""),
+        ("<app-context>\nx\n</app-context>", ""),
+        ("<codex_internal_context source='x'>\nx\n</codex_internal_context>", ""),
+        ("<skills_instructions>\nfoo</skills_instructions>", ""),
+        ("# AGENTS.md\nbe nice", ""),
+        ("# AGENTS.md instructions for /srv\nbe nice", ""),
+        (
+            "# Context from my IDE setup:\n\n## Open tabs:\n- a.py\n\n## My request for Codex:\nrename it\n",
+            "rename it",
+        ),
+        ("# Files mentioned by the user:\n\n## a.png: /a.png\n\n## My request for Codex:\nlook", "look"),
+        ("<context>is this tag right?</context>", "<context>is this tag right?</context>"),
+        ("# AGENTS.md is too long", "# AGENTS.md is too long"),
+    ],
+)
+def test_what_codex_wrote_in_the_persons_name_is_left_out_and_counted(
+    tmp_path: Path, sent: str, words: str
+) -> None:
+    (session,), skipped = streamed(
+        written(tmp_path / "r.jsonl", [META, spoken("user", sent), spoken("user", "go")])
+    )
+    assert [m.content for m in session.turns[0].messages] == [*([words] if words else []), "go"]
+    assert skipped.get("instructions and other text of the program's own", 0) == (0 if words == sent else 1)
+
+
+def test_the_frame_of_a_picture_is_no_word_of_the_person(tmp_path: Path) -> None:
+    parts = [
+        {"type": "input_text", "text": words}
+        for words in ("<image name=[Image #1]>", "</image>", "what is it?")
+    ]
+    (session,), _ = streamed(
+        written(tmp_path / "r.jsonl", [META, item("message", role="user", content=parts)])
+    )
+    assert said(session) == [["user: what is it?"]]
+
+
+def test_a_message_that_only_an_event_holds_comes_in_once(tmp_path: Path) -> None:
+    def completed(kind: str, words: str) -> dict[str, Any]:
+        return event("item_completed", item={"type": kind, "content": [{"type": "text", "text": words}]})
+
+    records = [
+        META,
+        event("user_message", message="fix it"),
+        spoken("user", "<environment_context>x</environment_context>"),
+        spoken("user", "fix it"),
+        completed("AgentMessage", "looking"),
+        spoken("assistant", "looking"),
+        event("agent_message", message="only an event"),
+        completed("AgentMessage", "only an event"),
+        event("user_message", message="yes"),
+        event("agent_message", message="done"),
+        event("user_message", message="yes"),
+        event("user_message", message="undone"),
+        event("thread_rolled_back", num_turns=1),
+    ]
+    (session,), skipped = streamed(written(tmp_path / "r.jsonl", records))
+    assert said(session) == [
+        ["user: fix it", "assistant: looking", "assistant: only an event"],
+        ["user: yes", "assistant: done"],
+        ["user: yes"],
+    ]
+    assert skipped["messages that were undone"] == 1
+
+
 # ---------------------------------------------------------------------- Hermes Agent
 
 SCHEMA = """
