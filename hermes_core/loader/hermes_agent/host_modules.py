@@ -37,7 +37,7 @@ import click
 
 from hermes_core.errors import ConfigError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
-from hermes_core.loader.discover import FOLDER_PACKAGE
+from hermes_core.loader.folder_import import FOLDER_PACKAGE
 from hermes_core.loader.hermes_agent import host_model, host_sessions, host_tools, turn_authors
 from hermes_core.loader.hermes_agent.environment import (
     get_hermes_home,
