@@ -73,6 +73,7 @@ def documents() -> dict[str, Any]:
     return {
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
+        "hermes-memory config get": (str, int, float, bool, list, dict),
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),
         "hermes-memory import": ImportResult,

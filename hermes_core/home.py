@@ -42,6 +42,10 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         ) from exc
 
 
+FOLDER_PREFIX = "folder:"
+"""Prefix of a `memory.provider` that chooses a plugin folder, also if its name is that of a bundled provider."""
+
+
 @dataclass(frozen=True, slots=True)
 class HermesHome:
     """A HERMES_HOME. `path` is absolute; `profile` is "default" for the home itself."""
@@ -165,7 +169,8 @@ class HermesHome:
 
     def provider_json(self, name: str) -> Path:
         """Return the file of a provider's settings that are no secrets."""
-        return self.path / f"{name}.json"
+        # A folder that was chosen on purpose reads the file of its own name.
+        return self.path / f"{name.removeprefix(FOLDER_PREFIX)}.json"
 
 
 def file_name_of(key: str) -> str:

@@ -546,7 +546,7 @@ class Memory:
             "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
         ).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
-        return TurnRecall(recall, contexts, (*self.problems(session), *seen.left_out))
+        return TurnRecall(recall, contexts, (*self._faults(session), *seen.left_out))
 
     def end_turn(
         self,
@@ -657,7 +657,7 @@ class Memory:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.perf_counter() - began) * 1000, 3)
-        return RecallReport(text, tuple(hits), tokens, elapsed, (*self.problems(session), *seen.left_out))
+        return RecallReport(text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out))
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
@@ -672,6 +672,15 @@ class Memory:
         Args:
             session: A session of the user whose USER.md is checked; default: the person at home.
         """
+        return [*map(redact, self._late_warnings), *self._faults(session)]
+
+    @property
+    def _late_warnings(self) -> tuple[str, ...]:
+        """What the provider has used that has no effect in this host."""
+        return self.loaded.late_warnings() if self.loaded else ()
+
+    def _faults(self, session: Session | None) -> list[str]:
+        """Return the problems that every turn repeats until they are gone."""
         problems = [str(self._load_error)] if self._load_error else []
         problems += self._observer_problems
         problems += dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
@@ -755,7 +764,7 @@ class Memory:
 
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, self._control, self._entry_points)
+            loaded = load_provider(name, self.home, self._control, self._entry_points, sessions=self.sessions)
         except ProviderError as exc:
             self._load_error = exc
         else:
@@ -797,14 +806,15 @@ class Memory:
                 "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
             )
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
-        warnings = self.loaded.warnings if self.loaded else ()
+        loading = (*self.loaded.warnings, *self._late_warnings) if self.loaded else ()
+        notes = (*entry.notes, *loading)
         for health in self.manager.health():
             if health.name == entry.name:
                 if (
                     health.state == "idle" and entry.state == "active"
                 ):  # chosen, and no session started it yet
-                    return dataclasses.replace(entry, notes=warnings)
-                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=warnings)
+                    return dataclasses.replace(entry, notes=notes)
+                return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
 
     def _complete(self, session: Session) -> Session:

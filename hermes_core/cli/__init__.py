@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from hermes_core.errors import HermesError
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 
 DEGRADED = 3
 """Exit code of a command that worked while something that is configured does not."""
@@ -135,10 +135,10 @@ class LazyGroup(click.Group):
         """The command, imported now; for a help page only its summary."""
         if cmd_name in COMMANDS:
             return _imported(COMMANDS[cmd_name])
-        if cmd_name in _active_provider(ctx):
+        if cmd_name in (active := _active_provider(ctx)):
             from hermes_core.cli.providers import provider_commands
 
-            return provider_commands(home_of(ctx), cmd_name)
+            return provider_commands(home_of(ctx), active[cmd_name])
         from hermes_core.loader.discover import BUNDLED
 
         if cmd_name in BUNDLED and not ctx.resilient_parsing:
@@ -322,12 +322,16 @@ class _ToTerminal(logging.Handler):
         click.echo(hanging(f"{record.levelname.lower()}: {record.name}: {self.format(record)}"), err=True)
 
 
-def _active_provider(ctx: click.Context) -> tuple[str, ...]:
-    """The name that config.yaml selects, unless a command of ours has it or the file can't be read."""
+def _active_provider(ctx: click.Context) -> dict[str, str]:
+    """Return the provider that config.yaml selects, by the name of its commands.
+
+    Return {} if a command of ours has that name, or the file can't be read.
+    """
     from hermes_core.config import load_config
 
     try:
         name = load_config(home_of(ctx)).memory.provider
     except HermesError:
-        return ()
-    return (name,) if name and name not in COMMANDS else ()
+        return {}
+    command = name.removeprefix(FOLDER_PREFIX)
+    return {command: name} if command and command not in COMMANDS else {}

@@ -14,7 +14,7 @@ import click
 import hermes_core
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.providers import register_commands
@@ -51,6 +51,7 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
 def provider_commands(home: HermesHome, name: str) -> click.Command:
     """Return the commands of the active provider under its name. Raises `ProviderError` if it does not load."""
     loaded = load_provider(name, home)
+    name = name.removeprefix(FOLDER_PREFIX)
     if loaded.entry.kind == "hermes_agent":
         return _forwarding_command(loaded, home, name)
     group = Group(name, help=f"Commands of the memory provider {name!r}.")

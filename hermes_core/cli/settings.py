@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 import click
+import yaml
 
 from hermes_core.cli import Failure, Group, home_of
-from hermes_core.cli.output import finish, json_option, print_document, print_table
+from hermes_core.cli.output import finish, json_option, print_document, print_table, warn
 from hermes_core.config import (
     KEYS,
     ToolsetsConfig,
     Value,
+    is_provider_key,
     known_key,
     load_config,
     set_value,
     stored_keys,
+    stored_value,
     unset_value,
 )
+from hermes_core.errors import ConfigError
+from hermes_core.home import HermesHome
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.terminal import printable
 
@@ -72,13 +80,28 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 
 @config.command("get")
 @_key
+@json_option
 @click.pass_context
-def get_key(ctx: click.Context, key: str) -> None:
-    """Print the value of KEY, a list one item a line, without the password in an address."""
+def get_key(ctx: click.Context, key: str, as_json: bool) -> None:
+    """Print the value of KEY, a list one item a line, a block as YAML; passwords and keys are left out.
+
+    KEY is one of ours, or the dotted name of anything in config.yaml, as memory.NAME.KEY in the block of a provider.
+    """
     _require(ctx, key)
-    value = _value(load_config(home_of(ctx)), key)
-    for line in value if isinstance(value, tuple) else [value]:
-        click.echo(printable(_shown(line)))
+    value = _present_value(home_of(ctx), key)
+    if isinstance(value, str):
+        # The name says that a value without a form of its own is a secret.
+        value = _without_secrets({key.rpartition(".")[2]: value}).popitem()[1]
+    if as_json:
+        print_document(_without_secrets(value))
+        return
+    if isinstance(value, dict):
+        click.echo(
+            printable(yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)), nl=False
+        )
+        return
+    for line in value if isinstance(value, tuple | list) else [value]:
+        click.echo(printable(_shown(_without_secrets(line))))
 
 
 # Else a negative number would be taken for an option.
@@ -89,12 +112,22 @@ def get_key(ctx: click.Context, key: str) -> None:
 def set_key(ctx: click.Context, key: str, value: str) -> None:
     """Write VALUE for KEY into config.yaml and keep the comments; write a list with commas.
 
+    KEY may be memory.NAME.KEY in the block of a provider. Its VALUE is a number, true, false, JSON or text.
     A running program keeps its old value until its next start.
     """
     _require(ctx, key)
     home = home_of(ctx)
     set_value(home, key, _read(key, value))
-    click.echo(printable(f"{key} is {_shown(_value(load_config(home), key))}"))
+    name = key.rpartition(".")[2]
+    stored = _present_value(home, key)
+    if is_provider_key(key) and _without_secrets({name: stored}) != {name: stored}:
+        stored = _without_secrets({name: stored})[name]
+        warn(
+            [
+                f"{key} looks like a secret; a provider that reads its key from a variable finds it in {home.env_file}"
+            ]
+        )
+    click.echo(printable(f"{key} is {_shown(stored)}"))
 
 
 @config.command("unset")
@@ -105,6 +138,9 @@ def unset_key(ctx: click.Context, key: str) -> None:
     _require(ctx, key)
     home = home_of(ctx)
     unset_value(home, key)
+    if is_provider_key(key):
+        click.echo(printable(f"{key} is not set"))
+        return
     click.echo(printable(f"{key} is {_shown(_value(load_config(home), key))}, the default"))
 
 
@@ -117,6 +153,8 @@ def _require(ctx: click.Context, key: str) -> None:
 
 def _read(key: str, text: str) -> Value:
     """Return a typed value. Text that the key does not take stays text, and `set_value` refuses it."""
+    if is_provider_key(key):
+        return _plain(text)
     known = known_key(key)
     if known.item:
         return [item.strip() for item in text.split(",") if item.strip()]
@@ -125,6 +163,36 @@ def _read(key: str, text: str) -> Value:
     except ValueError:
         return text
     return value
+
+
+def _plain(text: str) -> Value:
+    """Return the number, boolean or JSON document in a text, else the text.
+
+    YAML would read 12:30 as a number of base 60 and 010 as 8.
+    """
+    if text.lower() in ("true", "yes", "on", "false", "no", "off"):
+        return text.lower() in ("true", "yes", "on")
+    if re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.\d+)?|[\[{].*", text, re.DOTALL):
+        with contextlib.suppress(ValueError):
+            value: Value = json.loads(text)
+            return value
+    return text
+
+
+def _present_value(home: HermesHome, key: str) -> Any:
+    """Return the value of a key of ours, else what config.yaml holds under that name.
+
+    Raises `ConfigError` if there is neither.
+    """
+    try:
+        return _value(load_config(home), key)
+    except ConfigError:
+        value = stored_value(home, key)
+        if value is not None:
+            return value
+        if is_provider_key(key):
+            raise Failure(f"{key} is not set") from None
+        raise
 
 
 def _value(loaded: object, key: str) -> Any:
@@ -143,5 +211,7 @@ def _shown(value: object) -> str:
 
 
 def _without_secrets(value: Value) -> Any:
-    """Return the value without the password in an address, or any other secret in it."""
-    return redact_value(list(value) if isinstance(value, tuple) else value)
+    """Return the value as JSON data, without the password in an address or any other secret in it."""
+    # YAML also has dates.
+    plain = json.loads(json.dumps(value, default=str))
+    return redact_value(plain)

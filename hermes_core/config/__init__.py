@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from hermes_core.config.credentials import LENT, Credentials
 from hermes_core.config.file import (
+    is_provider_key,
     known_key,
     load_config,
     override_config,
     parse_config,
     set_value,
     stored_keys,
+    stored_value,
     unset_value,
 )
 from hermes_core.config.keys import (
@@ -38,11 +40,13 @@ __all__ = [
     "ProvidersConfig",
     "ToolsetsConfig",
     "Value",
+    "is_provider_key",
     "known_key",
     "load_config",
     "override_config",
     "parse_config",
     "set_value",
     "stored_keys",
+    "stored_value",
     "unset_value",
 ]

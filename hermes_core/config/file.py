@@ -13,7 +13,8 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -39,6 +40,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Other programs mark values with tags of their own, as Home Assistant does with `!secret`; they stay as written.
 _LenientLoader: Any = type("_LenientLoader", (_Loader,), {})
 _LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
+_NAME = re.compile(r"[\w-]+")
 _MAX_LINE_CHARS = 1 << 20
 # PyYAML and ruamel let these errors out for a value that only looks like a date or a number: `2024-02-30`, `0x_`.
 _CONVERSION_ERRORS = (ValueError, LookupError, AttributeError)
@@ -112,26 +114,45 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
 
     Raises `ConfigError` for an unknown key, a value that the key does not take, or a file that can't be read.
     """
-    known = known_key(key)
-    fault = known.fault(value)
-    if fault:
-        raise ConfigError(f"{key} {fault}", known.help)
-    block, name = key.split(".")
+    if not is_provider_key(key):
+        known = known_key(key)
+        fault = known.fault(value)
+        if fault:
+            raise ConfigError(f"{key} {fault}", known.help)
+    block, *within, name = key.split(".")
     plain = list(value) if isinstance(value, list | tuple) else value
     with _edited(home) as (tree, expected):
         for data, new in ((tree, _with_quotes(plain)), (expected, plain)):
             data[block] = _mapping(data.get(block))
-            data[block][name] = new
+            _block_within(data[block], within, key)[name] = new
+
+
+def _block_within(block: Any, names: Sequence[str], key: str) -> Any:
+    """Return the block below `block` that the names lead to, made if it is absent. Raises `ConfigError` for a value."""
+    for number, name in enumerate(names):
+        below = block.get(name)
+        if below is not None and not isinstance(below, dict):
+            place = ".".join(key.split(".")[: number + 2])
+            raise ConfigError(
+                f"{place} is {below!r} and no block, so {key} has no place", f"unset {place} first"
+            )
+        # A copy, since another part of the file may share the block by an anchor; its change shows as harm.
+        block[name] = below if hasattr(below, "ca") else dict(below or {})
+        block = block[name]
+    return block
 
 
 def unset_value(home: HermesHome, key: str) -> None:
     """Remove one key from the file, so that its default holds. Does nothing if the file does not have it."""
-    known_key(key)
-    block, name = key.split(".")
+    if not is_provider_key(key):
+        known_key(key)
+    elif stored_value(home, key) is None:
+        return
+    block, *within, name = key.split(".")
     with _edited(home) as (tree, expected):
         for data in (tree, expected):
             if isinstance(held := data.get(block), dict):
-                held.pop(name, None)
+                _block_within(held, within, key).pop(name, None)
             elif held is not None and name == "name":
                 del data[block]
 
@@ -153,6 +174,39 @@ def stored_keys(home: HermesHome) -> frozenset[str]:
         f"{block}.{name}" for block, values in data.items() if isinstance(values, dict) for name in values
     }
     return frozenset(named & KEYS.keys())
+
+
+def is_provider_key(key: str) -> bool:
+    """Return True for `memory.NAME.KEY`, a key in the block of a provider. The provider says which keys it reads.
+
+    >>> is_provider_key("memory.mnemosyne.default_scope"), is_provider_key("memory.provider.name")
+    (True, False)
+    """
+    block, *names = key.split(".")
+    return (
+        block == "memory"
+        and len(names) > 1
+        and all(map(_NAME.fullmatch, names))
+        and f"memory.{names[0]}" not in KEYS
+    )
+
+
+def stored_value(home: HermesHome, key: str) -> Any:
+    """Return what config.yaml holds under a dotted name, also in a block of another program; None if nothing.
+
+    Raises `ConfigError` for a file that can't be read.
+    """
+    with _yaml_errors():
+        value = yaml.load(read_utf8(home.config_yaml, ConfigError), _LenientLoader)
+    for name in key.split("."):
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        elif isinstance(value, dict):
+            # YAML reads a bare 8080 as a number and a bare `on` as a boolean.
+            value = next((below for at, below in value.items() if str(at) == name), None)
+        else:
+            return None
+    return value
 
 
 class _ConfigReader:
@@ -414,6 +468,8 @@ def _with_quotes(value: Value) -> Any:
 
     if isinstance(value, list):
         return [_with_quotes(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _with_quotes(item) for name, item in value.items()}
     if not isinstance(value, str):
         return value
     with contextlib.suppress(yaml.YAMLError):

@@ -19,7 +19,7 @@ SEMANTIC = "HERMES_SEMANTIC"
 
 _METADATA = "key"
 
-Value = bool | int | float | str | list[str] | None
+Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,10 @@ class MemoryConfig:
     per_user: bool = _key(
         False, "Behind a gateway: a USER.md for each user instead of one for all; MEMORY.md stays shared."
     )
-    provider: str = _key("", "Name of the external provider; empty for the notes alone.")
+    provider: str = _key(
+        "",
+        "Name of the external provider; empty for the notes alone. `folder:NAME` chooses a plugin folder of a bundled provider's name.",
+    )
     nudge_interval: int = _key(10, "Turns between two reminders to review memory; 0 for none.", minimum=0)
     flush_min_turns: int = _key(
         6, "Turns of the person that a session needs before its memory is flushed; 0 for never.", minimum=0

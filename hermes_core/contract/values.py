@@ -295,9 +295,15 @@ class Capabilities:
         tool_aliases: Names that models of older conversations still call -> the tool that answers now. Not offered.
         suppresses_local_writes: Keeps MEMORY.md and USER.md as they are while the provider stores the write: True, or
             a mapping from "memory" and "user" to bool.
-        serial: Merges the read and the write worker, so that two hooks never run at once.
+        serial: Merges the read and the write worker, so that two hooks never run at once. `concurrent` and
+            `slow_prefetch` then have no effect.
         scope: Number of instances: one for the process, or one for each session if the provider keeps the state of a
             session on `self`.
+        concurrent: Number of read hooks (recall, tools) of different sessions that may run at once on one instance,
+            each on a thread. Of one session there is never more than one. A call that the host no longer waits for
+            counts until it returns.
+        slow_prefetch: Runs `queue_prefetch` beside the recall and the tools of its own session, because it takes
+            seconds. At most `concurrent` preparations run at once, of one session never two.
     """
 
     tool_names: frozenset[str] | None = None
@@ -305,6 +311,8 @@ class Capabilities:
     suppresses_local_writes: bool | Mapping[str, bool] = False
     serial: bool = False
     scope: Literal["process", "session"] = "process"
+    concurrent: int = 1
+    slow_prefetch: bool = False
 
     def suppresses(self, target: str) -> bool:
         """Return whether the provider stores writes to this target instead of the local file."""

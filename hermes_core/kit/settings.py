@@ -23,7 +23,7 @@ from typing import Any, Literal
 from hermes_core.config.schema import ValueSchema
 from hermes_core.contract.values import Availability, Field
 from hermes_core.errors import ConfigError, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.safety.redact import redact
 from hermes_core.storage.files import locked, write_atomic
 
@@ -94,7 +94,11 @@ class Settings:
         if not self.missing:
             return Availability()
         field = self.missing[0]
-        where = f"set {field.env} in the environment or .env" if field.env else f"set it in {self._name}.json"
+        where = (
+            f"set {field.env} in the environment or .env"
+            if field.env
+            else f"set it in {self._name.removeprefix(FOLDER_PREFIX)}.json"
+        )
         return Availability.no(f"{field.name!r} is not set", f"{where} ({field.url})" if field.url else where)
 
     def asks(self, field: Field) -> bool:
@@ -228,7 +232,7 @@ def _variables(home: Path, environ: Mapping[str, str] | None) -> Callable[[str],
 
 def _file_of(home: Path, name: str, fields: Sequence[Field]) -> Path:
     path = _path(home, name)
-    older = HermesHome(home).path / name / "config.json"
+    older = HermesHome(home).path / name.removeprefix(FOLDER_PREFIX) / "config.json"
     known = any(field.aliases for field in fields)
     return older if known and not path.exists() and older.is_file() else path
 

@@ -9,7 +9,7 @@ import importlib_metadata
 
 from hermes_core.contract.values import Availability
 from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavailable
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
     LoadControl,
@@ -17,6 +17,7 @@ from hermes_core.loader.discover import (
     ProviderEntry,
     discover,
     folder_fault,
+    name_owner,
     select,
 )
 from hermes_core.loader.guard import ForeignError, call_foreign
@@ -60,8 +61,14 @@ def discover_providers(
     listed: set[str] = set()
     for place in candidates:
         name = place.name.casefold()
-        if place.shadowed_by:
-            entries.append(ProviderEntry.of(place, "shadowed", shadowed_reason(place), SAME_NAME_REMEDY))
+        if place.shadowed_by and chosen and place.is_folder and place.path == chosen[0].path:
+            entries.append(_chosen_folder(chosen[0], control))
+        elif place.shadowed_by:
+            entries.append(
+                ProviderEntry.of(
+                    place, "shadowed", shadowed_reason(place), _shadowed_remedy(place, candidates)
+                )
+            )
         elif name not in listed:  # a distribution may offer one name in several groups
             listed.add(name)
             if refusal := control.refusal(place.name, place.distribution):
@@ -78,6 +85,23 @@ def discover_providers(
     if probe and chosen:
         entries = [_probe(e, active, home, control, points) if e.state == "active" else e for e in entries]
     return sorted(entries, key=lambda entry: (entry.name.casefold(), entry.state == "shadowed"))
+
+
+def _chosen_folder(place: ProviderCandidate, control: LoadControl) -> ProviderEntry:
+    """Return the line of a folder that config.yaml chooses by `folder:NAME` before the provider of that name."""
+    if refusal := control.refusal(place.name, place.distribution):
+        return ProviderEntry.of(place, "blocked", refusal, "change providers.allow or providers.block")
+    name = place.name.removeprefix(FOLDER_PREFIX)
+    note = f"memory.provider chooses this folder, so it runs in place of the bundled provider {name!r}"
+    return replace(ProviderEntry.of(place, "active"), notes=(note,))
+
+
+def _shadowed_remedy(place: ProviderCandidate, candidates: Sequence[ProviderCandidate]) -> str:
+    """Return what to do about a place that another one of its name comes before."""
+    selector = f"{FOLDER_PREFIX}{place.name}"
+    if [chosen.path for chosen in select(candidates, selector)] == [place.path] and name_owner(place.name):
+        return f"memory.provider: {selector} chooses this folder; or {SAME_NAME_REMEDY}"
+    return SAME_NAME_REMEDY
 
 
 def _missing_bundled(name: str, *, configured: bool) -> ProviderEntry:

@@ -7,7 +7,6 @@ precedence, not a security border: whoever can install a package can run code.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,14 @@ import importlib_metadata
 from hermes_core.config import ProvidersConfig, load_config
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.loader.sources import (
+    is_recorded,
+    may_register_provider,
+    module_path,
+    python_files,
+    read_source,
+)
 from hermes_core.safety.redact import redact
 
 logger = logging.getLogger(__name__)
@@ -61,16 +67,11 @@ GROUPS: dict[str, ProviderKind] = {
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
 
-# A package of their own for modules of plugin folders, so that a folder named like an installed package
-# hides nothing.
-FOLDER_PACKAGE = "_hermes_user_memory"
-
 # This key in plugin.yaml marks an export to another host. If both hosts share a home, the folder must not
 # be loaded here, where its package has an entry point already.
 EXPORTED = "exported_for"
 
 _PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS))}
-_REGISTERS = re.compile(r"MemoryProvider|memory_provider|\bregister\b")
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
@@ -121,6 +122,16 @@ class ProviderCandidate:
         """True for a folder below the home, False for an entry point."""
         return not self.value
 
+    def chosen(self) -> ProviderCandidate:
+        """Return the place as `folder:NAME` chooses it.
+
+        A folder that would not be used by its name has that value for a name, so that the provider which the name
+        belongs to never gets its writes.
+        """
+        if not self.shadowed_by:
+            return self
+        return replace(self, name=f"{FOLDER_PREFIX}{self.name}", shadowed_by="")
+
     @property
     def where(self) -> str:
         """The place as people read it: distribution, target and path."""
@@ -153,7 +164,7 @@ class LoadControl:
         if self.allow is None and not self.block:
             return ""
         names = {name.casefold(), normalise(distribution)} - {""}
-        if blocked := names & _both_spellings(self.block):
+        if blocked := (names | {name.casefold().removeprefix(FOLDER_PREFIX)}) & _both_spellings(self.block):
             return f"{min(blocked)!r} is on the block list"
         if self.allow is not None and not names & _both_spellings(self.allow):
             return f"{name!r} is not on the allow list"
@@ -174,7 +185,7 @@ class ProviderEntry:
         reason: Why it can't be used, "" for the states `active` and `idle`.
         remedy: What to do about it.
         installed: False for a provider of this project that is not in this environment.
-        notes: Registrations of a loaded package that have no effect in this host.
+        notes: Which place runs if several have the name, and registrations of a loaded package without effect here.
     """
 
     name: str
@@ -260,11 +271,16 @@ def discover(
 def select(candidates: Sequence[ProviderCandidate], name: str) -> list[ProviderCandidate]:
     """Return the places to try for `name`, in order. There are several if a distribution uses several groups.
 
-    `name` is looked up as the name of an entry point or folder, then as a distribution. A provider may call itself
-    otherwise than its folder, so as a last resort the source texts are searched for an assignment of the name.
+    `folder:NAME` is the plugin folder NAME, also if another place takes precedence. Any other `name` is looked up as the
+    name of an entry point or folder, then as a distribution. A provider may call itself otherwise than its folder, so as
+    a last resort the source texts are searched for an assignment of the name.
     """
     usable = [place for place in candidates if not place.shadowed_by]
     wanted = name.strip()
+    if wanted.startswith(FOLDER_PREFIX):
+        folder_name = wanted.removeprefix(FOLDER_PREFIX).casefold()
+        folders = [place for place in candidates if place.is_folder and place.name.casefold() == folder_name]
+        return [place.chosen() for place in folders[:1]]
     # A reserved name is never searched for elsewhere: no stranger may answer to it.
     exact = [place for place in usable if place.name.casefold() == wanted.casefold()]
     if exact or not wanted or name_owner(name):
@@ -332,7 +348,7 @@ def _same_code(point: ProviderCandidate, folder: ProviderCandidate) -> bool:
     # Resolved, since installers put links to a package into plugins/.
     code, root = point.path.resolve(), folder.path.resolve()
     inside = code.is_relative_to(root) or root.is_relative_to(code)
-    return inside or point.path in map(_module_path, _imported_packages(folder))
+    return inside or point.path in map(module_path, _imported_packages(folder))
 
 
 # ------------------------------------------------------------------------------------------------------- entry points
@@ -387,23 +403,11 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
         distribution=name,
         version=version,
         # EntryPoint.module raises if the value names no module, which is reported when the provider is loaded.
-        path=_module_path(point.value.partition(":")[0].strip()),
+        path=module_path(point.value.partition(":")[0].strip()),
         description=summary,
         requires=_without_host(requires),
         bundled=kind == "native" and BUNDLED.get(point.name) == normalise(name),
     )
-
-
-def _module_path(module: str) -> Path | None:
-    """Return the folder or file of a module's top package. Finding the top package runs none of its code."""
-    try:
-        spec = importlib.util.find_spec(module.partition(".")[0])
-    except (ImportError, ValueError, AttributeError):
-        return None
-    if spec is None:
-        return None
-    locations = list(spec.submodule_search_locations or ())
-    return Path(locations[0]) if locations else Path(spec.origin or module)
 
 
 # ------------------------------------------------------------------------------------------------------------ folders
@@ -420,13 +424,12 @@ def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
         for folder in children:
             if folder.name.startswith(("_", ".")) or not (folder / "__init__.py").is_file():
                 continue
-            text = _read_source(folder / "__init__.py")
+            text = read_source(folder / "__init__.py")
             native = _IMPORTS_CORE.search(text) is not None
-            # plugins/ also holds plugins that are no memory providers; the other folders hold nothing else.
-            if source == FOLDERS[0] and not (native or _REGISTERS.search(text)):
-                continue
             manifest = read_manifest(folder)
             if manifest.get(EXPORTED):
+                continue
+            if not may_register_provider(folder, manifest) or is_recorded(folder):
                 continue
             packages = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
             tools = manifest.get("external_dependencies")
@@ -448,6 +451,7 @@ def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
 
 def folder_fault(home: HermesHome, name: str) -> str:
     """Return what the plugin folder `name` lacks to be a provider, "" if there is no such folder or it is an export."""
+    name = name.removeprefix(FOLDER_PREFIX)
     is_name = Path(name).name == name and not name.startswith(("_", "."))
     for folder in (home.path / source / name for source in FOLDERS if is_name):
         if folder.is_dir() and not read_manifest(folder).get(EXPORTED):
@@ -485,7 +489,7 @@ def _without_host(requires: Iterable[str]) -> tuple[str, ...]:
 
 def _imported_packages(folder: ProviderCandidate) -> set[str]:
     """Return the packages from which a plugin folder imports its provider."""
-    text = _read_source(folder.path / "__init__.py") if folder.is_folder and folder.path else ""
+    text = read_source(folder.path / "__init__.py") if folder.is_folder and folder.path else ""
     return set(_IMPORTS_PROVIDER.findall(text))
 
 
@@ -493,17 +497,7 @@ def _source_texts(candidate: ProviderCandidate) -> Iterator[str]:
     """Yield the Python sources of a candidate, without tests, and of the packages from which its folder imports it."""
     if candidate.path is None:
         return
-    for path in (candidate.path, *map(_module_path, sorted(_imported_packages(candidate)))):
+    for path in (candidate.path, *map(module_path, sorted(_imported_packages(candidate)))):
         if path is None:
             continue
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if "tests" not in file.parts and file.suffix == ".py":
-                yield _read_source(file)
-
-
-def _read_source(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as exc:
-        logger.warning("can't read %s: %s", path, exc)
-        return ""
+        yield from map(read_source, python_files(path))

@@ -6,12 +6,9 @@ is wrong and what to do. Nothing is imported but what was asked for.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import inspect
 import logging
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,10 +32,9 @@ from hermes_core.errors import (
     ProviderNotFound,
     ProviderUnavailable,
 )
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
-    FOLDER_PACKAGE,
     OBSERVER_GROUP,
     LoadControl,
     ProviderCandidate,
@@ -51,7 +47,9 @@ from hermes_core.loader.discover import (
     required_distribution,
     select,
 )
+from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
+from hermes_core.loader.sources import record_no_provider
 
 if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.registration import Registrations
@@ -80,6 +78,7 @@ class LoadedProvider:
         settings: The fields that the provider declares.
         warnings: Registrations of its package that have no effect in this host.
         read_settings: Reads the settings of a home, if the provider does that itself.
+        late_warnings: Returns what the provider has used since that has no effect in this host.
     """
 
     entry: ProviderEntry
@@ -87,6 +86,7 @@ class LoadedProvider:
     settings: tuple[Field, ...] = ()
     warnings: tuple[str, ...] = ()
     read_settings: Callable[[Path], Any] | None = None
+    late_warnings: Callable[[], tuple[str, ...]] = tuple
 
 
 class _OtherName(ProviderNotFound):
@@ -100,6 +100,7 @@ def load_provider(
     entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
     *,
     timeout: float = LOAD_TIMEOUT_S,
+    sessions: object = None,
 ) -> LoadedProvider:
     """Load the provider that an entry point, a folder, a distribution or the provider itself calls `name`.
 
@@ -109,6 +110,7 @@ def load_provider(
         control: What may be loaded; by default the lists of the home's config.yaml. `LoadControl()` allows all.
         entry_points: Used in place of those of the environment.
         timeout: Seconds for the import and the constructor together.
+        sessions: The `SessionDB` of the home, for providers that read the stored sessions. It is not kept alive.
 
     Raises:
         ProviderNotFound: Nothing offers this name.
@@ -127,7 +129,7 @@ def load_provider(
     # A distribution may offer a provider in several groups, of which one may work although another fails.
     for place in places:
         try:
-            return _load_candidate(place, home, name, control, timeout)
+            return _load_candidate(place, home, name, control, timeout, sessions)
         except _OtherName:
             continue
         except ProviderError as exc:
@@ -197,7 +199,12 @@ def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> An
 
 
 def _load_candidate(
-    place: ProviderCandidate, home: HermesHome, name: str, control: LoadControl, timeout: float
+    place: ProviderCandidate,
+    home: HermesHome,
+    name: str,
+    control: LoadControl,
+    timeout: float,
+    sessions: object,
 ) -> LoadedProvider:
     if refusal := control.refusal(place.name, place.distribution):
         raise ProviderBlocked(
@@ -207,7 +214,7 @@ def _load_candidate(
         if not _loading.get():
             stack.enter_context(_lock)
         if place.kind == "hermes_agent":
-            stack.enter_context(_host_surroundings(home))
+            stack.enter_context(_host_surroundings(home, sessions))
         loaded = _call_loading(
             f"{place.name}: {place.value or place.path}", partial(_load, place, home, name), timeout
         )
@@ -243,17 +250,24 @@ def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvid
         call_foreign(is_available)
     warnings = made.registrations.warnings() if made.registrations else ()
     return LoadedProvider(
-        ProviderEntry.of(place), factory, declared_settings(factory.first), warnings, read_settings
+        ProviderEntry.of(place),
+        factory,
+        declared_settings(factory.first),
+        warnings,
+        read_settings,
+        getattr(factory.first, "late_warnings", tuple) if place.kind == "hermes_agent" else tuple,
     )
 
 
 @contextmanager
-def _host_surroundings(home: HermesHome) -> Iterator[None]:
-    """Give a provider written for Hermes Agent the modules and the environment that it expects."""
-    from hermes_core.loader.hermes_agent.environment import environment_of
+def _host_surroundings(home: HermesHome, sessions: object = None) -> Iterator[None]:
+    """Give a provider written for Hermes Agent the modules, the sessions and the environment that it expects."""
+    from hermes_core.loader.hermes_agent.environment import environment_of, lend_sessions
     from hermes_core.loader.hermes_agent.host_modules import install_host_modules
 
     install_host_modules()
+    if sessions is not None:
+        lend_sessions(home.path, sessions)
     with environment_of(home.path):
         yield
 
@@ -262,38 +276,7 @@ def _import(place: ProviderCandidate) -> Any:
     if not place.is_folder:
         return importlib_metadata.EntryPoint(place.name, place.value, place.source).load()
     assert place.path is not None
-    return import_folder(place.path)
-
-
-def import_folder(folder: Path) -> ModuleType:
-    """Import a plugin folder as a package and return the package."""
-    # A package name of its own for each folder: relative imports work, and two homes don't share modules.
-    digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-    name = f"{FOLDER_PACKAGE}.{folder.name.replace('.', '_')}__source_{digest}"
-    # A second load must give the same classes, else isinstance checks of the provider fail.
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{str(folder)!r} is not a Python package")
-    if FOLDER_PACKAGE not in sys.modules:
-        sys.modules[FOLDER_PACKAGE] = ModuleType(FOLDER_PACKAGE, "Packages loaded from folders below a home.")
-        vars(sys.modules[FOLDER_PACKAGE])["__path__"] = []
-    # The module must be in sys.modules while it runs, because its sub-modules import it.
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with ExitStack() as undo:
-        # A module that failed half-way must not be found by the next import.
-        undo.callback(_forget_modules, name)
-        spec.loader.exec_module(module)
-        undo.pop_all()
-    return module
-
-
-def _forget_modules(package: str) -> None:
-    for name in [key for key in sys.modules if key == package or key.startswith(f"{package}.")]:
-        del sys.modules[name]
+    return import_folder(place.path, tuple(map(required_distribution, place.requires)))
 
 
 # ------------------------------------------------------------------------------------------------- finding a provider
@@ -322,6 +305,8 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
                     "provider %r is made of its class, because register() raised %s", place.name, errors[0]
                 )
             return recipe, made
+    if not errors and place.is_folder and place.path is not None:
+        record_no_provider(place.path)
     if errors:
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
@@ -425,11 +410,15 @@ def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None
     if isinstance(name, ForeignError):
         raise ProviderInvalid(f"provider {place.name!r} can't say its name: {name}")
     owner = name_owner(name)
-    if owner and not place.bundled:
+    # `folder:NAME` is the person's own decision for a folder with the name of a bundled provider.
+    on_purpose = place.name.startswith(FOLDER_PREFIX) and owner in BUNDLED.values()
+    if owner and not place.bundled and not on_purpose:
         raise ProviderInvalid(
             f"{place.where} calls its provider {name!r}, which belongs to {owner}", "give it another name"
         )
     names = {place.name.casefold(), name.casefold()}
+    if place.is_folder:
+        names.add(f"{FOLDER_PREFIX}{place.name}".casefold())
     if wanted.strip().casefold() not in names and normalise(wanted) != normalise(place.distribution):
         raise _OtherName(f"{place.where} calls its provider {name!r} and not {wanted!r}")
 
@@ -525,6 +514,12 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
         )
     requires = {need.partition(";")[0].strip(): required_distribution(need) for need in place.requires}
     declared = [need for need, name in requires.items() if name == normalise(top)]
+    beside = place.path and any(map(Path.exists, (place.path / top, place.path / f"{top}.py")))
+    if place.is_folder and beside and not declared:
+        return ProviderError(
+            f"provider {place.name!r} imports {missing!r} of its own folder by a name that it makes at run time",
+            f"ask its author to write: from . import {top}",
+        )
     if place.kind == "hermes_agent" and not declared:
         # No package index has the modules of Hermes Agent under their names, so pip can't be the remedy.
         from hermes_core.loader.hermes_agent.host_modules import hidden_host_module, is_host_module
@@ -541,10 +536,12 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
             )
     # This package is installed: it prints the message.
     others = [need for need, name in requires.items() if name != "hermes-memory-core"]
-    packages = " ".join(f"{need!r}" for need in declared or others) or normalise(top)
+    packages = " ".join(f"{need!r}" for need in declared or others)
+    # Setup shows what plugin.yaml names, and installs it after a question.
+    setup = f"run: hermes-memory memory setup {place.name}" if place.is_folder and packages else ""
     return ProviderUnavailable(
         f"provider {place.name!r} needs the module {missing!r}, which is not installed",
-        f"pip install {packages}",
+        setup or f"pip install {packages or normalise(top)}",
     )
 
 
@@ -573,6 +570,11 @@ def not_found(name: str, candidates: Sequence[ProviderCandidate], fault: str = "
         return ProviderNotFound(shadowed_reason(shadowed), shadowed_remedy(shadowed))
     if fault:
         return ProviderNotFound(f"no provider is called {name!r}: {fault}", REGISTER_REMEDY)
+    if name.strip().startswith(FOLDER_PREFIX):
+        return ProviderNotFound(
+            f"there is no plugin folder for {name!r}",
+            "see 'hermes-memory plugins list' for those that are there",
+        )
     close = get_close_matches(name, {place.name for place in candidates} | set(BUNDLED), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ProviderNotFound(

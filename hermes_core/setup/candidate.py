@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import importlib_metadata
@@ -19,10 +19,18 @@ from hermes_core.contract.values import Field, Session
 from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable, SetupFailed
 from hermes_core.health.finding import Finding, failed
 from hermes_core.health.provider import check_provider, settings_in, start_providers
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import BUNDLED, ExternalTool, LoadControl, ProviderEntry, discover, select
+from hermes_core.loader.discover import (
+    BUNDLED,
+    FOLDERS,
+    ExternalTool,
+    LoadControl,
+    ProviderEntry,
+    discover,
+    select,
+)
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
@@ -56,10 +64,18 @@ class MissingRequirements:
 
 
 def choices(home: HermesHome) -> list[ProviderEntry]:
-    """Return the providers that can be selected, one for each name, with our own that are not installed."""
+    """Return the providers that can be selected, one for each name, with our own that are not installed.
+
+    A plugin folder with the name of one of ours is offered as `folder:NAME`.
+    """
     config = load_config(home)
     control = LoadControl.of(config.providers)
-    entries = discover_providers(home, control=control, active=config.memory.provider)
+    entries = [
+        replace(entry, name=f"{FOLDER_PREFIX}{entry.name}", state="idle", reason="", remedy="")
+        if entry.state == "shadowed" and entry.source in FOLDERS and entry.name in BUNDLED
+        else entry
+        for entry in discover_providers(home, control=control, active=config.memory.provider)
+    ]
     return [
         entry
         for entry in entries

@@ -286,3 +286,20 @@ def test_what_has_no_effect_here_is_listed(hermes: Hermes, data: Callable[..., A
     assert f"duck: {note}" in hermes("providers").stdout
     (entry,) = [entry for entry in data("providers") if entry["name"] == "duck"]
     assert entry["notes"] == [note]
+
+
+def test_a_folder_with_a_bundled_name_is_set_up_and_reported_as_that(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    code = notes.with_name("supermemory")
+    notes.rename(code)
+    source = (code / "__init__.py").read_text()
+    (code / "__init__.py").write_text(source.replace('"notes"', '"supermemory"'))
+    hermes("memory", "setup", "folder:supermemory", "--yes")
+    assert data("memory", "status")["provider"] == "folder:supermemory"
+    assert "folder:supermemory" in hermes("doctor").stdout
+    active = [entry["name"] for entry in data("providers") if entry["state"] == "active"]
+    assert active == ["folder:supermemory"]
+    assert hermes("supermemory", "count").stdout == "three notes\n"
+    with memory.open_memory(hermes_home, provider="folder:supermemory") as opened:
+        assert "noted: tea" in str(opened.recall("tea"))

@@ -140,3 +140,100 @@ def test_a_date_that_there_is_none_of_is_refused_as_any_other_text(hermes: Herme
     assert (
         "agent.max_iterations" in hermes("config", "set", "agent.max_iterations", "2024-99-99", code=1).stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "shown", "value"),
+    [
+        ("memory.mnemosyne.default_scope", "global", "global", "global"),
+        ("memory.hy-memory.port", "8420", "8420", 8420),
+        ("memory.wiki.auto_sleep", "true", "true", True),
+        ("memory.wiki.enabled", "off", "false", False),
+        ("memory.wiki.threshold", "-0.25", "-0.25", -0.25),
+        ("memory.wiki.at", "12:30", "12:30", "12:30"),
+        ("memory.wiki.code", "010", "010", "010"),
+        ("memory.wiki.vaults", '["a", "b c"]', "a, b c", ["a", "b c"]),
+        ("memory.wiki.deep.er.value", "x", "x", "x"),
+        ("memory.wiki.label", "null", "null", "null"),
+        ("memory.wiki.list", "[not json", "[not json", "[not json"),
+    ],
+)
+def test_a_key_in_the_block_of_any_provider_can_be_set_and_read(
+    hermes: Hermes, hermes_home: HermesHome, key: str, typed: str, shown: str, value: object
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("# mine\nmemory:\n  provider: wiki  # chosen\n", encoding="utf-8")
+    assert hermes("config", "set", key, typed).stdout == f"{key} is {shown}\n"
+    assert json.loads(hermes("config", "get", key, "--json").stdout) == value
+    text = hermes_home.config_yaml.read_text(encoding="utf-8")
+    assert text.startswith("# mine\nmemory:\n  provider: wiki  # chosen\n")
+    hermes("config", "set", "memory.wiki.second", "2")
+    assert json.loads(hermes("config", "get", key, "--json").stdout) == value
+    assert hermes("config", "unset", key).stdout == f"{key} is not set\n"
+    assert f"{key} is not set" in hermes("config", "get", key, code=1).stderr
+    assert hermes("config", "get", "memory.wiki.second").stdout == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("memory.provider.name", "'memory.provider.name' is no key"),
+        ("memory.wiki.tags.x", "memory.wiki.tags is 'plain' and no block"),
+        ("memory.wiki..x", "is no key"),
+        ("memory.wiki.a b", "is no key"),
+    ],
+)
+def test_a_key_that_no_provider_can_have_is_refused(
+    hermes: Hermes, hermes_home: HermesHome, key: str, said: str
+) -> None:
+    hermes("config", "set", "memory.wiki.tags", "plain")
+    before = hermes_home.config_yaml.read_bytes()
+    assert said in hermes("config", "set", key, "x", code=1).stderr
+    assert hermes_home.config_yaml.read_bytes() == before
+
+
+OTHERS = """
+memory:
+  provider: wiki
+  wiki: {vault: /notes, api_key: abcdefgh12345678}
+  auto_sleep: true
+terminal:
+  backend: docker
+  ports: [8080, 9090]
+  8080: web
+compression: {checkpoint_required: false, since: 2026-01-02}
+timezone: Europe/Berlin
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("memory.wiki.vault", "/notes"),
+        ("memory.wiki", "vault: /notes\napi_key: '[redacted:api_key]'"),
+        ("memory.auto_sleep", "true"),
+        ("terminal.backend", "docker"),
+        ("terminal.ports", "8080\n9090"),
+        ("terminal.ports.1", "9090"),
+        ("terminal.8080", "web"),
+        ("compression.checkpoint_required", "false"),
+        ("compression.since", "2026-01-02"),
+        ("timezone", "Europe/Berlin"),
+    ],
+)
+def test_any_value_that_is_there_can_be_read(
+    hermes: Hermes, hermes_home: HermesHome, key: str, shown: str
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text(OTHERS, encoding="utf-8")
+    assert hermes("config", "get", key).stdout == f"{shown}\n"
+    json.loads(hermes("config", "get", key, "--json").stdout)
+
+
+def test_a_secret_in_the_block_of_a_provider_is_written_and_not_printed(
+    hermes: Hermes, hermes_home: HermesHome
+) -> None:
+    done = hermes("config", "set", "memory.wiki.api_key", "abcdefgh12345678")
+    assert "abcdefgh" not in done.stdout + done.stderr + hermes("config", "get", "memory.wiki.api_key").stdout
+    assert ".env" in done.stderr
+    assert "api_key: abcdefgh12345678" in hermes_home.config_yaml.read_text()

@@ -10,6 +10,8 @@ from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
+LOUD = "raise SystemExit('imported')\ndef register(ctx): ctx.register_memory_provider(1)"
+
 
 def listed(
     site: Site, active: str = "", *, probe: bool = False, **control: frozenset[str]
@@ -21,7 +23,7 @@ def listed(
 
 
 def test_listing_imports_nothing(site: Site) -> None:
-    site.plugin("loud", "raise SystemExit('imported')\nMemoryProvider = 1")
+    site.plugin("loud", LOUD)
     assert listed(site, "other")["loud"].state == "idle"
     assert not [name for name in sys.modules if "loud" in name]
 
@@ -133,7 +135,7 @@ def test_a_probe_tells_how_the_active_provider_fares(
 
 def test_a_probe_loads_no_other_provider(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    site.plugin("loud", "raise SystemExit('imported')\nMemoryProvider = 1")
+    site.plugin("loud", LOUD)
     assert listed(site, "notes", probe=True)["loud"].state == "idle"
 
 
@@ -147,3 +149,20 @@ def test_without_a_load_control_the_listing_goes_by_the_lists_of_the_home(site: 
     set_value(site.home, "providers.block", ["notes"])
     states = {one.name: one.state for one in discover_providers(site.home, entry_points=[])}
     assert states["notes"] == "blocked"
+
+
+def test_the_catalog_says_which_of_two_providers_of_a_name_runs(site: Site) -> None:
+    folder = site.plugin("supermemory", NATIVE.replace('"notes"', '"supermemory"'))
+    places = {(entry.name, entry.state) for entry in listed_all(site, "")}
+    assert ("supermemory", "shadowed") in places
+    (shadowed,) = [entry for entry in listed_all(site, "") if entry.state == "shadowed"]
+    assert "memory.provider: folder:supermemory" in shadowed.remedy
+    (active,) = [entry for entry in listed_all(site, "folder:supermemory") if entry.state == "active"]
+    assert (active.name, active.path) == ("folder:supermemory", str(folder))
+    assert "in place of the bundled provider 'supermemory'" in active.notes[0]
+    (missing,) = [e for e in listed_all(site, "folder:nowhere") if e.name == "folder:nowhere"]
+    assert missing.state == "failed"
+
+
+def listed_all(site: Site, active: str) -> list[ProviderEntry]:
+    return discover_providers(site.home, control=LoadControl(), active=active, entry_points=[])

@@ -103,7 +103,9 @@ def test_a_module_that_hides_the_host_is_named_in_the_reason(tmp_path: Path) -> 
     (tmp_path / "tools.py").write_text("")
     folder = tmp_path / "home" / "plugins" / "duck"
     folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("from tools.registry import tool_error\ndef register(ctx): ...\n")
+    (folder / "__init__.py").write_text(
+        "from tools.registry import tool_error\ndef register(ctx): ctx.register_memory_provider(1)\n"
+    )
     code = """
         from hermes_core.errors import ProviderError
         from hermes_core.home import HermesHome

@@ -14,7 +14,7 @@ from hermes_core.errors import (
     ProviderNotFound,
     ProviderUnavailable,
 )
-from hermes_core.loader.discover import LoadControl
+from hermes_core.loader.discover import LoadControl, discover
 from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
@@ -288,7 +288,7 @@ def test_a_module_that_a_folder_lacks_is_named_as_it_is_written(site: Site) -> N
     assert caught.value.remedy == f"copy all of it to {str(folder)!r} again"
 
 
-@pytest.mark.parametrize("missing", ["agent.estop", "gateway.session_context", "model_tools"])
+@pytest.mark.parametrize("missing", ["agent.estop", "gateway.platforms", "model_tools"])
 def test_a_module_of_the_other_host_is_nothing_to_install(site: Site, missing: str) -> None:
     """Packages of such names are on PyPI, and they are of others."""
     site.module("duck_under_test", f"import {missing}\n")
@@ -443,3 +443,129 @@ def test_without_a_load_control_the_list_of_the_environment_holds(
     monkeypatch.setenv("HERMES_LOAD_PROVIDERS", "")
     with pytest.raises(ProviderBlocked, match="allow list"):
         load_provider("notes", site.home)
+
+
+HIDDEN = "def register(ctx): getattr(ctx, 'register_' + 'tool')('t', {}, print)\n"
+
+
+def test_a_plugin_that_registers_no_provider_is_not_listed_after_a_load(site: Site) -> None:
+    """Its source leaves it open, so a load decides."""
+    folder = site.plugin("maybe", HIDDEN)
+    with pytest.raises(ProviderInvalid, match="registered no provider"):
+        load_provider("maybe", site.home)
+    assert discover(site.home, []) == []
+    (folder / "__init__.py").write_text(DUCK + REGISTER)
+    assert [place.name for place in discover(site.home, [])] == ["maybe"]
+
+
+def test_a_package_that_comes_later_lets_a_plugin_try_again(site: Site) -> None:
+    site.plugin("maybe", "try:\n    from water import register\nexcept ImportError:\n    register = None\n")
+    with pytest.raises(ProviderInvalid):
+        load_provider("maybe", site.home)
+    assert discover(site.home, []) == []
+    site.module("water", DUCK + REGISTER)
+    site.distribution("water", {})
+    assert [place.name for place in discover(site.home, [])] == ["maybe"]
+
+
+BESIDE = """
+import helper
+import helper as same
+import parts.legs
+import parts.legs as legs
+from helper import WORD
+from parts.legs import COUNT
+from parts import legs as again
+
+assert helper is same and parts.legs is legs is again
+
+
+class Duck:
+    name = "duck"
+
+    def is_available(self): return True
+    def initialize(self, session_id, **kwargs): ...
+    def get_tool_schemas(self): return []
+
+    def prefetch(self, query, *, session_id=""):
+        import late
+        return f"{WORD} {COUNT} {late.WORD}"
+
+
+def register(ctx):
+    ctx.register_memory_provider(Duck())
+"""
+
+
+def test_modules_beside_a_plugin_are_its_own_also_under_an_absolute_name(site: Site) -> None:
+    said = []
+    for name in ("duck", "drake"):
+        folder = site.plugin(name, BESIDE.replace('"duck"', repr(name)))
+        (folder / "helper.py").write_text(f"import late\nWORD = {name!r}\n")
+        (folder / "late.py").write_text(f"WORD = 'late {name}'\n")
+        (folder / "parts").mkdir()
+        (folder / "parts" / "__init__.py").write_text("")
+        (folder / "parts" / "legs.py").write_text("import helper\nfrom late import WORD\nCOUNT = 2\n")
+        said.append(load_provider(name, site.home).factory().wrapped.prefetch(""))  # type: ignore[attr-defined]
+    assert said == ["duck 2 late duck", "drake 2 late drake"]
+    assert not {"helper", "late", "parts"} & set(sys.modules)
+
+
+def test_a_package_that_is_needed_is_not_taken_from_the_file_of_its_name(site: Site) -> None:
+    folder = site.plugin(
+        "duck", "from pond_water import Client\n" + DUCK + REGISTER, "pip_dependencies: [pond-water]"
+    )
+    (folder / "pond_water.py").write_text("")
+    with pytest.raises(ProviderUnavailable, match="'pond_water', which is not installed"):
+        load_provider("duck", site.home)
+    site.module("pond_water", "Client = 1")
+    load_provider("duck", site.home)
+
+
+SUPERMEMORY = DUCK.replace('"duck"', '"supermemory"') + REGISTER
+
+
+def test_a_folder_with_the_name_of_a_bundled_provider_is_chosen_on_purpose(site: Site) -> None:
+    folder = site.plugin("supermemory", SUPERMEMORY)
+    with pytest.raises(ProviderNotFound):
+        load_provider("supermemory", site.home, entry_points=[])
+    loaded = load_provider("folder:supermemory", site.home)
+    # A name of its own: what waits for the bundled provider must not go to the folder.
+    assert (loaded.entry.name, loaded.entry.path) == ("folder:supermemory", str(folder))
+
+
+def test_a_folder_of_any_other_name_is_the_same_under_both_names(site: Site) -> None:
+    site.plugin("duck", DUCK + REGISTER)
+    assert load_provider("folder:duck", site.home).entry.name == "duck"
+    with pytest.raises(ProviderNotFound, match="no plugin folder for 'folder:drake'"):
+        load_provider("folder:drake", site.home)
+
+
+@pytest.mark.parametrize("name", ["supermemory", "builtin"])
+def test_no_folder_is_taken_for_a_bundled_provider_without_the_persons_word(site: Site, name: str) -> None:
+    site.plugin("duck", SUPERMEMORY.replace('"supermemory"', repr(name)))
+    with pytest.raises(ProviderInvalid, match="belongs to"):
+        load_provider("folder:duck", site.home)
+
+
+def test_the_block_list_holds_for_a_folder_that_is_chosen_on_purpose(site: Site) -> None:
+    site.plugin("supermemory", SUPERMEMORY)
+    with pytest.raises(ProviderBlocked):
+        load_provider("folder:supermemory", site.home, LoadControl(block=frozenset({"supermemory"})))
+    load_provider("folder:supermemory", site.home, LoadControl(allow=frozenset({"folder:supermemory"})))
+
+
+def test_a_chosen_folder_reads_and_writes_its_own_name_in_the_config(site: Site) -> None:
+    source = SUPERMEMORY.replace(
+        "def is_available(self):",
+        "def is_available(self):\n        from hermes_cli.config import load_config, save_config\n"
+        "        config = load_config()\n        self.chosen = config['memory']['provider']\n"
+        "        config['memory']['supermemory'] = {'tag': 'x'}\n        save_config(config)",
+    )
+    site.plugin("supermemory", source)
+    set_value(site.home, "memory.provider", "folder:supermemory")
+    provider = load_provider("folder:supermemory", site.home).factory()
+    assert provider.wrapped.chosen == "supermemory"  # type: ignore[attr-defined]
+    text = site.home.config_yaml.read_text()
+    assert "provider: folder:supermemory" in text
+    assert "tag: x" in text

@@ -36,13 +36,14 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import ProviderInvalid, SetupFailed
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
 from hermes_core.loader.hermes_agent.environment import (
     call_in,
     environment_of,
     hold_environment,
+    provider_warnings,
     release_environment,
 )
 from hermes_core.loader.hermes_agent.registration import (
@@ -105,6 +106,8 @@ class HermesAgentProvider(MemoryProvider):
         self._home = home
         self._module = module
         self._active = False
+        # The session that runs on this object, for the views that tell a provider about it.
+        self._session: Session | None = None
 
     # ------------------------------------------------------------------ setup
 
@@ -167,11 +170,16 @@ class HermesAgentProvider(MemoryProvider):
                 f"what it saved stays; hermes-memory memory setup {self.name} --set NAME=VALUE goes without it",
             )
 
+    def late_warnings(self) -> tuple[str, ...]:
+        """Return what the provider has used so far that has no effect here."""
+        return provider_warnings(self._home.path)
+
     def host_commands(self) -> list[HostCommand]:
         """Return its own command if it has one, then the commands that it registered under other names."""
         with environment_of(self._home.path):
-            own = [*module_command(self._module, self.name)]
-            own = own or [*module_command(type(self.wrapped).__module__, self.name)]
+            name = self.name.removeprefix(FOLDER_PREFIX)
+            own = [*module_command(self._module, name)]
+            own = own or [*module_command(type(self.wrapped).__module__, name)]
         return [*own, *self.registrations.commands]
 
     # ------------------------------------------------------------------ start
@@ -191,6 +199,7 @@ class HermesAgentProvider(MemoryProvider):
         From then until `shutdown` the process environment has HERMES_HOME and the secrets of `.env`, because many
         providers read them there.
         """
+        self._session = session
         keywords = {
             "hermes_home": str(self._home.path),
             "session_id": session.id,
@@ -212,7 +221,7 @@ class HermesAgentProvider(MemoryProvider):
         keywords |= {key: value for key, value in known.items() if value}
         first = positional_names(self.wrapped.initialize)
         by_position = (session.id,) if first and "session_id" not in first else ()
-        with environment_of(self._home.path):
+        with environment_of(self._home.path), call_in(self._home.path, session):
             call_accepted(self.wrapped.initialize, *by_position, keywords=keywords)
             # A failed start is tried again on the same object; it must hold the environment once.
             if not self._active:
@@ -272,7 +281,7 @@ class HermesAgentProvider(MemoryProvider):
         if other is not None:
             own = {bare_schema(raw)["name"] for raw in self._call("get_tool_schemas") or ()}
             if call.name not in own:
-                with call_in(self._home.path):
+                with call_in(self._home.path, session):
                     return result_text(call_accepted(other.handler, arguments, optional=optional))
         return result_text(self._call("handle_tool_call", call.name, arguments, optional=optional))
 
@@ -355,6 +364,7 @@ class HermesAgentProvider(MemoryProvider):
         }
         if switch.reason == "rewind":
             keywords["rewound"] = True
+        self._session = switch.new
         self._call("on_session_switch", switch.new.id, keywords=keywords)
         if switch.reason in ("new", "reset"):  # nothing of the old conversation goes on
             self._run_hooks(
@@ -391,13 +401,13 @@ class HermesAgentProvider(MemoryProvider):
         function = getattr(self.wrapped, method, None)
         if not callable(function):
             return None
-        with call_in(self._home.path):
+        with call_in(self._home.path, self._session):
             return call_accepted(function, *values, keywords=keywords, optional=optional)
 
     def _run_hooks(self, wanted: str, **keywords: Any) -> list[Any]:
         """Call the plugin hooks of one name and return their answers. A hook that raises is logged and left out."""
         answers = []
-        with call_in(self._home.path):
+        with call_in(self._home.path, self._session):
             for name, callback in self.registrations.hooks:
                 if name != wanted:
                     continue

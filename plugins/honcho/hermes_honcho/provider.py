@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from hermes_core import (
     Availability,
+    BackendNotFound,
+    BackendRefused,
     Check,
     Delegation,
     HermesHome,
@@ -24,7 +26,7 @@ from hermes_core import (
 from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import Client, Entry, Line, sdk_fault, sdk_version
+from hermes_honcho.client import Client, Entry, Line, Peers, sdk_fault, sdk_version
 from hermes_honcho.ledger import Ledger
 from hermes_honcho.recall import Layers, Place
 from hermes_honcho.settings import NAME, SETTINGS, address, observed, turns_a_batch, validate
@@ -316,14 +318,32 @@ class HonchoProvider(BackendProvider[Client]):
         observer = peers.ai if seen["ai"][1] else peers.user
         return Place(where, peers.user, peers.ai, observer, peers.owner and seen["ai"][0], peers.owner)
 
-    def _ensure(self, place: Place, *, hurry: bool = False) -> None:
+    def _ensure(self, place: Place, *, hurry: bool = False, again: bool = False) -> None:
         """Make the session in Honcho. Of users of a gateway the agent learns no image of itself: it would tell of others."""
         if not place.name:
             return
         seen = observed(self.options)
         own_image, others = seen["ai"]
         peers = {place.user: seen["user"], place.ai: (own_image and place.owner, others)}
-        self.client.ensure(place.name, peers, hurry=hurry)
+        try:
+            self._join(place.name, peers, hurry, again)
+        except BackendRefused as exc:
+            if not seen["user"][1] or isinstance(exc, BackendNotFound):
+                raise
+            # Ten members observe others already, the most that Honcho allows in a session.
+            log.debug("%s observes nobody in %r: %s", place.user, place.name, exc)
+            peers[place.user] = (seen["user"][0], False)
+            self._join(place.name, peers, hurry, again)
+
+    def _join(self, session: str, peers: Peers, hurry: bool, again: bool) -> None:
+        self.client.ensure(session, peers, hurry=hurry, again=again)
+        if not hurry:
+            self.client.configure(session, peers)
+
+    def _send(self, place: Place, lines: Sequence[Line]) -> None:
+        """Store messages in the session, which is made again if somebody deleted it."""
+        self._ensure(place, again=True)
+        self.client.store(place.name, lines, self.options.messageMaxChars)
 
     def _about(self, peer: str, session: Session) -> tuple[Place, str]:
         """Return the peer that a tool asks about. A user of a gateway learns of nobody else. Raises
@@ -346,9 +366,7 @@ class HonchoProvider(BackendProvider[Client]):
         """Send messages, or keep them with the others of the session until there are enough."""
         batch = turns_a_batch(self.options)
         if batch == 1:
-            place = self.place(session)
-            self._ensure(place)
-            self.client.store(place.name, lines, self.options.messageMaxChars)
+            self._send(self.place(session), lines)
             return
         waiting = self.ledger.hold(key, session.id, lines)
         if batch and waiting >= batch:
@@ -357,9 +375,7 @@ class HonchoProvider(BackendProvider[Client]):
     def _flush(self, session: Session) -> None:
         lines = self.ledger.held(session.id)
         if lines:
-            place = self.place(session)
-            self._ensure(place)
-            self.client.store(place.name, lines, self.options.messageMaxChars)
+            self._send(self.place(session), lines)
             self.ledger.release([line.turn for line in lines])
 
     def _rewind(self, switch: SessionSwitch) -> None:

@@ -13,6 +13,7 @@ from hermes_honcho import HonchoProvider
 from hermes_honcho.settings import SETTINGS
 
 from hermes_core import (
+    BackendNotFound,
     Delegation,
     HermesHome,
     MemoryManager,
@@ -271,12 +272,18 @@ def test_of_users_of_a_gateway_the_agent_learns_no_image_of_itself(
     assert "I told Ada about Quillfeather." not in server.concluded()
 
 
+def observation(server: HonchoServer, session: str) -> dict[str, Any]:
+    members = server.the.members[session]
+    return {peer: (one["observe_me"], one["observe_others"]) for peer, one in members.items()}
+
+
 @pytest.mark.parametrize(
     ("given", "flags", "seen"),
     [
-        ({}, {"user": (True, True), "hermes": (True, True)}, {("user", "user"), ("hermes", "user")}),
+        ({}, {"user": (True, False), "hermes": (True, True)}, {("user", "user"), ("hermes", "user")}),
         ({"observationMode": "unified"}, {"user": (True, False), "hermes": (False, True)}, {("user", "user"), ("hermes", "user")}),
-        ({"observation": {"ai": {"observeOthers": False}}}, {"user": (True, True), "hermes": (True, False)}, {("user", "user")}),
+        ({"observation": {"ai": {"observeOthers": False}}}, {"user": (True, False), "hermes": (True, False)}, {("user", "user")}),
+        ({"observation": {"user": {"observeOthers": True}}}, {"user": (True, True), "hermes": (True, True)}, {("user", "user"), ("hermes", "user")}),
     ],
 )  # fmt: skip
 def test_who_observes_whom_is_set_for_every_session(
@@ -288,11 +295,47 @@ def test_who_observes_whom_is_set_for_every_session(
 ) -> None:
     agent = start(**given, firstTurnDialecticWait=0)
     agent.say(TORTOISE)
-    members = server.the.members["s1"]
-    assert {peer: (one["observe_me"], one["observe_others"]) for peer, one in members.items()} == flags
+    server.settle()
+    assert observation(server, "s1") == flags
     assert {
         (c["observer_id"], c["observed_id"]) for c in server.the.conclusions if c["content"] == TORTOISE
     } == seen
+    assert TORTOISE in agent.other().ask(QUESTION)
+
+
+def test_another_observation_mode_holds_for_sessions_that_are_there(
+    start: Start, server: HonchoServer
+) -> None:
+    start().say(TORTOISE, "My image of myself.")
+    start(observationMode="unified").say("More.", "Nothing about me.", turn_id="t2")
+    assert observation(server, "s1") == {"user": (True, False), "hermes": (False, True)}
+    assert "Nothing about me." not in server.concluded()
+
+
+@pytest.mark.parametrize("settings", [{}, {"observation": {"user": {"observeOthers": True}}}], ids=str)
+def test_every_speaker_of_a_group_is_stored_and_recalled(
+    start: Start, server: HonchoServer, settings: dict[str, Any]
+) -> None:
+    agent = start(**settings, firstTurnDialecticWait=0)
+    group = {"platform": "telegram", "gateway_session_key": "group"}
+    people = [agent.other(id=f"s{n}", user_id=f"p{n}", **group) for n in range(14)]
+    for number, person in enumerate(people):
+        person.say(f"Speaker {number} has boat {number}.", turn_id=f"t{number}")
+    assert len(server.texts()) == 28
+    for number, person in enumerate(people):
+        assert f"boat {number}." in person.ask(f"Which boat has speaker {number}?")
+
+
+def test_a_session_deleted_at_the_server_is_made_again_as_it_was(agent: Agent, server: HonchoServer) -> None:
+    agent.say("Hello.")
+    before = observation(server, "s1")
+    server.deletes = False
+    agent.provider.client.delete_session("s1")
+    with pytest.raises(BackendNotFound):
+        agent.say(TORTOISE, turn_id="t2")
+    server.deletes = True
+    agent.say(TORTOISE, turn_id="t2")
+    assert observation(server, "s1") == before
     assert TORTOISE in agent.other().ask(QUESTION)
 
 
