@@ -60,11 +60,11 @@ def documents() -> dict[str, Any]:
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
-    from hermes_core.memory import RecallReport
     from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.skills.store import SkillChange
+    from hermes_core.turn_recall import RecallReport
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)

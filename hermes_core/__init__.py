@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         ToolCall,
         Turn,
     )
-    from hermes_core.conversation import Conversation, OpenTurn, ToolResult
     from hermes_core.curated.store import MemoryStore
     from hermes_core.errors import (
         BackendAuthError,
@@ -43,9 +42,10 @@ if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.export import register_in_hermes_agent
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
-    from hermes_core.memory import Memory, TurnRecall, open_memory
+    from hermes_core.memory import Conversation, Memory, OpenTurn, ToolResult, open_memory
     from hermes_core.safety.fence import sanitize_context
     from hermes_core.safety.scrubber import StreamingContextScrubber
+    from hermes_core.turn_recall import TurnRecall
 
 _HOMES = {
     "Availability": "contract.values",
@@ -55,7 +55,7 @@ _HOMES = {
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
     "Check": "contract.values",
-    "Conversation": "conversation",
+    "Conversation": "memory",
     "Delegation": "contract.values",
     "Event": "contract.values",
     "Field": "contract.values",
@@ -67,7 +67,7 @@ _HOMES = {
     "MemoryStore": "curated.store",
     "MemoryWrite": "contract.values",
     "Message": "contract.values",
-    "OpenTurn": "conversation",
+    "OpenTurn": "memory",
     "Query": "contract.values",
     "Recall": "contract.values",
     "RecallItem": "contract.values",
@@ -76,10 +76,10 @@ _HOMES = {
     "SessionSwitch": "contract.values",
     "StreamingContextScrubber": "safety.scrubber",
     "ToolCall": "contract.values",
-    "ToolResult": "conversation",
+    "ToolResult": "memory",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
-    "TurnRecall": "memory",
+    "TurnRecall": "turn_recall",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",

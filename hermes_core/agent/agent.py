@@ -57,10 +57,11 @@ from hermes_core.agent.validation import Kind, refused, require, require_functio
 from hermes_core.contract.values import Delegation, Session
 from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
-from hermes_core.memory import Memory, TurnRecall
+from hermes_core.memory import Memory
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.skills.store import SkillStore
 from hermes_core.stopping import current_stop, stopped_by
+from hermes_core.turn_recall import TurnRecall
 
 Item = TypeVar("Item")
 

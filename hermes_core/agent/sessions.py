@@ -18,11 +18,12 @@ from hermes_core.agent.validation import session_id_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory, TurnRecall, known_context
+from hermes_core.memory import Memory, known_context
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
+from hermes_core.turn_recall import TurnRecall
 
 # Number of messages before the person's message that providers get when they are asked for recall.
 RECENT_MESSAGES = 6

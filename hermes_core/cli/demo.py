@@ -19,9 +19,10 @@ from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.importers import read_file
 from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
-from hermes_core.memory import Memory, RecallHit, open_memory
+from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.files import ensure_folder
+from hermes_core.turn_recall import RecallHit
 
 REMEMBERED = "Nadia can't eat cashews or pistachios."
 QUESTION = "Which nuts is Nadia allergic to?"

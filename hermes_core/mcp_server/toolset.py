@@ -15,10 +15,11 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError
 from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
-from hermes_core.memory import Memory, RecallHit
+from hermes_core.memory import Memory
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
+from hermes_core.turn_recall import RecallHit
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,11 @@ from hermes_core.sessions.search.vectors import LAST_ID_KEY
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
+# Tables that a store of an earlier version may not have.
+LATER_TABLES = ("open_turns", "open_messages", "host_state")
 TABLES = (
     *("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused"),
-    *("open_turns", "open_messages", "host_state"),
+    *LATER_TABLES,
 )
 
 # SQLite's default, which all our files have.
@@ -280,8 +282,8 @@ def _copy_table(
     columns = [name for name in _columns(new, table) if name in readable]
     result.saved[table] = result.lost[table] = 0
     if not columns:
-        # A store of an earlier version has fewer tables; damage of the list of tables hides all of them.
-        result.lost[table] = 0 if _columns(old, "sessions") else max(_last_id(old, table), 1)
+        of_earlier_version = table in LATER_TABLES and not any(_columns(old, name) for name in LATER_TABLES)
+        result.lost[table] = 0 if of_earlier_version else max(_last_id(old, table), 1)
         return
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     for row_id, row in readable_rows(old, table, columns):

@@ -24,7 +24,7 @@ STEPS = [
     ("config", "logs"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
-    ("upgrade",),
+    ("upgrade", "turn_recall"),
     ("memory",),
     ("agent", "health", "importers"),
     ("setup",),
