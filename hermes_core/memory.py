@@ -295,7 +295,18 @@ class Memory:
         source: str = "",
         title: str = "",
         started_at: float | None = None,
-        **identity: Any,
+        platform: str = "cli",
+        user_id: str = "",
+        user_name: str = "",
+        chat_id: str = "",
+        chat_name: str = "",
+        chat_type: str = "",
+        thread_id: str = "",
+        gateway_session_key: str = "",
+        parent_id: str = "",
+        agent_context: AgentContext = "primary",
+        identity: str = "",
+        workspace: str = "hermes",
     ) -> Session:
         """Begin a session, or continue a stored one, and start the providers for it.
 
@@ -306,14 +317,27 @@ class Memory:
                 agent_context if no person takes part.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
-            identity: Other arguments of `session`, such as platform, user_id, parent_id and agent_context.
+            identity: Name of the profile; default: the profile of this home.
 
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        return self.begin_session(
-            self.session(session_id, **identity), source=source, title=title, started_at=started_at
+        session = self.session(
+            session_id,
+            platform=platform,
+            user_id=user_id,
+            user_name=user_name,
+            chat_id=chat_id,
+            chat_name=chat_name,
+            chat_type=chat_type,
+            thread_id=thread_id,
+            gateway_session_key=gateway_session_key,
+            parent_id=parent_id,
+            agent_context=agent_context,
+            identity=identity,
+            workspace=workspace,
         )
+        return self.begin_session(session, source=source, title=title, started_at=started_at)
 
     def begin_session(
         self, session: Session, *, source: str = "", title: str = "", started_at: float | None = None
@@ -507,7 +531,7 @@ class Memory:
         """
         self._search.summarise = summarise
 
-    def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
+    def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called, and return the text for the model.
 
         Errors are returned as text, not raised.
@@ -531,7 +555,7 @@ class Memory:
         return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
 
     def begin_turn(
-        self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -631,7 +655,7 @@ class Memory:
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         arguments = {name: value for name, value in arguments.items() if value}
         result: dict[str, Any] = json.loads(
-            self.call_tool("memory", arguments, session or self.local_session)
+            self.call_tool(session or self.local_session, "memory", arguments)
         )
         return result
 
@@ -974,7 +998,7 @@ class Conversation:
             memory.wait_for_writes()
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
-        recall = memory.begin_turn(clean, self.session, recent=[message.as_text() for message in recent])
+        recall = memory.begin_turn(self.session, clean, recent=[message.as_text() for message in recent])
         user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
         if native is not None:
             user["native"] = native
@@ -1044,7 +1068,7 @@ class Conversation:
             arguments: The arguments as a dict, or as JSON text.
             call_id: Id that the model gave the call.
         """
-        return ToolResult.from_text(self.memory.call_tool(name, arguments, self.session, call_id))
+        return ToolResult.from_text(self.memory.call_tool(self.session, name, arguments, call_id))
 
     def change_memory(
         self, action: str, target: str = "memory", content: str = "", old_text: str = ""

@@ -489,7 +489,7 @@ class Agent:
             )
             return None
         recent = recent_messages(self._life.history)
-        return self._life.attempt("recall", lambda: memory.begin_turn(text, session, recent=recent))
+        return self._life.attempt("recall", lambda: memory.begin_turn(session, text, recent=recent))
 
     def _request(self, turn: AgentTurn) -> list[ChatMessage]:
         """Return system prompt, history and the person's message. Recalled text is added to the request, not stored."""

@@ -173,7 +173,7 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
     session = memory.start_session(f"{SOURCE}-{word}", source=SOURCE, agent_context="review")
     try:
         start_providers(memory.manager, session)
-        recalled = memory.begin_turn(f"What do you know about {word}?", session)
+        recalled = memory.begin_turn(session, f"What do you know about {word}?")
         memory.end_turn(session, f"The word is {word}.", "Noted.")
         found = any(word in hit.text for hit in memory.sessions.search(word, limit=5))
         health = selected_health(memory)

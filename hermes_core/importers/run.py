@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice, takewhile
+from typing import Any
 
 from hermes_core.contract.values import Message, Session
 from hermes_core.importers.stream import json_digest
@@ -54,10 +55,10 @@ def import_sessions(
     """
     total = ImportResult()
     for imported, turns in _match_stored(memory.sessions, sessions):
-        who = {"platform": PLATFORM, **imported.identity}
+        who: dict[str, Any] = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:
             # A session without an owner belongs to the home until a file names its user.
-            memory.sessions.create_session(imported.id, user=Session(imported.id, **who).owner)  # type: ignore[arg-type]
+            memory.sessions.create_session(imported.id, user=Session(imported.id, **who).owner)
         session = memory.start_session(
             imported.id,
             source=imported.source,

@@ -131,7 +131,7 @@ class ToolSet:
             return _refused(f"there is no tool {name!r}")
         if name == "memory":
             self._maybe_new_turn()
-        return _answer(self._memory.call_tool(name, given, self._session))
+        return _answer(self._memory.call_tool(self._session, name, given))
 
     def resources(self) -> list[str]:
         """Return the addresses of the resources."""

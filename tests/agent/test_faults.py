@@ -191,7 +191,7 @@ def test_a_write_that_does_not_return_holds_nobody_and_is_not_sent_again_while_i
     other = stage.open_memory(again)
     session = other.start_session()
     assert not other.flush(1)
-    assert any(f"{hook} of session" in problem for problem in other.begin_turn("Well?", session).problems)
+    assert any(f"{hook} of session" in problem for problem in other.begin_turn(session, "Well?").problems)
     assert ids(again.calls) == []
     provider.gates[hook].set()
     assert until(lambda: other.flush(30))

@@ -181,7 +181,7 @@ class Gateway:
         report = self.memory.recall(f"{WORDS[other]} word", session=agent.session)
         assert [found.text for found in report.results if WORDS[other] in found.text] == []
         for arguments in ({"query": WORDS[other]}, {}, {"session_id": self.sessions[other]}):
-            answer = self.memory.call_tool("session_search", arguments, agent.session)
+            answer = self.memory.call_tool(agent.session, "session_search", arguments)
             assert WORDS[other] not in answer.replace(f'"query": "{WORDS[other]}"', "")
         assert all(
             WORDS[other] not in entry for entry in self.memory.curated.of(agent.session).entries("user")
