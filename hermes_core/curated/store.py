@@ -408,8 +408,13 @@ class MemoryStore:
         if limit is None:  # only the provider keeps this target
             return self._enqueue_suppressed(target, writes, who)
 
+        requests = [
+            Operation(write.action, write.content, write.old_text, operation.after)
+            for write, operation in zip(writes, operations, strict=True)
+        ]
+
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
-            edit = apply(entries, writes, batch=batch)
+            edit = apply(entries, requests, batch=batch)
             if isinstance(edit, Refusal) or not edit.changes:
                 return edit
             for entry in entries:
