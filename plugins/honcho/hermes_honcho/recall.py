@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hermes_core import BackendRefused, BackendUnavailable
+from hermes_core import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import Settings, clip
 from hermes_core.recall import count_tokens
 from hermes_honcho.client import Client, View
@@ -42,6 +42,11 @@ NEVER = float("-inf")
 TOKENS_EACH, FEWEST = 30, 5
 """Tokens of one conclusion, about, and how many are asked for where there is room for fewer."""
 
+# Honcho takes card and image off the tokens that are asked for, and tells a summary of up to 1,000 tokens if that is
+# at most 40 % of the rest. A conclusion may be much longer than most are.
+LONGEST_CONCLUSIONS, SUMMARY_TOKENS = 4, 2500
+"""Factor of the budget, and tokens beside it, with which the summary is told however much else is known."""
+
 NOTHING = "NONE"
 FIRST = (
     "Someone writes to an assistant: {message!r}\nWhat of all you know about this person would help to answer well, or "
@@ -60,6 +65,7 @@ class Talk:
 
     turn: int = 0
     base: str = ""
+    summary: str = ""
     base_turn: float | None = None
     own: str = ""
     own_turn: float | None = None
@@ -95,7 +101,7 @@ class Talks:
             talk = self._talks.get(session_id)
             if talk is not None and talk.base_turn is not None:
                 talk.base_turn = talk.own_turn = NEVER
-                talk.base = talk.own = talk.answer = ""
+                talk.base = talk.summary = talk.own = talk.answer = ""
 
     def forget(self, session_id: str) -> None:
         """Drop the talk of a session that is over."""
@@ -130,50 +136,56 @@ class Layers:
     client: Client
     options: Settings
     clock: Callable[[], float] = time.monotonic
+    sieve: Callable[[str], str] = str
     talks: Talks = field(default_factory=Talks)
 
     def recall(self, talk: Talk, message: str, place: Place, budget: int) -> str:
         """Return the text for this turn in at most `budget` tokens, "" if nothing is known."""
         until = self.clock() + TURN_WAITS
-        base = self._base(talk, message, place, budget)
+        base, summary = self._base(talk, message, place, budget)
+        answer = self._ready(talk)
         wait = min(self.options.firstTurnDialecticWait, until - self.clock())
-        if base and talk.asked_turn is None and wait > SHORTEST_WAIT:
+        # Until Honcho has concluded something, which takes half an hour, its reasoning is all that can answer.
+        unanswered = talk.asked_turn is None or not (base or answer)
+        if unanswered and self._thinks(talk) and wait > SHORTEST_WAIT:
             self._first_answer(talk, message, place, wait)
-        answer, talk.answer = self._ready(talk), ""
-        return fit([base, answer], self._budget(budget))
+            answer = self._ready(talk)
+        talk.answer = ""
+        return fit([base, summary, answer], self._budget(budget))
 
     def prepare(self, talk: Talk, message: str, place: Place, budget: int) -> str:
         """Ask the reasoning for the next turn if it is time, and return a text for the case that the next
         look-up fails.
         """
         if talk.base_turn is None:
-            talk.base = self._look(message, place, budget, hurry=False)
+            talk.base, talk.summary = self._look(message, place, budget, hurry=False)
         if place.self_image and self._due(talk, talk.own_turn):
             own = self.client.view(place.ai, place.ai, message, near=self.options.searchMaxDistance)
             talk.own, talk.own_turn = "\n\n".join(_own(own)), talk.turn
-        wait = self.options.dialecticCadence * min(1 + talk.idle, MAX_BACKOFF_TURNS)
-        if talk.asked_turn is None or talk.turn - talk.asked_turn >= wait:
+        if self._thinks(talk):
             self._think(talk, message, place)
-        return fit([talk.base, talk.own, self._ready(talk)], self._budget(budget))
+        known = "\n\n".join(filter(None, (talk.base, talk.own)))
+        return fit([known, talk.summary, self._ready(talk)], self._budget(budget))
 
     # ------------------------------------------------------------- what is known
 
-    def _base(self, talk: Talk, message: str, place: Place, budget: int) -> str:
+    def _base(self, talk: Talk, message: str, place: Place, budget: int) -> tuple[str, str]:
         first = talk.base_turn is None
         if first and not self.options.firstTurnBaseWait and talk.turn <= 1:
-            return talk.base
+            return talk.base, talk.summary
         if not first and self.options.injectionFrequency == "first-turn":
-            return ""
+            return "", ""
         if self._due(talk, talk.base_turn):
-            talk.base = self._look(message, place, budget, hurry=True)
+            talk.base, talk.summary = self._look(message, place, budget, hurry=True)
             talk.base_turn = talk.turn
-        return "\n\n".join(filter(None, (talk.base, talk.own)))
+        return "\n\n".join(filter(None, (talk.base, talk.own))), talk.summary
 
     def _due(self, talk: Talk, last: float | None) -> bool:
         cadence = self.options.contextCadence
         return last is None or cadence == 1 or bool(talk.turn - last >= cadence)
 
-    def _look(self, message: str, place: Place, budget: int, *, hurry: bool) -> str:
+    def _look(self, message: str, place: Place, budget: int, *, hurry: bool) -> tuple[str, str]:
+        """Return what is known of the person, and the summary of the conversation."""
         room = self._budget(budget)
         most = max(FEWEST, min(room // TOKENS_EACH, 100))
         near = self.options.searchMaxDistance
@@ -184,12 +196,22 @@ class Layers:
             message,
             near=near,
             most=most,
-            tokens=max(room, 1),
+            tokens=LONGEST_CONCLUSIONS * max(room, 1) + SUMMARY_TOKENS,
             hurry=hurry,
         )
-        return "\n\n".join(_sections(place, known))
+        # The surest first: those remain if the budget is small.
+        facts = _titled(
+            (f"## Card of {place.user}", _bullets(known.card)),
+            (f"## What Honcho knows about {place.user}", self.sieve(known.representation)),
+        )
+        return "\n\n".join(facts), "".join(_titled(("## This conversation so far", known.summary)))
 
     # -------------------------------------------------------------- what it thinks
+
+    def _thinks(self, talk: Talk) -> bool:
+        """Return True if the reasoning is due: by its cadence, and less often while it has nothing to say."""
+        wait = self.options.dialecticCadence * min(1 + talk.idle, MAX_BACKOFF_TURNS)
+        return talk.asked_turn is None or bool(talk.turn - talk.asked_turn >= wait)
 
     def _ready(self, talk: Talk) -> str:
         """Return the answer that waits, unless the talk has moved on."""
@@ -200,8 +222,9 @@ class Layers:
     def _first_answer(self, talk: Talk, message: str, place: Place, wait: float) -> None:
         try:
             self._keep(talk, self._ask(FIRST, message, "", rounds(self.options)[0], place, wait))
-        except BackendUnavailable as exc:
-            # It thinks longer than a turn can wait, or not at all; `prepare` asks again after the turn.
+        except (BackendUnavailable, BackendRefused) as exc:
+            # It thinks longer than a turn can wait, or not at all; `prepare` asks again after the turn. Of a person
+            # of whom Honcho has no peer yet it knows nothing.
             log.debug("the first turn goes on without Honcho's reasoning: %s", exc)
 
     def _think(self, talk: Talk, message: str, place: Place) -> None:
@@ -212,6 +235,8 @@ class Layers:
                 wait = min(self.options.timeout, until - self.clock())
                 if wait > SHORTEST_WAIT:
                     draft = self._ask(CHECKED if draft else FIRST, message, draft, level, place, wait)
+        except BackendNotFound as exc:
+            log.debug("Honcho has no peer to think about yet: %s", exc)
         except (BackendUnavailable, BackendRefused) as exc:
             log.warning("Honcho's reasoning fails: %s", exc)
         self._keep(talk, draft)
@@ -241,15 +266,6 @@ class Layers:
         return min(budget, self.options.contextTokens or budget)
 
 
-def _sections(place: Place, known: View) -> list[str]:
-    """Yield the known facts, the surest first: those remain if the budget is small."""
-    return _titled(
-        (f"## Card of {place.user}", _bullets(known.card)),
-        (f"## What Honcho knows about {place.user}", known.representation),
-        ("## This conversation so far", known.summary),
-    )
-
-
 def _own(known: View) -> list[str]:
     """Return the known facts about the agent itself."""
     return _titled(
@@ -266,7 +282,9 @@ def _titled(*sections: tuple[str, str]) -> list[str]:
 
 
 def fit(parts: Sequence[str], budget: int) -> str:
-    """Return the parts in order, cut to `budget` tokens in all. The last part keeps a third, if it is not empty.
+    """Return the parts in order, cut to `budget` tokens in all.
+
+    The first part gives way. Each of `n` parts after it keeps up to one share in `n + 2` of the budget.
 
     >>> fit(["what is known", ""], 100)
     'what is known'
@@ -274,9 +292,11 @@ def fit(parts: Sequence[str], budget: int) -> str:
     told = [part for part in parts if part]
     if not told:
         return ""
-    last = cut(told[-1], budget // 3 if len(told) > 1 else budget)
-    first = cut("\n\n".join(told[:-1]), budget - count_tokens(last) - 1) if len(told) > 1 else ""
-    return "\n\n".join(filter(None, (first, last)))
+    share = budget // (len(told) + 1) if len(told) > 1 else budget
+    later = [cut(part, share) for part in told[1:]]
+    # One token for each blank line between two parts.
+    first = cut(told[0], budget - sum(count_tokens(part) + 1 for part in later))
+    return "\n\n".join(filter(None, (first, *later)))
 
 
 def cut(text: str, budget: int) -> str:
