@@ -12,6 +12,7 @@ from hermes_core import (
     BackendNotFound,
     BackendRefused,
     BackendUnavailable,
+    Capabilities,
     Check,
     Delegation,
     HermesHome,
@@ -59,6 +60,8 @@ class HonchoProvider(BackendProvider[Client]):
 
     name = NAME
     settings = SETTINGS
+    # The reasoning takes seconds, and the HTTP client serves many threads.
+    capabilities = Capabilities(concurrent=8, slow_prefetch=True)
     commands = "hermes_honcho.cli:COMMANDS"
 
     def __init__(self, folder: Callable[[], Path] = Path.cwd) -> None:

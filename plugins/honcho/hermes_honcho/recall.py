@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hermes_core import BackendNotFound, BackendRefused, BackendUnavailable
@@ -31,7 +32,7 @@ MAX_BACKOFF_TURNS = 8
 """Turns, in cadences, that an idle reasoning is left alone at most."""
 
 ROUNDS_END = 20.0
-"""Seconds for all rounds of reasoning; the hook has 30, and a turn that comes meanwhile waits for its end."""
+"""Seconds for all rounds of reasoning; the hook has 30."""
 
 TURN_WAITS, SHORTEST_WAIT = 4.5, 0.2
 """Seconds that a turn's recall may take, within the five of its hook, and what is too short to think in."""
@@ -73,6 +74,7 @@ class Talk:
     answer_turn: int = 0
     asked_turn: int | None = None
     idle: int = 0
+    thinking: bool = False
 
 
 class Talks:
@@ -83,8 +85,11 @@ class Talks:
 
     def of(self, session_id: str) -> Talk:
         """Return the talk of this session."""
-        # Each step is whole by itself: both lanes of the provider come here.
-        talk = self._talks[session_id] = self._talks.pop(session_id, Talk())
+        # Recall, tools and the reasoning beside them come here at once, also for the same session: each step is whole
+        # by itself, and none takes a talk out for a moment.
+        talk = self._talks.setdefault(session_id, Talk())
+        with suppress(KeyError):  # another thread has forgotten it meanwhile
+            self._talks.move_to_end(session_id)
         if len(self._talks) > MAX_TALKS:
             self._talks.popitem(last=False)
         return talk
@@ -97,9 +102,8 @@ class Talks:
 
     def outdated(self) -> None:
         """Drop what earlier turns fetched: a rewind has removed something that it may contain."""
-        for session_id in list(self._talks):
-            talk = self._talks.get(session_id)
-            if talk is not None and talk.base_turn is not None:
+        for talk in list(self._talks.values()):
+            if talk.base_turn is not None:
                 talk.base_turn = talk.own_turn = NEVER
                 talk.base = talk.summary = talk.own = talk.answer = ""
 
@@ -147,7 +151,7 @@ class Layers:
         wait = min(self.options.firstTurnDialecticWait, until - self.clock())
         # Until Honcho has concluded something, which takes half an hour, its reasoning is all that can answer.
         unanswered = talk.asked_turn is None or not (base or answer)
-        if unanswered and self._thinks(talk) and wait > SHORTEST_WAIT:
+        if unanswered and not talk.thinking and self._thinks(talk) and wait > SHORTEST_WAIT:
             self._first_answer(talk, message, place, wait)
             answer = self._ready(talk)
         talk.answer = ""
@@ -221,7 +225,7 @@ class Layers:
 
     def _first_answer(self, talk: Talk, message: str, place: Place, wait: float) -> None:
         try:
-            self._keep(talk, self._ask(FIRST, message, "", rounds(self.options)[0], place, wait))
+            self._keep(talk, talk.turn, self._ask(FIRST, message, "", rounds(self.options)[0], place, wait))
         except (BackendUnavailable, BackendRefused) as exc:
             # It thinks longer than a turn can wait, or not at all; `prepare` asks again after the turn. Of a person
             # of whom Honcho has no peer yet it knows nothing.
@@ -230,6 +234,8 @@ class Layers:
     def _think(self, talk: Talk, message: str, place: Place) -> None:
         """Run all rounds of reasoning. If the model behind it is broken, recall goes on without."""
         until, draft = self.clock() + ROUNDS_END, ""
+        # The next turn may begin meanwhile: the answer belongs to this one.
+        turn, talk.thinking = talk.turn, True
         try:
             for level in rounds(self.options):
                 wait = min(self.options.timeout, until - self.clock())
@@ -239,7 +245,9 @@ class Layers:
             log.debug("Honcho has no peer to think about yet: %s", exc)
         except (BackendUnavailable, BackendRefused) as exc:
             log.warning("Honcho's reasoning fails: %s", exc)
-        self._keep(talk, draft)
+        finally:
+            talk.thinking = False
+        self._keep(talk, turn, draft)
 
     def _ask(self, form: str, message: str, draft: str, level: str, place: Place, wait: float) -> str:
         most = self.options.dialecticMaxInputChars
@@ -248,11 +256,11 @@ class Layers:
         chosen = level if self.options.dialecticDepthLevels else self.level(level, message)
         return self.client.ask(place.observer, place.user, question[:most], chosen, timeout=wait)
 
-    def _keep(self, talk: Talk, answer: str) -> None:
+    def _keep(self, talk: Talk, turn: int, answer: str) -> None:
         text = "" if answer.strip(" .").upper() == NOTHING else answer
-        talk.asked_turn = talk.turn
+        talk.asked_turn = turn
         talk.idle = 0 if text else talk.idle + 1
-        talk.answer, talk.answer_turn = clip(text, self.options.dialecticMaxChars), talk.turn
+        talk.answer, talk.answer_turn = clip(text, self.options.dialecticMaxChars), turn
 
     def level(self, base: str, message: str) -> str:
         """Return the level for a message: longer messages get more reasoning, up to the cap."""

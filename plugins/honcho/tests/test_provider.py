@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +27,7 @@ from hermes_core import (
     load_provider,
     open_memory,
 )
-from hermes_core.kit import ConfigError, load_settings
+from hermes_core.kit import ConfigError, load_settings, poll
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.stand_in import KEY, HonchoServer
 
@@ -663,6 +664,33 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(home: HermesHome, serv
         assert recalled.problems == ()
         assert TORTOISE in recalled.context
         assert TORTOISE in memory.call_tool("honcho_search", {"query": QUESTION}, second)
+
+
+def test_reasoning_under_way_keeps_neither_the_next_turn_nor_a_tool_waiting(
+    home: HermesHome, server: HonchoServer
+) -> None:
+    asked, finish = threading.Event(), threading.Event()
+
+    def slow(query: str) -> str:
+        asked.set()
+        finish.wait(60)
+        return "Loves reptiles."
+
+    settings = {"baseUrl": server.url, "firstTurnDialecticWait": 0, "dialecticCadence": 99}
+    home.provider_json("honcho").write_text(json.dumps(settings))
+    with open_memory(home, provider="honcho") as memory:
+        session = memory.start_session()
+        memory.begin_turn(TORTOISE, session)
+        server.answer = slow
+        memory.end_turn(session, TORTOISE, "A fine name.")
+        assert memory.flush(30)
+        assert asked.wait(20)
+        for _ in range(2):
+            recalled = memory.begin_turn(QUESTION, session)
+            assert (recalled.problems, TORTOISE in recalled.context) == ((), True)
+            assert TORTOISE in memory.call_tool("honcho_search", {"query": QUESTION}, session)
+        finish.set()
+        assert poll(lambda: "Loves reptiles." in memory.begin_turn(QUESTION, session).context, 20)
 
 
 @pytest.mark.parametrize("context", ["cron", "subagent", "review", "flush"])
