@@ -625,6 +625,13 @@ def test_the_self_test_touches_nothing_and_leaves_nothing_but_its_peer(
     assert list(server.the.peers) == ["user", "hermes", "hermes-check"]
 
 
+def test_the_self_test_reads_in_another_session_than_it_writes(agent: Agent, server: HonchoServer) -> None:
+    agent.provider.check(agent.session)
+    written = {r.path.split("/")[5] for r in server.requests if r.path.endswith("/messages")}
+    read = {r.path.split("/")[5] for r in server.requests if r.path.endswith("/context")}
+    assert (len(written), len(read), written & read) == (1, 1, set())
+
+
 def test_the_self_test_tells_of_a_server_that_can_not_conclude(agent: Agent, server: HonchoServer) -> None:
     def refuses(request: Any) -> Any:
         return (
