@@ -231,12 +231,14 @@ class Memory:
         agent_context: AgentContext = "primary",
         identity: str = "",
         workspace: str = "hermes",
+        user_id_alt: str = "",
     ) -> Session:
         """Return a complete `Session` of this home, without storing it.
 
         Args:
             session_id: Id of the session; default: a new one.
             identity: Name of the profile; default: the profile of this home.
+            user_id_alt: Another id of the same user, if the platform has two.
 
         Raises:
             SessionError: The `agent_context` does not exist.
@@ -257,6 +259,7 @@ class Memory:
                 thread_id,
                 gateway_session_key,
                 str(self.home.path),
+                user_id_alt,
             )
         )
 
