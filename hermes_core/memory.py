@@ -65,6 +65,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.storage.inventory import Inventory
 from hermes_core.turn_recall import (
     PastSessions,
     RecallHit,
@@ -165,6 +166,7 @@ class Memory:
         sessions: The store of sessions and turns, which also holds the outbox.
         curated: The store of the notes.
         manager: The manager of the providers.
+        inventory: The stores of the home that have held data.
         at_close: Exit stack that `close` unwinds before the stores are closed.
     """
 
@@ -179,6 +181,7 @@ class Memory:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
+        self.inventory = Inventory(home.path)
         self.sessions = SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
@@ -229,6 +232,7 @@ class Memory:
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
+        self.inventory.record()
         at_exit.register(self)
 
     @property
@@ -259,12 +263,14 @@ class Memory:
         agent_context: AgentContext = "primary",
         identity: str = "",
         workspace: str = "hermes",
+        user_id_alt: str = "",
     ) -> Session:
         """Return a complete `Session` of this home, without storing it.
 
         Args:
             session_id: Id of the session; default: a new one.
             identity: Name of the profile; default: the profile of this home.
+            user_id_alt: Another id of the same user, if the platform has two.
 
         Raises:
             SessionError: The `agent_context` does not exist.
@@ -285,6 +291,7 @@ class Memory:
                 thread_id,
                 gateway_session_key,
                 str(self.home.path),
+                user_id_alt,
             )
         )
 
@@ -552,7 +559,10 @@ class Memory:
         if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
             return call_memory_tool(None, arguments, session)
         self.manager.initialize_all(session)
-        return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+        answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+        if name == MEMORY_SCHEMA["name"]:
+            self.inventory.record()
+        return answer
 
     def begin_turn(
         self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
@@ -635,6 +645,7 @@ class Memory:
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
+        self.inventory.add(self.home.state_db)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
@@ -714,9 +725,13 @@ class Memory:
 
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
+        lost = [str(store) for store in self.inventory.lost()]
         problems = [str(self._load_error)] if self._load_error else []
+        problems += lost
         problems += self._observer_problems
-        problems += dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        failures = dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        # A lost state.db is reported once, although everything that reads it fails.
+        problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         if self.sessions.vectors is not None:
             problems += filter(None, [self.sessions.vectors.fault])
@@ -766,6 +781,7 @@ class Memory:
         with contextlib.suppress(StorageError):
             delete_backup(self.home, self.manager.outbox)
         self.sessions.close()
+        self.inventory.record()
 
     def __copy__(self) -> Self:
         return self

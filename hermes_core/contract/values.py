@@ -57,6 +57,7 @@ class Session:
         agent_context: Kind of conversation. The manager sends writes for "primary" only.
         identity: Name of the profile.
         user_id: Unique within `platform`.
+        user_id_alt: Another id of the same user, if the platform has two.
         home: The HERMES_HOME as text, the only place where a provider keeps files.
     """
 
@@ -74,6 +75,7 @@ class Session:
     thread_id: str = ""
     gateway_session_key: str = ""
     home: str = ""
+    user_id_alt: str = ""
 
     def __post_init__(self) -> None:
         """Turn each field into a str. An SDK may give an id as a number or an enum member; None means the default."""
@@ -166,10 +168,15 @@ class RecallItem:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Answer of a provider to a query: `items`, best first, or one ready `text`. Empty means nothing relevant."""
+    """Answer of a provider to a query: `items`, best first, or one ready `text`. Empty means nothing relevant.
+
+    Attributes:
+        status: A line for the person about this recall, such as "3 memories". The model does not get it.
+    """
 
     items: tuple[RecallItem, ...] = ()
     text: str = ""
+    status: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.items) or bool(self.text.strip())
@@ -216,7 +223,7 @@ class Turn:
         id: The key by which a backend recognises a repeated delivery.
         number: For display only.
         messages: The turn's own messages, with tool calls and results.
-        author: The person who spoke, in a conversation of several.
+        author: The person who spoke, in a conversation of several. `bot:NAME` and `plugin:NAME` are programs.
         at: The time of the turn, in seconds since the epoch.
     """
 

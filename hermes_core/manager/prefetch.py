@@ -301,11 +301,11 @@ def cut_to_budget(recall: Recall, budget: int) -> Recall:
     if size <= room:
         return recall
     if recall.text.strip():
-        return Recall(text=recall.text[:room])
+        return replace(recall, text=recall.text[:room])
     items: list[RecallItem] = []
     for item in recall.items:
         if room <= 0:
             break
         items.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
         room -= len(item.text)
-    return Recall(tuple(items))
+    return replace(recall, items=tuple(items))

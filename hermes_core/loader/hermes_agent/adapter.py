@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hermes_core.config import Credentials
@@ -43,8 +44,10 @@ from hermes_core.loader.hermes_agent.environment import (
     call_in,
     environment_of,
     hold_environment,
+    lent_sessions,
     provider_warnings,
     release_environment,
+    warn_once,
 )
 from hermes_core.loader.hermes_agent.registration import (
     HOOKS,
@@ -53,6 +56,8 @@ from hermes_core.loader.hermes_agent.registration import (
     Registrations,
     module_command,
 )
+from hermes_core.loader.hermes_agent.turn_authors import turn_author
+from hermes_core.safety.redact import redact_value
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +211,7 @@ class HermesAgentProvider(MemoryProvider):
             "platform": session.platform,
             "agent_context": session.agent_context,
         }
-        known = {
+        known: dict[str, Any] = {
             "agent_identity": session.identity,
             "agent_workspace": session.workspace,
             "parent_session_id": session.parent_id,
@@ -215,9 +220,16 @@ class HermesAgentProvider(MemoryProvider):
             "chat_type": session.chat_type,
             "thread_id": session.thread_id,
             "gateway_session_key": session.gateway_session_key,
+            **self._facts(session),
         }
-        if session.platform != "cli":  # Hermes Agent tells no user on the command line
-            known |= {"user_id": session.user_id, "user_name": session.user_name}
+        if session.platform == "cli":
+            known |= {"status_callback": self._note_status, "warning_callback": self._note_warning}
+        else:  # Hermes Agent tells no user on the command line
+            known |= {
+                "user_id": session.user_id,
+                "user_id_alt": session.user_id_alt,
+                "user_name": session.user_name,
+            }
         keywords |= {key: value for key, value in known.items() if value}
         first = positional_names(self.wrapped.initialize)
         by_position = (session.id,) if first and "session_id" not in first else ()
@@ -229,6 +241,25 @@ class HermesAgentProvider(MemoryProvider):
                 hold_environment(self._home.path, self.name)
             self._run_hooks("on_session_start", session_id=session.id, model="", platform=session.platform)
 
+    def _facts(self, session: Session) -> dict[str, str]:
+        """Return the title and the working folder of a session, as far as they are known."""
+        sessions = lent_sessions(self._home.path)
+        stored: Any = call_foreign(lambda: sessions.get_session(session.id)) if sessions is not None else None
+        if stored is None or isinstance(stored, ForeignError):
+            title = folder = ""
+        else:
+            title, folder = stored.title, stored.cwd
+        if not folder and session.platform == "cli":
+            folder = str(Path.cwd())
+        # Only people give titles here.
+        return {"session_title": title, "session_title_source": "user" if title else "", "cwd": folder}
+
+    def _note_status(self, *words: Any) -> None:
+        logger.info("%s: %s", self.name, words[-1] if words else "")
+
+    def _note_warning(self, *words: Any) -> None:
+        warn_once(f"{self.name}: {words[-1] if words else ''}", self._home.path)
+
     def system_prompt_block(self) -> str:
         """Return its block, "" for None."""
         return result_text(self._call("system_prompt_block"))
@@ -237,8 +268,10 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
         """Pass on the turn's number, the message and its author."""
-        author = {"author_id": session.user_id, "author_name": session.user_name} if session.user_id else {}
-        self._call("on_turn_start", turn_number, message, optional={"platform": session.platform, **author})
+        author = turn_author("", session.user_id, session.user_name) or {}
+        keywords = {"author_" + key: value for key, value in author.items()}
+        optional = {"platform": session.platform}
+        self._call("on_turn_start", turn_number, message, keywords=keywords, optional=optional)
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Return its recall, with the context that `pre_llm_call` hooks of its package add.
@@ -267,7 +300,21 @@ class HermesAgentProvider(MemoryProvider):
             for answer in answers
         ]
         added = [context.strip() for context in contexts if context.strip()]
-        return Recall(text="\n\n".join(filter(None, (text, *added))) if added else text)
+        joined = "\n\n".join(filter(None, (text, *added))) if added else text
+        return Recall(text=joined, status=self._recall_status() if text.strip() else "")
+
+    def _recall_status(self) -> str:
+        """Return what it says of its last recall as a line for the person, "" if it says nothing."""
+        status = call_foreign(lambda: self._call("recall_status"))
+        if isinstance(status, ForeignError):
+            logger.warning("recall_status() of provider %r raised %s", self.name, status)
+        count = getattr(status, "count", None)
+        if not isinstance(count, int):
+            return ""
+        amount = "memory" if count == 1 else "memories"
+        what = f"{count} {amount}" if count > 0 else "relevant memory"
+        label = str(getattr(status, "provider_label", "") or self.name)
+        return f"{getattr(status, 'glyph', host_modules.INDICATOR_GLYPH)} {label}: recalled {what}"
 
     def queue_prefetch(self, query: Query, session: Session) -> None:
         """Let it warm its recall, which its next `prefetch` returns."""
@@ -288,11 +335,12 @@ class HermesAgentProvider(MemoryProvider):
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Pass on the two texts; messages, author and the turn's id to methods that take them."""
         optional: dict[str, Any] = {"turn_id": turn.id}
-        author = turn.author or session.user_name
-        if session.user_id or author:
-            optional["turn_author"] = {"id": session.user_id, "name": author, "is_bot": False}
+        keywords: dict[str, Any] = {"session_id": session.id}
+        if author := turn_author(turn.author, session.user_id, session.user_name):
+            keywords["turn_author"] = author
         messages = [dict(message) for message in turn.messages]
-        keywords = {"session_id": session.id, **({"messages": messages} if messages else {})}
+        if accepts(getattr(self.wrapped, "sync_turn", None), "messages"):
+            keywords["messages"] = self._conversation(turn) or messages
         self._call("sync_turn", turn.user, turn.assistant, keywords=keywords, optional=optional)
         facts = {"session_id": session.id, "turn_id": turn.id, "model": "", "platform": session.platform}
         self._run_hooks(
@@ -304,6 +352,18 @@ class HermesAgentProvider(MemoryProvider):
         )
         # Hermes Agent calls this hook after every turn.
         self._run_hooks("on_session_end", completed=True, interrupted=False, **facts)
+
+    def _conversation(self, turn: Turn) -> list[dict[str, Any]]:
+        """Return the conversation up to the end of a turn, [] if it is not stored."""
+        sessions = lent_sessions(self._home.path)
+        if sessions is None:
+            return []
+        stored: Any = call_foreign(lambda: sessions.conversation_of(turn.id))
+        if isinstance(stored, ForeignError):
+            logger.warning("the conversation for provider %r can't be read: %s", self.name, stored)
+            return []
+        conversation: Any = redact_value([dict(message) for message in stored])
+        return list(conversation)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Pass on the change, with `old_text` and its origin in the metadata."""
@@ -455,6 +515,17 @@ def call_accepted(
         if key not in filled and (key in named or (any_keyword and key in (keywords or {})))
     }
     return function(*values, **accepted)
+
+
+def accepts(function: Any, keyword: str) -> bool:
+    """Return True if a function takes this keyword, by name or in `**kwargs`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return callable(function)
+    return any(
+        p.kind is p.VAR_KEYWORD or (p.name == keyword and p.kind is not p.POSITIONAL_ONLY) for p in parameters
+    )
 
 
 def positional_names(function: Callable[..., Any]) -> tuple[str, ...] | None:

@@ -192,10 +192,13 @@ class Client:
         with self._sdk_errors():
             self._session(session).delete()
 
-    def pending(self) -> int:
-        """Return the number of messages that Honcho still has to process, in its own units of work."""
+    def pending(self, session: str = "") -> int:
+        """Return the number of messages that Honcho still has to process, in its own units of work.
+
+        `session` counts those of one session.
+        """
         with self._sdk_errors():
-            status = self._calm.queue_status()
+            status = self._session(session).queue_status() if session else self._calm.queue_status()
             return int(status.pending_work_units + status.in_progress_work_units)
 
     # -------------------------------------------------------------- messages
