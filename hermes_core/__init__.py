@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.aio import AsyncConversation, AsyncMemory, AsyncOpenTurn, open_memory_async
     from hermes_core.contract.hooks import TranscriptReader, hookimpl
     from hermes_core.contract.provider import MemoryProvider
     from hermes_core.contract.values import (
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from hermes_core.turn_recall import TurnRecall
 
 _HOMES = {
+    "AsyncConversation": "aio",
+    "AsyncMemory": "aio",
+    "AsyncOpenTurn": "aio",
     "Availability": "contract.values",
     "BackendAuthError": "errors",
     "BackendNotFound": "errors",
@@ -84,11 +88,15 @@ _HOMES = {
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
     "open_memory": "memory",
+    "open_memory_async": "aio",
     "register_in_hermes_agent": "loader.hermes_agent.export",
     "sanitize_context": "safety.fence",
 }
 
 __all__ = [
+    "AsyncConversation",
+    "AsyncMemory",
+    "AsyncOpenTurn",
     "Availability",
     "BackendAuthError",
     "BackendNotFound",
@@ -125,6 +133,7 @@ __all__ = [
     "hookimpl",
     "load_provider",
     "open_memory",
+    "open_memory_async",
     "register_in_hermes_agent",
     "sanitize_context",
 ]

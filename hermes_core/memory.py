@@ -68,6 +68,7 @@ from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
 from hermes_core.turn_recall import (
     PastSessions,
+    PendingTurn,
     RecallHit,
     RecallReport,
     SeenTexts,
@@ -577,10 +578,32 @@ class Memory:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
         """
+        return self.collect_recall(self.ask_recall(session, text, recent=recent))
+
+    def ask_recall(
+        self,
+        session: Session,
+        text: Content,
+        *,
+        recent: Sequence[Mapping[str, Any]] = (),
+        begins_turn: bool = True,
+    ) -> PendingTurn:
+        """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
+
+        Args:
+            begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
+        """
         session = self._complete(session)
         query = self._query(text_of(text), recent)
-        number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
-        recall = self.manager.prefetch_all(query, session, turn_number=number)
+        number = None
+        if begins_turn:
+            number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
+        return PendingTurn(query, session, self.manager.ask_recall(query, session, turn_number=number))
+
+    def collect_recall(self, pending: PendingTurn) -> TurnRecall:
+        """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
+        query, session = pending.query, pending.session
+        recall = self.manager.collect_recall(pending.recall)
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
@@ -687,21 +710,26 @@ class Memory:
             session: The session of the message; default: `local_session`.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
-        began = time.perf_counter()
+        session = self._complete(session or self.local_session)
         if read_your_writes:
             self.wait_for_writes()
-        text, session = text_of(text), session or self.local_session
-        session = self._complete(session)
         self.manager.initialize_all(session)
-        query, entries = self._query(text), self.curated.of(session).shown_entries()
+        return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
+
+    def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
+        """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
+        query, session = pending.query, pending.session
+        entries = self.curated.of(session).shown_entries()
         seen = SeenTexts(entries)
         hits = [RecallHit("memory", True, entry) for entry in entries]
-        hits += provider_hits(seen.without_repeats(self.manager.prefetch_all(query, session)), limit)
+        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
-        elapsed = round((time.perf_counter() - began) * 1000, 3)
-        return RecallReport(text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out))
+        elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
+        return RecallReport(
+            query.text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out)
+        )
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
@@ -1003,24 +1031,52 @@ class Conversation:
             SessionError: A turn with this id is finished, or belongs to another conversation.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
-        if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
-            return self._continue(stored, history)
+        draft = self.prepare_turn(
+            text, turn_id=turn_id, author=author, native=native, read_your_writes=read_your_writes
+        )
+        return self.open_turn(draft, history=history)
+
+    def prepare_turn(
+        self,
+        text: Content,
+        *,
+        turn_id: str = "",
+        author: str = "",
+        native: object = None,
+        read_your_writes: bool = False,
+    ) -> TurnDraft:
+        """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
         memory, now = self.memory, time.time()
         self._begin()
+        if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
+            return TurnDraft(stored)
         self._open_turns.expire(before=now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR)
         clean = without_context(text)
         recent = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
         if read_your_writes:
             memory.wait_for_writes()
-        # Frozen before recall, which leaves out what the prompt says.
-        memory.frozen_prompt(self.session)
-        recall = memory.begin_turn(self.session, clean, recent=[message.as_text() for message in recent])
         user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
         if native is not None:
             user["native"] = native
-        stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author, recall.contexts)
+        stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author, ())
         self._open_turns.create(stored, at=now)
+        # Frozen before recall, which leaves out what the prompt says.
+        memory.frozen_prompt(self.session)
+        messages = [message.as_text() for message in recent]
+        return TurnDraft(stored, memory.ask_recall(self.session, clean, recent=messages))
+
+    def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
+        """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
+        if draft.recall is None:
+            return self._continue(draft.turn, history)
+        recall = self.memory.collect_recall(draft.recall)
+        stored = dataclasses.replace(draft.turn, contexts=recall.contexts)
+        self._open_turns.set_contexts(stored.id, stored.contexts)
         return OpenTurn(self, stored, recall, history)
+
+    def drop(self, draft: TurnDraft) -> None:
+        """Delete a turn that `prepare_turn` began and nobody waits for."""
+        self._open_turns.delete(draft.turn.id)
 
     def resume(self, turn_id: str, *, history: int | None = None) -> OpenTurn:
         """Continue an unfinished turn, which another process may have begun. Nothing is recalled anew.
@@ -1032,6 +1088,7 @@ class Conversation:
         Raises:
             SessionError: There is no such unfinished turn in this conversation.
         """
+        self._begin()
         stored = self._open_turns.get(turn_id)
         if stored is None:
             fact = "is finished" if self.memory.sessions.has_turn(turn_id) else "is not open"
@@ -1046,7 +1103,6 @@ class Conversation:
             raise SessionError(
                 f"turn {stored.id!r} belongs to another conversation", "give each turn an id of its own"
             )
-        self._begin()
         recall = TurnRecall(RecallResult(), stored.contexts, tuple(self.memory.problems(self.session)))
         return OpenTurn(self, stored, recall, history)
 
@@ -1119,6 +1175,14 @@ class Conversation:
         self.memory.delete_session(self.id)
 
 
+@dataclass(frozen=True, slots=True)
+class TurnDraft:
+    """A turn of a conversation before its recall has come. `recall` is None if the turn was begun earlier."""
+
+    turn: StoredOpenTurn
+    recall: PendingTurn | None = None
+
+
 class OpenTurn:
     """A turn that is not finished. `Conversation.turn` and `Conversation.resume` make one.
 
@@ -1144,6 +1208,7 @@ class OpenTurn:
         )
         self._open_turns = OpenTurnStore(self._memory.sessions)
         self._scrubber = StreamingContextScrubber()
+        self._prompt = conversation.system_prompt
 
     @property
     def session(self) -> Session:
@@ -1162,8 +1227,7 @@ class OpenTurn:
         It has the system prompt if that is not empty, the earlier messages, the person's message with the recall, and
         what `add` stored.
         """
-        prompt = self.conversation.system_prompt
-        system = [{"role": "system", "content": prompt}] if prompt else []
+        system = [{"role": "system", "content": self._prompt}] if self._prompt else []
         return [*system, *self._history, self.request_message, *map(_without_native, self._messages)]
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from hermes_core.config import Config
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.kit.text import is_trivial
-from hermes_core.manager.prefetch import CHARS_PER_TOKEN, RecallResult, cut_to_budget
+from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
@@ -51,6 +51,21 @@ class TurnRecall:
         own: Any = "" if content is None else without_context(content)
         copy: MessageContent = inject_memory_context(own, self.contexts)
         return copy
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTurn:
+    """A turn whose providers were asked for recall.
+
+    Attributes:
+        query: The person's message as a query.
+        session: The session of the turn.
+        recall: The calls of the providers.
+    """
+
+    query: Query
+    session: Session
+    recall: PendingRecall
 
 
 class SeenTexts:

@@ -185,7 +185,7 @@ def test_a_full_store_refuses_and_shows_what_it_holds(remember: Remember) -> Non
 
 @row("multiple substring matches")
 def test_a_fragment_of_several_entries_is_refused_unless_they_are_equal(remember: Remember) -> None:
-    """Built-in memory, an ambiguous fragment: refused with the candidates; of equal entries the first is meant."""
+    """Built-in memory, an ambiguous fragment: refused with the candidates; equal entries count once."""
     memory = remember()
     change(memory, "add", content="Likes green tea")
     change(memory, "add", content="Likes black tea")
@@ -196,7 +196,7 @@ def test_a_fragment_of_several_entries_is_refused_unless_they_are_equal(remember
     assert len(memory.curated.entries("memory")) == 2
     memory.home.memory_md.write_text("Has a cat\n§\nHas a cat")
     assert change(memory, "remove", old_text="cat")["success"]
-    assert memory.curated.entries("memory") == ("Has a cat",)
+    assert memory.curated.entries("memory") == ()
 
 
 @row("injection or exfiltration pattern")

@@ -450,7 +450,7 @@ def test_what_a_deleted_session_delegated_is_not_sent_either(hermes_home: Hermes
     [
         lambda memory, session: memory.system_prompt(session.id),
         lambda memory, session: memory.begin_turn(session.id, "hello"),
-        lambda memory, session: memory.begin_turn(session, "hello"),
+        lambda memory, session: memory.begin_turn("hello", session),
         lambda memory, session: memory.call_tool(session.id, "memory", {"action": "add", "content": "x"}),
         lambda memory, session: memory.end_turn("hello", "hi", session),
         lambda memory, session: memory.end_turn(None, "hello", "hi"),

@@ -35,7 +35,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.plugins import Monitor, register_observers, wrapping
-from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
+from hermes_core.manager.prefetch import PendingRecall, Prefetch, RecallPart, RecallResult
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth
 from hermes_core.manager.worker import PendingCall
@@ -276,12 +276,19 @@ class MemoryManager:
             turn_number: If given, also call `on_turn_start` with this number and the text of the query. It runs
                 before `prefetch`, and both go to the worker of the provider in one step.
         """
+        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number))
+
+    def ask_recall(self, query: Query, session: Session, *, turn_number: int | None = None) -> PendingRecall:
+        """Ask all providers for recall as `prefetch_all` does, and do not wait for it."""
         session = self._complete(session)
-        began = time.monotonic()
-        parts = self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
+        return self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
+
+    def collect_recall(self, pending: PendingRecall) -> RecallResult:
+        """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
+        parts = self._prefetch.collect(pending)
         if self._observers.filter_recalls:
-            parts = [self._filtered(part, session) if part.recall else part for part in parts]
-        return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
+            parts = [self._filtered(part, pending.session) if part.recall else part for part in parts]
+        return RecallResult(tuple(parts), (time.monotonic() - pending.began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the recall of the next turn in the background."""

@@ -73,6 +73,13 @@ class OpenTurnStore:
                     f"turn {turn.id!r} is open already", "continue it, or give each turn an id of its own"
                 )
 
+    def set_contexts(self, turn_id: str, contexts: Sequence[tuple[str, str]]) -> None:
+        """Store the recall of a turn, so that another process that continues the turn sends the same request."""
+        if contexts:
+            with self._db.transaction() as connection:
+                sql = "UPDATE open_turns SET contexts = ? WHERE id = ?"
+                connection.execute(sql, (_json(contexts), sqlite_text(turn_id)))
+
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
         row = self._db.database.execute(
