@@ -637,7 +637,10 @@ def test_an_update_of_all_leaves_alone_what_is_no_business_of_ours(
     """Hermes Agent records its plugins in the same file."""
     hermes("plugins", "install", plugin(tmp_path / "duck"))
     file = hermes_home.plugins / ".install-metadata.json"
-    others = {"gone": {"source": "https://github.com/a/b.git"}, "chat": {"source": "https://github.com/c/d.git"}}
+    others = {
+        "gone": {"source": "https://github.com/a/b.git"},
+        "chat": {"source": "https://github.com/c/d.git"},
+    }
     file.write_text(json.dumps({**json.loads(file.read_text()), **others}))
     plugin(hermes_home.plugins / "chat", "def register(ctx): ctx.register_platform(1)", "kind: platform")
     hermes("plugins", "update")
