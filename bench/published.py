@@ -1,372 +1,401 @@
-"""Run providers published for Hermes Agent, as they are, through a whole life: `python bench/published.py [NAME ...]`.
+"""Try providers published for Hermes Agent in this host: `python bench/published.py [WHAT ...]`.
 
-Each package gets an environment, a HOME and a HERMES_HOME of its own, with this project and without hermes-agent.
-The life: load, is_available, initialize, schemas, sync_turn, prefetch, tools, on_memory_write, on_session_end,
-shutdown, then a fresh object. The table says where the planted word came back:
-S after sync_turn, T after tools, E after on_session_end, R in a fresh object under another session id, r under the
-same one, V through a tool. It needs the network (pip) and no key.
+WHAT is a package on the index (`hermes-okf`, `hermes-okf==0.5.9`), a public repository (`owner/name`), or a folder; without
+it, the packages and repositories below, and the providers that hermes-agent itself has. Each gets packages, a HOME and a
+HERMES_HOME of its own, with this project and without hermes-agent. The table says of each: does it load, does it live (two
+turns delivered, recall or none declared, a tool, the end, shutdown within 15 s), or is it degraded, and by what cause. It
+needs the network (pip, git) and no key.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-WORD = "Biscuit"
-USER = f"Please remember that my dog is called {WORD} and that our database is PostgreSQL 16."
-ANSWER = f"I will remember that your dog is called {WORD} and that you use PostgreSQL 16."
-WAIT = 6.0
+import yaml
+from published_corpus import CORPUS, ROOT, Package, quiet_run
+
+LIFE = Path(__file__).with_name("published_life.py")
+HOST = "hermes-agent==0.19.0"
+"""Its own providers, copied as folders, are tried too."""
+
+PACKAGES = (
+    *("agentic-memory-hermes", "atomicmemory-hermes", "augmem-hermes", "betterdb-hermes-memory", "chronalyn"),
+    *("cognee-integration-hermes-agent", "fragmented-memory", "harness-memory-hermes", "hermes-brain-memory"),
+    *("hermes-cashew", "hermes-hy-memory", "hermes-itsuki", "hermes-kiokuko", "hermes-llmwiki"),
+    *("hermes-local-memory", "hermes-local-rag", "hermes-maximem-vity", "hermes-memanto", "hermes-membase"),
+    *("hermes-memori", "hermes-memory-libravdb", "hermes-memory-metronix", "hermes-memory-pgvector"),
+    *("hermes-memoryrouter", "hermes-memra", "hermes-mnemostack", "hermes-mongodb-memory", "hermes-next"),
+    *("hermes-nexusyn", "hermes-okf", "hermes-plugin-qdrant-memory", "hermes-scope-recall"),
+    *("hermes-semantic-memory", "hermes-tiered-memory", "hermes-xmemo", "hexus", "hologram-cognitive"),
+    *("hyatlas-memory", "hydradb-hermes", "keepsake-memory", "knos-hermes", "memex-hermes"),
+    *("memorylake-hermes", "mnemosyne-hermes", "nyx-memory", "plur-hermes", "protagine-hermes"),
+    *("recall-memory-hermes", "remnic-hermes", "rushdb-hermes-memory", "sibyl-memory-hermes"),
+    *("sonzai-hermes", "spectron-hermes", "tabularius", "verbatim-memory", "yantrikdb-hermes-plugin"),
+)
+REPOSITORIES = (
+    *(
+        "7Yearsss/hermes-mem",
+        "ai-akashic/hermes-memorose-plugin",
+        "BrightCollage/hermes-gbrain-memory-plugin",
+    ),
+    *("deuriib/hermes-memory-providers", "iamfoz/hermes-memory-lancedb-pro", "iggut/hermes-mempalace-plugin"),
+    *(
+        "Jasper6439/hermes-memory-fusion",
+        "Jnocode/recall-memory-hermes",
+        "kai123-clude/hermes-jiuwenmemory-plugin",
+    ),
+    *("killkli/hermes-memos", "kosmo888/hermes-mem0-oss", "liuzexin086-bit/magma-hermes-provider"),
+    *("Lsamien/hermes-local-memory-provider", "memory-decay/hermes-memory-decay"),
+    *(
+        "MrLuciano/ai-memory-hermes-plugin",
+        "ProjetoLabo/hermes-ltm-memory-provider",
+        "rarf/optmem-hermes-plugin",
+    ),
+    *("ReqallSystem/hermes-plugin", "sam7894604/hermes-plugin-mem4", "TaraTheStar/hermes-memory-core"),
+    *("TheophilusChinomona/hermes-memory-lancedb", "turbo998/hermes-foundry-memory-plugin"),
+    *("usememra/hermes-memra", "wangpy1489/hermes-memory-gbrain", "yantrikos/yantrikdb-hermes-plugin"),
+)
+# They pull in gigabytes, and no provider needs them to load.
+HEAVY = (
+    "torch",
+    "sentence-transformers",
+    "transformers",
+    "onnxruntime",
+    "spacy",
+    "faiss-cpu",
+    "hermes-agent",
+)
+REGISTERS = re.compile(r"register_memory_provider|^class \w*\([^)]*MemoryProvider", re.MULTILINE)
+LIFE_TIMEOUT_S, PIP_TIMEOUT_S = 240, 300
 
 
 @dataclass(frozen=True)
-class Package:
-    """How to get one package: what pip installs, what makes its folder, and what is to be seen."""
+class Case:
+    """A provider to try: a `folder`, or else the `package` that pip installs."""
 
     name: str
-    pip: tuple[str, ...]
-    expect: str
-    no_deps: bool = False
-    installer: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    copy: str = ""
-    config: str = ""
-    secrets: str = ""
+    folder: Path | None = None
+    package: str = ""
 
-
-CORPUS = (
-    Package("hermes-okf", ("hermes-okf==0.5.9",), "ERr"),
-    Package(
-        "llmwiki",
-        ("hermes-llmwiki==0.1.1", "PyYAML"),
-        "V",
-        config="memory:\n  llmwiki:\n    vault_path: {home}/vault\n",
-    ),
-    Package("nyx", ("nyx-memory==7.16.0",), "STERrV"),
-    Package(
-        "mnemosyne",
-        ("mnemosyne-hermes==0.7.6", "mnemosyne-memory==4.0.0b6", "PyYAML"),
-        "STERrV",
-        no_deps=True,
-    ),
-    Package("memex", ("memex-hermes==0.2.2",), "STERrV"),
-    Package(
-        "yantrikdb",
-        ("yantrikdb-hermes-plugin==0.27.1", "yantrikdb==0.23.2"),
-        "STRrV",
-        installer=("yantrikdb-hermes", "install"),
-    ),
-    Package(
-        "knos",
-        # Its storage client wants an account since 0.9.
-        ("knos-hermes==0.1.0", "knos==0.1.1", "sibyl-memory-client<0.9"),
-        "TERrV",
-        installer=("knos-hermes",),
-        setup=("knos", "point", "."),
-    ),
-    Package(
-        "tabularius",
-        ("tabularius==1.0.0",),
-        "V",
-        copy="tabularius",
-        # Its relay is asked by a hook that may fail; its tools work without.
-        secrets="TABULARIUS_API_KEY=none\nTABULARIUS_BASE_URL=http://127.0.0.1:9/v1\n",
-    ),
-    Package("betterdb", ("betterdb-hermes-memory==0.1.0",), "loads, unavailable"),
-    Package("libravdb", ("hermes-memory-libravdb==0.7.0",), "loads"),
-    Package("remnic", ("remnic-hermes==1.0.10",), "loads", copy="remnic_hermes"),
-    Package("membase", ("hermes-membase==0.2.0",), "loads", installer=("hermes-membase-install",)),
-    Package("loci", ("mowave-loci==0.1.0",), "no provider", copy="loci/adapters/hermes_plugin"),
-)
+    @property
+    def distribution(self) -> str:
+        """The package without its version."""
+        return re.split(r"[\s=<>!\[]", self.package, maxsplit=1)[0]
 
 
 def main() -> int:
-    """Run the packages named on the command line, or all, and print the table."""
+    """Try what the command line names and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", help="names of the corpus, or none for all")
-    parser.add_argument("--life", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--pip", nargs="*", default=[], help="run one package outside the corpus: what to install"
+        "what", nargs="*", help="packages, owner/name of repositories, folders; or none for all"
     )
     parser.add_argument("--keep", type=Path, help="keep environments here, to run again quickly")
+    parser.add_argument("--jobs", type=int, default=2, help="providers that are tried at once")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
-    if options.life:
-        print("\n" + json.dumps(run_life(options.life)))
-        return 0
-    packages = [p for p in CORPUS if not options.names or p.name in options.names]
-    if options.pip:
-        packages = [Package(options.names[0], tuple(options.pip), "?")]
-    results = [run_package(package, options.keep) for package in packages]
+    with tempfile.TemporaryDirectory(prefix="hermes-published-") as folder:
+        root = (options.keep or Path(folder)).absolute()
+        python = base_environment(root)
+        cases = [
+            case for what in options.what or (HOST, *PACKAGES, *REPOSITORIES) for case in cases_of(what, root)
+        ]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(lambda case: try_case(case, root, python), cases))
     print(json.dumps(results, indent=2) if options.json else table(results))
     return 0
 
 
-def run_package(package: Package, keep: Path | None) -> dict[str, Any]:
-    """Install one package into an environment of its own and run its life in a process of its own."""
-    print(f"{package.name} ...", file=sys.stderr, flush=True)
-    with at_home(package, keep) as (environment, home, env):
-        try:
-            return {
-                "expect": package.expect,
-                **life_of(package, prepare(package, environment, home, env), env),
-            }
-        except subprocess.CalledProcessError as exc:
-            output = (exc.stderr or exc.stdout or "").strip().splitlines()
-            return {
-                "name": package.name,
-                "expect": package.expect,
-                "error": f"install: {(output or [''])[-1]}",
-            }
-
-
-@contextmanager
-def at_home(package: Package, keep: Path | None) -> Iterator[tuple[Path, Path, dict[str, str]]]:
-    """The folder of the package's environment, a home of its own, and the variables that its processes have."""
-    with tempfile.TemporaryDirectory(prefix="hermes-published-") as folder:
-        environment = (keep or Path(folder)) / package.name
-        user = Path(folder, "user")
-        home = user / ".hermes"
-        home.mkdir(parents=True)
-        programs = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        yield environment, home, {"PATH": programs, "HOME": str(user), "LANG": "C.UTF-8"}
-
-
-def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]) -> Path:
-    """Make the environment and what the package puts below the home; return its interpreter."""
-    python = environment / "bin" / "python"
+def base_environment(root: Path) -> Path:
+    """Make the environment with this project alone, which all cases share; return its interpreter."""
+    python = root / "base" / "bin" / "python"
+    if not python.exists():
+        venv.create(root / "base", with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if python.exists():
-        quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
-    else:
-        venv.create(environment, with_pip=True)
-        quiet_run([*pip, f"{ROOT}[agent]"])
-        quiet_run([*pip, *(["--no-deps"] if package.no_deps else []), *package.pip])
-    if package.config:
-        (home / "vault").mkdir()
-        (home / "config.yaml").write_text(package.config.format(home=home))
-    if package.secrets:
-        (home / ".env").write_text(package.secrets)
-        (home / ".env").chmod(0o600)
-    if package.installer:
-        program, *arguments = package.installer
-        quiet_run([str(environment / "bin" / program), *arguments], {**env, "HERMES_HOME": str(home)})
-    if package.copy:
-        (found,) = environment.glob(f"lib/python*/site-packages/{package.copy}")
-        (home / "plugins").mkdir(exist_ok=True)
-        (home / "plugins" / package.name).symlink_to(found)
+    quiet_run([*pip, f"{ROOT}[agent]"])
+    quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
     return python
 
 
-def quiet_run(command: list[str], env: dict[str, str] | None = None, folder: Path | None = None) -> None:
-    """Run a command that must succeed."""
-    subprocess.run(command, check=True, capture_output=True, text=True, env=env, cwd=folder, timeout=900)
+def cases_of(what: str, root: Path) -> Iterator[Case]:
+    """Yield the providers of a folder, of a repository, of hermes-agent, or of a package."""
+    if Path(what).is_dir():
+        yield from folder_cases(Path(what).name, Path(what).absolute())
+    elif re.fullmatch(r"[\w.-]+/[\w.-]+", what):
+        clone = root / "repositories" / what.replace("/", "+")
+        if not clone.exists():
+            try:
+                quiet_run(
+                    ["git", "clone", "--quiet", "--depth", "1", f"https://github.com/{what}", str(clone)]
+                )
+            except subprocess.SubprocessError:
+                print(f"{what}: can't be cloned", file=sys.stderr)
+                return
+        yield from folder_cases(what, clone)
+    elif what.startswith("hermes-agent"):
+        target = root / "hermes-agent"
+        if not target.exists():
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target)]
+            quiet_run([*pip, what])
+        for folder in sorted((target / "plugins" / "memory").iterdir()):
+            if (folder / "__init__.py").is_file():
+                yield Case(f"{what}: {folder.name}", folder)
+    else:
+        yield Case(what, package=what)
 
 
-def life_of(package: Package, python: Path, env: dict[str, str]) -> dict[str, Any]:
-    """What the child process found; its last line is JSON."""
-    work = Path(env["HOME"], "work")
-    quiet_run(["git", "init", "--quiet", str(work)])
-    (work / "README.md").write_text("# A project\n")
-    if package.setup:
-        program, *arguments = package.setup
-        quiet_run([str(python.parent / program), *arguments], env, work)
-    command = [str(python), "-P", str(Path(__file__).resolve()), "--life", package.name]
+def folder_cases(name: str, root: Path) -> Iterator[Case]:
+    """Yield the provider folders below a folder; of two that contain each other, the one with plugin.yaml."""
+    folders = provider_folders(root)
+    for folder in folders:
+        yield Case(name if len(folders) == 1 else f"{name}: {folder.name}", folder)
+    if not folders:
+        print(f"{name}: no folder registers a provider", file=sys.stderr)
+
+
+def provider_folders(root: Path) -> list[Path]:
+    """Return the folders whose `__init__.py` registers a provider, those with plugin.yaml if there are any."""
+    codes = [path for path in sorted(root.rglob("__init__.py")) if not {"tests", "test"} & set(path.parts)]
+    folders = [path.parent for path in codes if REGISTERS.search(path.read_text(errors="replace"))]
+    declared = [folder for folder in folders if (folder / "plugin.yaml").is_file()]
+    chosen = declared or folders
+    return [folder for folder in chosen if not any(other in folder.parents for other in chosen)]
+
+
+def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
+    """Prepare one provider and run its life in a process of its own."""
+    print(f"{case.name} ...", file=sys.stderr, flush=True)
+    site = root / "sites" / re.sub(r"\W+", "-", case.name)
+    notes: list[str] = []
     try:
-        done = subprocess.run(
-            command, env=env, cwd=work, capture_output=True, text=True, timeout=300, check=False
+        if case.package:
+            install(python, site, [case.package], "--no-deps")
+            install_requirements(python, site, package_requirements(site, case.distribution), notes)
+        elif case.folder is not None:
+            install_requirements(python, site, folder_requirements(case.folder), notes)
+    except subprocess.SubprocessError as exc:
+        return {"name": case.name, "loads": False, "reason": f"pip: {last_line(exc)}", "installed": False}
+    with tempfile.TemporaryDirectory(prefix="hermes-home-") as folder:
+        surroundings = Surroundings(case, Path(folder), site, python)
+        result = surroundings.live()
+    return {"name": case.name, "notes": notes, **result}
+
+
+class Surroundings:
+    """The home, the HOME and the process of one provider."""
+
+    def __init__(self, case: Case, user: Path, site: Path, python: Path) -> None:
+        self.case, self.user, self.site, self.python = case, user, site, python
+        self.home, self.work = user / ".hermes", user / "work"
+        self.home.mkdir()
+        quiet_run(["git", "init", "--quiet", str(self.work)])
+        (self.work / "README.md").write_text("# A project\n")
+        path = os.pathsep.join((str(site / "bin"), str(python.parent), os.environ["PATH"]))
+        self.env = {"PATH": path, "HOME": str(user), "LANG": "C.UTF-8", "PYTHONPATH": str(site)}
+
+    def live(self) -> dict[str, Any]:
+        """Put the provider where the host finds it, name it in config.yaml, and run its life."""
+        case = self.case
+        folder, names = case.folder, []
+        if case.package:
+            names = self._run("names", case.distribution).get("names") or []
+            if not names:
+                places = own_folders(self.site, case.distribution)
+                folder = places[0] if places else None
+                if folder is None:
+                    return {"loads": False, "reason": "the package has neither an entry point nor a folder"}
+        name = names[0] if names else self._copied(folder)
+        known = next(
+            (
+                one
+                for one in CORPUS
+                if one.pip and case.distribution and one.pip[0].startswith(case.distribution)
+            ),
+            None,
         )
-    except subprocess.TimeoutExpired:
-        return {"name": package.name, "error": "the life took more than 300 s"}
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        return {"name": package.name, "error": f"exit {done.returncode}: {done.stderr.strip()[-300:]}"}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+        self._configure(name, known)
+        return {"provider": name, **self._run("life")}
 
+    def _copied(self, folder: Path | None) -> str:
+        """Copy a provider folder into the home; return what selects it."""
+        assert folder is not None
+        manifest = folder / "plugin.yaml"
+        data = yaml.safe_load(manifest.read_text(errors="replace")) if manifest.is_file() else {}
+        name = str((data if isinstance(data, dict) else {}).get("name") or folder.name)
+        name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name)
+        skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
+        shutil.copytree(folder, self.home / "plugins" / name, ignore=skipped, symlinks=True)
+        return f"folder:{name}"
 
-# ------------------------------------------------------------------------------------------------- inside the child
+    def _configure(self, name: str, known: Package | None) -> None:
+        config = known.config.format(home=self.home) if known else ""
+        if config:
+            (self.home / "vault").mkdir()
+        blocks = yaml.safe_load(config) or {}
+        blocks.setdefault("memory", {})["provider"] = name
+        (self.home / "config.yaml").write_text(yaml.safe_dump(blocks))
+        if known and known.secrets:
+            (self.home / ".env").write_text(known.secrets)
+            (self.home / ".env").chmod(0o600)
+        if known and known.setup:
+            subprocess.run(
+                known.setup, env=self.env, cwd=self.work, check=False, capture_output=True, timeout=60
+            )
 
-
-class SessionLifecycle:
-    """One provider's life, with a note of what raised and where the word came back."""
-
-    def __init__(self, name: str) -> None:
-        from hermes_core.contract.values import Session
-        from hermes_core.home import HermesHome
-
-        self.home = HermesHome.resolve()
-        self.session = Session("session-one", home=str(self.home.path))
-        self.seen = ""
-        self.result: dict[str, Any] = {"name": name, "raised": {}}
-        self.provider: Any = None
-
-    def hook(self, name: str, **given: Any) -> Any:
-        """Call one hook with the arguments that it names; a hook that is not there is nothing."""
-        method = getattr(self.provider, name, None)
-        if method is None:
-            return None
-        names = inspect.signature(method).parameters
-        with self.noting(name):
-            return method(**{key: value for key, value in given.items() if key in names})
-        return None
-
-    @contextmanager
-    def noting(self, step: str) -> Iterator[None]:
-        """Note what this step raises."""
+    def _run(self, *words: str) -> dict[str, Any]:
+        command = [str(self.python), str(LIFE), *words]
         try:
-            yield
-        except Exception as exc:  # noqa: BLE001 - a report on strangers' code
-            self.result["raised"].setdefault(step, f"{type(exc).__name__}: {exc}"[:120])
-
-    def recalls(self, mark: str, session: Any, wait: float = WAIT) -> None:
-        """Ask until the word comes back or the wait is over."""
-        from hermes_core.contract.values import Query
-
-        end = time.monotonic() + wait
-        while mark not in self.seen:
-            for text in ("What is the name of my dog?", f"dog {WORD}"):
-                found = self.hook("prefetch", query=Query(text), session=session)
-                if found and WORD in found.text and mark not in self.seen:
-                    self.seen += mark
-            if time.monotonic() > end:
-                break
-            time.sleep(0.5)
-
-    def use_tools(self) -> None:
-        """Call every tool, those that write before those that read, with arguments made from its schema."""
-        from hermes_core.contract.values import ToolCall
-
-        schemas = self.hook("get_tool_schemas") or []
-        self.result["tools"] = len(schemas)
-        for schema in sorted(schemas, key=lambda s: not writes(s["name"])):
-            if any(word in schema["name"] for word in ("forget", "delete", "reset", "clear", "purge")):
-                continue
-            call = ToolCall(schema["name"], arguments(schema, USER if writes(schema["name"]) else WORD))
-            answer = self.hook("handle_tool_call", call=call, session=self.session) or ""
-            if not writes(schema["name"]) and WORD in answer and "V" not in self.seen:
-                self.seen += "V"
+            done = subprocess.run(
+                command, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=LIFE_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            return {"loads": False, "reason": f"its process took more than {LIFE_TIMEOUT_S} s"}
+        lines = done.stdout.strip().splitlines()
+        if done.returncode or not lines or not lines[-1].startswith("{"):
+            return {"loads": False, "reason": f"exit {done.returncode}: {done.stderr.strip()[-200:]}"}
+        answer: dict[str, Any] = json.loads(lines[-1])
+        return answer
 
 
-def run_life(name: str) -> dict[str, Any]:
-    """Load the provider called `name` and take it through its life."""
-    from hermes_core.contract.values import MemoryWrite, Session, Turn
-    from hermes_core.errors import ProviderError
-    from hermes_core.loader.load import load_provider
-
-    life = SessionLifecycle(name)
-    try:
-        loaded = load_provider(name, life.home)
-    except ProviderError as exc:
-        return {**life.result, "error": str(exc)}
-    life.result.update(source=loaded.entry.source, notes=len(loaded.notes))
-    life.provider = loaded.factory()
-    available = life.hook("is_available")
-    life.result["available"] = bool(available) or f"no: {getattr(available, 'reason', '')}"[:60]
-    life.hook("get_tool_schemas")
-    started = time.monotonic()
-    life.hook("initialize", session=life.session)
-    life.result["initialize"] = round(time.monotonic() - started, 1)
-    if "initialize" in life.result["raised"]:
-        return life.result
-    life.hook("system_prompt_block", session=life.session)
-    messages = ({"role": "user", "content": USER}, {"role": "assistant", "content": ANSWER})
-    life.hook("on_turn_start", turn_number=1, message=USER, session=life.session)
-    life.hook("sync_turn", turn=Turn("turn-1", 1, USER, ANSWER, messages), session=life.session)
-    life.recalls("S", life.session)
-    life.use_tools()
-    life.recalls("T", life.session)
-    write = MemoryWrite("w1", "add", "user", f"The user's dog is called {WORD}.")
-    life.hook("on_memory_write", write=write, session=life.session)
-    life.hook("on_session_end", reader=Transcript(messages), reason="close", session=life.session)
-    life.recalls("E", life.session)
-    life.hook("shutdown")
-    for mark, session in (("R", Session("session-two", home=life.session.home)), ("r", life.session)):
-        with life.noting("factory"):
-            life.provider = loaded.factory()
-            life.hook("initialize", session=session)
-            life.recalls(mark, session)
-            life.hook("shutdown")
-    return {**life.result, "seen": life.seen}
+# ----------------------------------------------------------------------------------------------------------- packages
 
 
-class Transcript:
-    """Reads the one session of this life."""
-
-    def __init__(self, messages: Any) -> None:
-        self._messages = messages
-
-    def messages(self) -> Any:
-        """Its messages."""
-        return self._messages
-
-
-def writes(tool: str) -> bool:
-    """Whether a tool's name says that it stores something."""
-    words = (
-        "remember",
-        "write",
-        "add",
-        "store",
-        "append",
-        "create",
-        "save",
-        "retain",
-        "note",
-        "record",
-        "log",
-        "keep",
-    )
-    return any(word in tool.lower() for word in words)
+def install(python: Path, site: Path, packages: list[str], *options: str) -> None:
+    """Install packages into a folder of their own, once."""
+    mark = site / f".{re.sub(r'[^a-z0-9]+', '-', ' '.join((*packages, *options)).lower())[:80]}"
+    if not mark.exists():
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options]
+        command = [*pip, "--target", str(site), "--upgrade", *packages]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PIP_TIMEOUT_S)
+        mark.touch()
 
 
-def arguments(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Arguments for a tool: its required parameters, or its texts when it requires none."""
-    properties = schema["parameters"].get("properties") or {}
-    required = schema["parameters"].get("required") or [
-        key for key, value in properties.items() if value.get("type") == "string"
+def install_requirements(python: Path, site: Path, requirements: list[str], notes: list[str]) -> None:
+    """Install what a provider requires, without what is heavy. If that fails, note it: it may load without."""
+    light = [need for need in requirements if normalised(need) not in HEAVY]
+    notes += [
+        f"without {need}" for need in requirements if need not in light and normalised(need) != "hermes-agent"
     ]
-    return {key: example(properties.get(key) or {}, text, key) for key in required}
+    if not light:
+        return
+    try:
+        install(python, site, light)
+    except subprocess.SubprocessError as exc:
+        notes.append(f"its requirements can't be installed: {last_line(exc)}")
 
 
-NAMED = {"path": "notes/dog.md", "file": "notes/dog.md", "title": "dog", "name": "dog", "entity": "dog"}
-"""What parameters of these names are given: the same when something is written and when it is read."""
+def package_requirements(site: Path, name: str) -> list[str]:
+    """Return what a package in `site` requires, with the pins of the corpus."""
+    known = next((one for one in CORPUS if one.pip and one.pip[0].startswith(name)), None)
+    needs = list(known.pip[1:]) if known else []
+    for distribution in distributions(path=[str(site)]):
+        if normalised(distribution.metadata["Name"]) == normalised(name):
+            needs += [need for need in distribution.requires or () if "extra ==" not in need]
+    return needs
 
 
-def example(schema: dict[str, Any], text: str, name: str = "") -> Any:
-    """A value for one parameter."""
-    if schema.get("enum"):
-        return schema["enum"][0]
-    if schema.get("type") == "string" and name in NAMED:
-        return NAMED[name]
-    kinds: dict[str, Any] = {"integer": 3, "number": 0.5, "boolean": False, "array": [text], "object": {}}
-    kind = schema.get("type")
-    return kinds.get(kind, text) if isinstance(kind, str) else text
+def folder_requirements(folder: Path) -> list[str]:
+    """Return the packages that plugin.yaml names."""
+    manifest = folder / "plugin.yaml"
+    try:
+        data = yaml.safe_load(manifest.read_text(errors="replace")) if manifest.is_file() else None
+    except yaml.YAMLError:
+        data = None
+    needs = (
+        (data or {}).get("pip_dependencies") or (data or {}).get("python_dependencies")
+        if isinstance(data, dict)
+        else None
+    )
+    return [str(need) for need in needs] if isinstance(needs, list) else []
+
+
+def own_folders(site: Path, name: str) -> list[Path]:
+    """Return the provider folders that a package itself put into `site`."""
+    for distribution in distributions(path=[str(site)]):
+        if normalised(distribution.metadata["Name"]) == normalised(name):
+            files = {site / str(file) for file in distribution.files or ()}
+            return [folder for folder in provider_folders(site) if folder / "__init__.py" in files]
+    return []
+
+
+def normalised(requirement: str) -> str:
+    """Return the name in a requirement as the index compares it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]).lower()
+
+
+def last_line(error: subprocess.SubprocessError) -> str:
+    """Return the last line that a command printed."""
+    output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output
+    return text.strip().splitlines()[-1][:160] if text.strip() else ""
+
+
+# -------------------------------------------------------------------------------------------------------------- table
+
+
+def lives(result: dict[str, Any]) -> bool:
+    """Return True if the whole life went well."""
+    recalls = bool(result.get("recall")) or "prefetch" not in result.get("hooks", ())
+    tools = not result.get("tools") or result.get("tool") == "ok"
+    ends = result.get("shutdown", 99.0) <= 15.0
+    return bool(
+        result.get("loads")
+        and result.get("state") == "active"
+        and result.get("delivered")
+        and recalls
+        and tools
+        and ends
+    )
+
+
+def cause_of(result: dict[str, Any]) -> str:
+    """Return why a provider does not live, in one line."""
+    parts = [str(result.get("reason") or "")]
+    if result.get("loads") and result.get("state") == "active":
+        if not result.get("delivered"):
+            parts.append("turns were not delivered")
+        if not result.get("recall") and "prefetch" in result.get("hooks", ()):
+            parts.append("nothing was recalled")
+        if result.get("tools") and result.get("tool") != "ok":
+            parts.append(f"tool: {result.get('tool')}")
+        if result.get("shutdown", 0.0) > 15.0:
+            parts.append(f"shutdown took {result['shutdown']} s")
+    parts += result.get("notes", ())
+    return " ".join("; ".join(filter(None, parts)).split())
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """The results for people."""
-    lines = [f"{'package':12} {'expected':20} {'recall':8} {'init s':7} {'tools':6} what happened"]
+    """Return the results for people, with the sums below."""
+    lines = [f"{'provider':44} {'loads':5} {'lives':5} {'degraded':8} {'recall':6} {'tools':>5}  cause"]
     for result in results:
-        raised = "; ".join(f"{step}: {what}" for step, what in result.get("raised", {}).items())
-        available = result.get("available")
-        said = result.get("error") or raised or (available if isinstance(available, str) else "ok")
+        loads, alive = bool(result.get("loads")), lives(result)
+        marks = ["yes" if loads else "no", "yes" if alive else "no", "yes" if loads and not alive else ""]
+        cause = "" if alive else cause_of(result)[:200]
         lines.append(
-            f"{result['name']:12} {result['expect']:20} {result.get('seen', '-'):8} "
-            f"{result.get('initialize', '-')!s:7} {result.get('tools', '-')!s:6} {said}"
+            f"{result['name'][:44]:44} {marks[0]:5} {marks[1]:5} {marks[2]:8} {result.get('recall') or '-':6} "
+            f"{result.get('tools', 0):5}  {cause}"
         )
+    installed = [result for result in results if result.get("installed", True)]
+    loaded = [result for result in installed if result.get("loads")]
+    alive = [result for result in loaded if lives(result)]
+    share = 100 * len(loaded) / max(len(installed), 1)
+    lines.append(
+        f"\n{len(results)} tried, {len(results) - len(installed)} can't be installed; of the others {len(loaded)} load "
+        f"({share:.0f} %), {len(alive)} live, {len(loaded) - len(alive)} are degraded"
+    )
     return "\n".join(lines)
 
 

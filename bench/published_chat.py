@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from published import ANSWER, CORPUS, USER, WORD, Package, arguments, at_home, prepare, writes
+from published_corpus import ANSWER, CORPUS, USER, WORD, Package, arguments, at_home, prepare, writes
 
 from hermes_core.testing.model_server import ModelServer, Reply
 

@@ -19,8 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from published import CORPUS, Package, arguments, at_home, prepare, quiet_run, writes
 from published_chat import MOST_TOOLS, offered
+from published_corpus import CORPUS, Package, arguments, at_home, prepare, quiet_run, writes
 
 WORDS = {"ann": "Zebra", "bob": "Walrus"}
 OTHER = {"ann": "bob", "bob": "ann"}
@@ -34,7 +34,9 @@ DEFAULT = ("yantrikdb",)
 def main() -> int:
     """Run the packages named on the command line and print the table; 1 when somebody was shown what is another's."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", default=DEFAULT, help="names of the corpus of published.py")
+    parser.add_argument(
+        "names", nargs="*", default=DEFAULT, help="names of the corpus of published_corpus.py"
+    )
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--keep", type=Path, help="keep environments here, to run again quickly")
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)

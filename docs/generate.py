@@ -118,7 +118,7 @@ def config_page() -> Iterator[str]:
     yield (
         "`config.yaml` in the home holds settings, `.env` beside it holds secrets. A missing file, block, key or value "
         "means the default. A value of a wrong type or range is an error that names the line; an unknown key has no "
-        "effect and is named as a warning. Blocks that are not listed here belong to other programs and are left alone, "
+        "effect and is named as a warning; keys of Hermes Agent in a block of this program are one warning together. Blocks that are not listed here belong to other programs and are left alone, "
         "and so is what stands under `memory:` once `memory.provider` is set: some providers keep settings there.\n"
     )
     yield "`hermes-memory config set KEY VALUE` writes a key, `hermes-memory config list` shows all. Commands that change the file keep its comments.\n"

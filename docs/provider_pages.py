@@ -275,10 +275,21 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?])\s+(?=[A-Z`\"'(])", " ".join(text.split()), maxsplit=1)[0]
 
 
+def hooks_at_once(capabilities: Capabilities) -> str:
+    """Say how many hooks of one instance run at a time."""
+    if capabilities.serial:
+        return "one hook at a time"
+    reads, writes = "one read hook", "one write hook at a time"
+    if capabilities.concurrent > 1:
+        reads = f"up to {capabilities.concurrent} read hooks (of different sessions)"
+    beside = ", and `queue_prefetch` beside them" if capabilities.slow_prefetch else ""
+    return f"{reads} and {writes}{beside}"
+
+
 def hooks_section(it: Known) -> Iterator[str]:
     """The hooks that it implements, and how the manager calls them."""
     yield "## Hooks\n"
-    alone = "one hook at a time" if it.capabilities.serial else "one read hook and one write hook at a time"
+    alone = hooks_at_once(it.capabilities)
     per = "one instance a process" if it.capabilities.scope == "process" else "one instance a session"
     suppressed = it.capabilities.suppresses_local_writes
     local = (

@@ -66,6 +66,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.storage.inventory import Inventory
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ class Memory:
         sessions: The store of sessions and turns, which also holds the outbox.
         curated: The store of the notes.
         manager: The manager of the providers.
+        inventory: The stores of the home that have held data.
         at_close: Exit stack that `close` unwinds before the stores are closed.
     """
 
@@ -151,6 +153,7 @@ class Memory:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
+        self.inventory = Inventory(home.path)
         self.sessions = SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
@@ -201,6 +204,7 @@ class Memory:
             elif chosen:
                 self._load(chosen)
             undo.pop_all()
+        self.inventory.record()
         at_exit.register(self)
 
     @property
@@ -231,12 +235,14 @@ class Memory:
         agent_context: AgentContext = "primary",
         identity: str = "",
         workspace: str = "hermes",
+        user_id_alt: str = "",
     ) -> Session:
         """Return a complete `Session` of this home, without storing it.
 
         Args:
             session_id: Id of the session; default: a new one.
             identity: Name of the profile; default: the profile of this home.
+            user_id_alt: Another id of the same user, if the platform has two.
 
         Raises:
             SessionError: The `agent_context` does not exist.
@@ -257,6 +263,7 @@ class Memory:
                 thread_id,
                 gateway_session_key,
                 str(self.home.path),
+                user_id_alt,
             )
         )
 
@@ -398,7 +405,10 @@ class Memory:
         if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
             return call_memory_tool(None, arguments, session)
         self.manager.initialize_all(session)
-        return self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+        answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+        if name == MEMORY_SCHEMA["name"]:
+            self.inventory.record()
+        return answer
 
     def begin_turn(
         self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
@@ -425,7 +435,7 @@ class Memory:
             "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
         ).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
-        return TurnRecall(recall, contexts, (*self.problems(session), *seen.left_out))
+        return TurnRecall(recall, contexts, (*self._faults(session), *seen.left_out))
 
     def end_turn(
         self,
@@ -479,6 +489,7 @@ class Memory:
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
+        self.inventory.add(self.home.state_db)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
@@ -524,7 +535,7 @@ class Memory:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.perf_counter() - began) * 1000, 3)
-        return RecallReport(text, tuple(hits), tokens, elapsed, (*self.problems(session), *seen.left_out))
+        return RecallReport(text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out))
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
@@ -539,9 +550,22 @@ class Memory:
         Args:
             session: A session of the user whose USER.md is checked; default: the person at home.
         """
+        return [*map(redact, self._late_warnings), *self._faults(session)]
+
+    @property
+    def _late_warnings(self) -> tuple[str, ...]:
+        """What the provider has used that has no effect in this host."""
+        return self.loaded.late_warnings() if self.loaded else ()
+
+    def _faults(self, session: Session | None) -> list[str]:
+        """Return the problems that every turn repeats until they are gone."""
+        lost = [str(store) for store in self.inventory.lost()]
         problems = [str(self._load_error)] if self._load_error else []
+        problems += lost
         problems += self._observer_problems
-        problems += dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        failures = dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        # A lost state.db is reported once, although everything that reads it fails.
+        problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         if self.sessions.vectors is not None:
             problems += filter(None, [self.sessions.vectors.fault])
@@ -587,6 +611,7 @@ class Memory:
         with contextlib.suppress(StorageError):
             delete_backup(self.home, self.manager.outbox)
         self.sessions.close()
+        self.inventory.record()
 
     def __enter__(self) -> Self:
         return self
@@ -611,7 +636,7 @@ class Memory:
 
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, self._control, self._entry_points)
+            loaded = load_provider(name, self.home, self._control, self._entry_points, sessions=self.sessions)
         except ProviderError as exc:
             self._load_error = exc
         else:
@@ -653,7 +678,8 @@ class Memory:
                 "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
             )
             return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
-        notes = (*entry.notes, *(self.loaded.warnings if self.loaded else ()))
+        loading = (*self.loaded.warnings, *self._late_warnings) if self.loaded else ()
+        notes = (*entry.notes, *loading)
         for health in self.manager.health():
             if health.name == entry.name:
                 if (

@@ -25,6 +25,7 @@ from hermes_core.outbox.store import REMEMBERED_S, UNKNOWN_ACCOUNT, Outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import read_meta
 from hermes_core.storage.files import locked, sync_folder
+from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ def _set_aside(path: Path) -> None:
     with contextlib.closing(Database(path)) as old:
         # The backup has to be complete without the write-ahead log.
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    remove_from_inventory(path)
     path.replace(backup_of(path))
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

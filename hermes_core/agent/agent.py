@@ -138,10 +138,11 @@ class Agent:
         self._skip_memory = skip_memory
         self._instructions = instructions
         self._folder = None if folder is None else Path(folder)
-        session = resolve_session(memory, session_id, identity)
+        problems: list[str] = []
+        session, stored = resolve_session(memory, session_id, identity, problems)
         enabled = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
         self._toolsets = None if enabled is None else frozenset(enabled)
-        problems = unknown_toolsets(enabled, self._host_tools)
+        problems += unknown_toolsets(enabled, self._host_tools)
         shared = shared_services(memory)
         self._skills = shared.skills
         delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
@@ -174,7 +175,7 @@ class Agent:
             problems=problems,
             clock=clock,
         )
-        if memory.sessions.get_session(session.id):
+        if stored:
             self._life.open()
         else:
             self._life.start()

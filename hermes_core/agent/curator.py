@@ -111,21 +111,32 @@ class Proposal:
         """
         remaining = list(range(len(self.before)))
         new: list[ProposedEntry] = []
+        stays: set[str] = set()
         for entry in self.entries:
             same = next((index for index in remaining if self.before[index] == entry.text), None)
             if same is not None:
                 remaining.remove(same)
+                stays.add(entry.text)
             elif entry.text not in (*self.before, *(other.text for other in new)):
                 new.append(entry)
-        edits = []
+        edits: dict[str, Operation] = {}
+        # An edit of an entry is one of all that equal it, so each text is edited once.
         for entry in new:
-            place = next((index for index in entry.sources if index in remaining), None)
-            if place is None:
-                edits.append(Operation("add", entry.text))
+            sources = (self.before[index] for index in entry.sources if index in remaining)
+            old = next((text for text in sources if text not in edits and text not in stays), None)
+            if old is None:
+                edits[entry.text] = Operation("add", entry.text)
             else:
-                remaining.remove(place)
-                edits.append(Operation("replace", entry.text, entry_handle(self.before[place])))
-        return [*edits, *(Operation("remove", "", entry_handle(self.before[index])) for index in remaining)]
+                edits[old] = Operation("replace", entry.text, entry_handle(old))
+        for text in dict.fromkeys(self.before[index] for index in remaining):
+            edits.setdefault(
+                text,
+                # Leaves one of several equal entries.
+                Operation("replace", text, entry_handle(text))
+                if text in stays
+                else Operation("remove", "", entry_handle(text)),
+            )
+        return list(edits.values())
 
     def _invalid_entries(self) -> Iterator[str]:
         for entry in self.entries:

@@ -165,7 +165,7 @@ class SessionLifecycle:
                 step("initialize", self._initialize, session)
                 step("prompt", self.write_prompt, session)
                 step("compressor_start", self._notify_compressor_start, session, "start")
-        self._load_counts()
+        self.attempt("storing the counts of the session", self._load_counts)
 
     def open(self) -> None:
         """Continue a stored session in an agent that has had no other session."""
@@ -175,7 +175,7 @@ class SessionLifecycle:
                 step("initialize", self._initialize, session)
                 step("restore", self._restore_prompt, session)
                 step("compressor_start", self._notify_compressor_start, session, "open")
-        self._load_counts()
+        self.attempt("storing the counts of the session", self._load_counts)
 
     def new(self) -> None:
         """End the session and begin an empty session."""

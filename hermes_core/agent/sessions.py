@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -16,13 +17,15 @@ from hermes_core.agent.compression import SUMMARY_MARK, is_summary
 from hermes_core.agent.tools import sendable
 from hermes_core.agent.validation import session_id_of
 from hermes_core.contract.values import Message, Session
-from hermes_core.errors import SessionError
+from hermes_core.errors import SessionError, StorageError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory, TurnRecall, known_context
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
+
+log = logging.getLogger(__name__)
 
 # Number of messages before the person's message that providers get when they are asked for recall.
 RECENT_MESSAGES = 6
@@ -184,10 +187,12 @@ def _plain(message: ChatMessage) -> Message:
 # -------------------------------------------------------------- sessions
 
 
-def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]) -> Session:
-    """Return the stored session with this id, or a new session if none is stored.
+def resolve_session(
+    memory: Memory, session_id: str, identity: Mapping[str, Any], problems: list[str]
+) -> tuple[Session, bool]:
+    """Return the stored session with this id and True, or a new session and False if none is stored.
 
-    If the stored session was compressed, return the newest session that continues it. If another person has a session
+    If state.db can't be read, the session is a new one, and `problems` gets a sentence about it. If the stored session was compressed, return the newest session that continues it. If another person has a session
     with this id, the person is appended to the id. Raises `SessionError` if the `agent_context` in `identity` is not one
     that the contract names, or if another person's session continues the session.
 
@@ -195,19 +200,26 @@ def resolve_session(memory: Memory, session_id: str, identity: Mapping[str, Any]
         memory: The memory.
         session_id: Id of the session; "" for a new session with a new id.
         identity: Fields of `Session`: platform, user_id, chat_id and others.
+        problems: List to which sentences are appended.
     """
     fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
+    stored = None
     if session_id:
         session_id = session_id_of(session_id)
-        session_id = memory.sessions.id_for(session_id, Session(session_id, **fields).owner)
-    stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id)) if session_id else None
+        owner = Session(session_id, **fields).owner
+        try:
+            session_id = memory.sessions.id_for(session_id, owner)
+            stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id))
+        except StorageError as exc:
+            log.warning("session %r can't be read: %s", session_id, exc)
+            problems.append(f"reading the session failed: {exc}")
     if stored is None:
-        return known_context(Session(id=session_id or uuid.uuid4().hex, **fields))
+        return known_context(Session(id=session_id or uuid.uuid4().hex, **fields)), False
     session = Session(id=stored.id, **{**fields, "parent_id": stored.parent_id})
     if stored.user != session.owner and (stored.user or stored.message_count):
         # The newest session of a conversation may name another person's session as its parent.
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
-    return known_context(session)
+    return known_context(session), True
 
 
 def find_session(memory: Memory, text: str, current: Session) -> Session:

@@ -323,6 +323,9 @@ def _print_outcome(terminal: TerminalChat, result: TurnResult) -> None:
     note = terminal.writer.note
     if result.outcome == "interrupted":
         note("(stopped; no provider hears of this turn)")
+    for part in result.recall.parts:
+        if part.recall and part.recall.status:
+            note(part.recall.status)
     if terminal.show_recall:
         for label, text in result.contexts:
             note(f"recalled from {label}:\n{text}")

@@ -95,7 +95,7 @@ def migrate(
     """Bring OpenClaw's memory, identity and skills over: show what would happen, ask, then do it.
 
     MEMORY.md and the daily notes become entries of MEMORY.md, USER.md entries of USER.md, newest notes first; what has
-    no room is kept in an overflow file. SOUL.md and skills go into place, the rest is archived for you to look at.
+    no room is kept for session_search. SOUL.md and skills go into place, the rest is archived for you to look at.
     OpenClaw's folder is never changed, and doing it twice changes nothing more.
     """
     options = _options(preset, overwrite, migrate_secrets, workspace_target, skill_conflict)

@@ -22,6 +22,7 @@ from hermes_core.health.finding import Finding, run_check
 from hermes_core.home import HermesHome
 from hermes_core.logs import LEVELS, Level, LogFile
 from hermes_core.safety.terminal import printable
+from hermes_core.storage.inventory import Inventory
 
 NO_SUCH_PATH = 404
 
@@ -40,9 +41,14 @@ _SIGNS = {
     is_flag=True,
     help="Repair what is safe to repair: modes, search index, stale locks, files left by a kill.",
 )
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Let stores that held data and are empty or gone begin anew; what is left of them is moved aside.",
+)
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
+def doctor(ctx: click.Context, fix: bool, accept_loss: bool, as_json: bool) -> None:
     """Test all of memory, with a real write, recall and delete, and say what to do about what fails.
 
     Nothing of yours is touched: the writes go to a scratch folder and to a session that is deleted again, and the active
@@ -50,6 +56,8 @@ def doctor(ctx: click.Context, fix: bool, as_json: bool) -> None:
     Exits with 0 only when all that is configured works, else with 3.
     """
     home = home_of(ctx)
+    for lost in Inventory(home.path).accept() if accept_loss else ():
+        click.echo(printable(f"{lost.message}; it begins anew"), err=True)
     found = examine(home, fix=fix)
     found = dataclasses.replace(found, findings=(*found.findings, *run_check("model", lambda: _models(home))))
     if as_json:

@@ -6,8 +6,8 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import click
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_document
 from hermes_core.errors import ConfigError, ImportFailed
-from hermes_core.importers import FORMATS, Format, Skip, SkipLog, stream_file
+from hermes_core.importers import FORMATS, Format, Skip, SkipLog, find_files, is_known, stream_file
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
@@ -27,8 +27,58 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+@dataclass(slots=True)
+class _Import:
+    """The import of several files, with what it brought and left out.
+
+    Attributes:
+        memory: Opens the memory, at most once.
+        several: False for one file that the person named: then a fault in it ends the command.
+    """
+
+    memory: Callable[[], Memory]
+    file_format: Format
+    several: bool
+    on_turn: Callable[[], None]
+    done: ImportResult = field(default_factory=ImportResult)
+    skips: SkipLog = field(default_factory=SkipLog)
+    problems: list[str] = field(default_factory=list)
+
+    def run(self, file: Path) -> None:
+        """Import a file. A fault in one of several files is a problem, and the next file is imported."""
+        skips = SkipLog()
+        try:
+            if self.several and self.file_format == "auto" and not is_known(file):
+                self.skips.note("files of no known format", str(file))
+                return
+            sessions = stream_file(file, self.file_format, skips)
+            # Read the first session before memory is opened: a wrong file must not create a home.
+            first = next(sessions, None)
+        except ImportFailed as exc:
+            if not self.several:
+                raise
+            self.problems.append(str(exc) if str(file) in exc.message else f"{str(file)!r}: {exc}")
+            return
+        if first is not None:
+            whole = _until_fault(chain([first], sessions), self.problems)
+            self.done = self.done.plus(import_sessions(self.memory(), whole, self.on_turn))
+        if self.several:
+            self.skips.add(skips, str(file))
+        else:
+            self.skips = skips
+
+    def result(self) -> ImportResult:
+        """Return the counts, and add what people should know to `problems`."""
+        done = replace(self.done, skipped=tuple(self.skips.all()))
+        if not done.sessions and (done.skipped or not self.problems):
+            reason = _describe_skip(done.skipped[0]) if done.skipped else "no conversation is there"
+            self.problems.append(f"nothing was imported: {reason}")
+        self.problems += [_describe_skip(skip) for skip in done.skipped if skip.fault and done.sessions]
+        return done
+
+
 @click.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "file_format",
@@ -39,43 +89,68 @@ if TYPE_CHECKING:
 )
 @json_option
 @click.pass_context
-def import_command(ctx: click.Context, file: Path, file_format: Format, as_json: bool) -> None:
+def import_command(ctx: click.Context, files: tuple[Path, ...], file_format: Format, as_json: bool) -> None:
     """Bring the conversations of FILE into memory, each turn as if it had just happened.
 
-    Safe to run again: turns that are stored are left alone. FILE may be a pipe, or - for standard input.
+    Safe to run again: turns that are stored are left alone. FILE may be a folder, a pattern such as '*.jsonl', a pipe,
+    or - for standard input, and may be packed (.gz, .zst).
     """
-    skips = SkipLog()
-    sessions = stream_file(_regular_file(ctx, file), file_format, skips)
-    # Read the first session before memory is opened: a wrong file must not create a home.
-    first = next(sessions, None)
-    faults: list[str] = []
-    whole = _until_fault(sessions if first is None else chain([first], sessions), faults)
-    with open_memory(home_of(ctx)) as memory:
-        done = import_with_progress(memory, whole)
-        build_with_progress(memory)
-        delivered = memory.flush(timeout=60)
-        problems = faults + memory.problems()
-    done = replace(done, skipped=tuple(skips.all()))
-    problems += [_describe_skip(skip) for skip in done.skipped if skip.fault]
+    paths = _paths(ctx, files)
+    several = len(paths) != 1 or files[0].expanduser().is_dir()
+    with contextlib.ExitStack() as stack, _bar("importing", "files" if several else "turns") as bar:
+        task = bar.add_task("", total=len(paths) if several else None)
+        memory: list[Memory] = []
+
+        def opened() -> Memory:
+            memory.extend(() if memory else [stack.enter_context(open_memory(home_of(ctx)))])
+            return memory[0]
+
+        run = _Import(opened, file_format, several, lambda: None if several else bar.advance(task))
+        for path in paths:
+            run.run(path)
+            if several:
+                bar.advance(task)
+        done, delivered = run.result(), True
+        bar.stop()
+        if memory:
+            build_with_progress(memory[0])
+            delivered = memory[0].flush(timeout=60)
+            run.problems += memory[0].problems()
     if as_json:
         print_document(done)
     else:
-        turns, messages = counted(done.turns, "turn"), counted(done.messages, "message")
-        known = f", {done.known:,} known already" if done.known else ""
-        click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')} imported{known}")
-        for skip in done.skipped:
-            if not skip.fault:
-                click.echo(hanging(f"left out: {_describe_skip(skip)}"))
+        _print(done, len(paths) if several else 0)
     if not delivered:
-        problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
-    finish(ctx, problems)
+        run.problems.append("some turns still wait for the provider: hermes-memory outbox list shows them")
+    finish(ctx, run.problems)
+
+
+def _print(done: ImportResult, files: int) -> None:
+    turns, messages = counted(done.turns, "turn"), counted(done.messages, "message")
+    known = f", {done.known:,} known already" if done.known else ""
+    places = f" in {counted(files, 'file')}" if files else ""
+    click.echo(f"{turns} ({messages}) of {counted(done.sessions, 'session')}{places} imported{known}")
+    for skip in done.skipped:
+        if not skip.fault:
+            click.echo(hanging(f"left out: {_describe_skip(skip)}"))
+
+
+def _paths(ctx: click.Context, patterns: Sequence[Path]) -> list[Path]:
+    """Return the files that the arguments name."""
+    paths: list[Path] = []
+    for pattern in patterns:
+        if str(pattern) == "-" or (pattern.exists() and not pattern.is_file() and not pattern.is_dir()):
+            paths.append(_regular_file(ctx, pattern))
+        elif named := find_files(pattern):
+            paths += named
+        elif not pattern.expanduser().is_dir():
+            raise click.BadParameter(f"Path {str(pattern)!r} does not exist.", ctx, param_hint="'FILE...'")
+    return list(dict.fromkeys(paths))
 
 
 def _regular_file(ctx: click.Context, file: Path) -> Path:
-    """Return the file, or a copy of a pipe's content until the command ends: a file is read more than once."""
+    """Return a copy of a pipe's content until the command ends: a file is read more than once."""
     dash = str(file) == "-"
-    if not dash and file.is_file():
-        return file
     folder = ctx.with_resource(tempfile.TemporaryDirectory(prefix="hermes-import-"))
     copy = Path(folder, "standard input" if dash else file.name)
     with copy.open("wb") as whole, contextlib.ExitStack() as opened:

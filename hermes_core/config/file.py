@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from hermes_core.config.foreign import HERMES_AGENT_KEYS, foreign_sentence, is_of_hermes_agent
 from hermes_core.config.keys import (
     BLOCKS,
     KEYS,
@@ -42,6 +43,8 @@ _LenientLoader: Any = type("_LenientLoader", (_Loader,), {})
 _LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
 _NAME = re.compile(r"[\w-]+")
 _MAX_LINE_CHARS = 1 << 20
+_ALIKE = 0.8
+"""The similarity of two names above which one of them is taken for a slip."""
 # PyYAML and ruamel let these errors out for a value that only looks like a date or a number: `2024-02-30`, `0x_`.
 _CONVERSION_ERRORS = (ValueError, LookupError, AttributeError)
 
@@ -76,7 +79,8 @@ def parse_config(text: str) -> Config:
     blocks = {name: reading.block(name, cls) for name, cls in BLOCKS.items()}
     if reading.faults:
         raise ConfigError("; ".join(fault for fault, _ in reading.faults), reading.remedy)
-    return Config(**blocks, warnings=tuple(reading.warnings))
+    foreign = [foreign_sentence(reading.foreign)] if reading.foreign else []
+    return Config(**blocks, warnings=(*reading.warnings, *foreign))
 
 
 def set_value(home: HermesHome, key: str, value: Value) -> None:
@@ -181,17 +185,26 @@ def stored_value(home: HermesHome, key: str) -> Any:
 
 
 class _ConfigReader:
-    """One pass over the nodes of a file: the values, `faults` as (sentence, remedy), and `warnings`."""
+    """One pass over the nodes of a file: the values, `faults` as (sentence, remedy), and `warnings`.
+
+    `foreign` are the keys of Hermes Agent in blocks of ours.
+    """
 
     def __init__(self, text: str) -> None:
         self.faults: list[tuple[str, str]] = []
         self.warnings: list[str] = []
+        self.foreign: list[str] = []
         with _yaml_errors():
             self._loader = _Loader(text)
             root = self._loader.get_single_node()
         self._top = self._pairs(root, "config.yaml") if _has_content(root) else {}
+        self._shared = is_of_hermes_agent(self._top.keys())
         for name, (at, node) in self._top.items():
             if key := _misplaced(name, node):
+                if self._shared and key.startswith(("model.", "memory.provider")):
+                    # Hermes Agent has settings of the model at the top of the file too.
+                    self.foreign.append(name)
+                    continue
                 block, _, last = key.partition(".")
                 self.warnings.append(
                     f"config.yaml line {at}: {name!r} has no effect here, write `{last}:` indented below `{block}:`"
@@ -239,16 +252,25 @@ class _ConfigReader:
         for key, (at, node) in pairs.items():
             known = KEYS.get(f"{name}.{key}")
             if known is None:
-                prefix = f"{name}."
-                siblings = [full for full in KEYS if full.startswith(prefix)]
                 # A block of settings below ours belongs to some other program; a single value is more likely a slip.
-                certain = not (isinstance(node, yaml.MappingNode) or shared)
-                self._warn_unknown(prefix + key, at, siblings, certain=certain)
+                if not isinstance(node, yaml.MappingNode):
+                    self._unknown_key(name, key, at, certain=not shared)
                 continue
             value = self._value(known, at, node)
             if value is not None:
                 found[key] = tuple(value) if isinstance(value, list) else value
         return found
+
+    def _unknown_key(self, block: str, key: str, line: int, *, certain: bool) -> None:
+        full = f"{block}.{key}"
+        siblings = [known for known in KEYS if known.startswith(f"{block}.")]
+        if key in HERMES_AGENT_KEYS.get(block, ()):
+            self.foreign.append(full)
+        elif certain and self._shared and not difflib.get_close_matches(full, siblings, n=1, cutoff=_ALIKE):
+            # Other versions of Hermes Agent have other keys.
+            self.foreign.append(full)
+        else:
+            self._warn_unknown(full, line, siblings, certain=certain)
 
     def _value(self, key: Key, line: int, node: Any) -> Any:
         with _yaml_errors(line):
@@ -298,7 +320,7 @@ class _ConfigReader:
     def _warn_unknown(
         self, name: str, line: int, known: Iterable[str], *, certain: bool, what: str = "key"
     ) -> None:
-        close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+        close = difflib.get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
         if close:
             self.warnings.append(
                 f"config.yaml line {line}: unknown {what} {name!r}, did you mean {close[0]!r}?"

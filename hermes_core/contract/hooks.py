@@ -5,7 +5,8 @@ these names, or mark the methods of any object with `@hookimpl`. Write blocking,
 threads, deadlines, order, retries, durable writes and fences:
 
 * each provider instance has two workers, one thread each. At most one *read* hook and one *write* hook run at a time
-  (`Capabilities.serial` makes that one in all);
+  (`Capabilities.serial` makes that one in all, `Capabilities.concurrent` allows several reads of different sessions,
+  `Capabilities.slow_prefetch` takes `queue_prefetch` off the read worker);
 * hooks on the write worker are rows of a durable outbox: delivered in order per session, at least once, with an id that
   stays the same on every try;
 * a hook names the parameters that it wants and may leave out the others. They are plain, required and never gain a

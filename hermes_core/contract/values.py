@@ -57,6 +57,7 @@ class Session:
         agent_context: Kind of conversation. The manager sends writes for "primary" only.
         identity: Name of the profile.
         user_id: Unique within `platform`.
+        user_id_alt: Another id of the same user, if the platform has two.
         home: The HERMES_HOME as text, the only place where a provider keeps files.
     """
 
@@ -74,6 +75,7 @@ class Session:
     thread_id: str = ""
     gateway_session_key: str = ""
     home: str = ""
+    user_id_alt: str = ""
 
     def __post_init__(self) -> None:
         """Turn each field into a str. An SDK may give an id as a number or an enum member; None means the default."""
@@ -166,10 +168,15 @@ class RecallItem:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Answer of a provider to a query: `items`, best first, or one ready `text`. Empty means nothing relevant."""
+    """Answer of a provider to a query: `items`, best first, or one ready `text`. Empty means nothing relevant.
+
+    Attributes:
+        status: A line for the person about this recall, such as "3 memories". The model does not get it.
+    """
 
     items: tuple[RecallItem, ...] = ()
     text: str = ""
+    status: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.items) or bool(self.text.strip())
@@ -216,7 +223,7 @@ class Turn:
         id: The key by which a backend recognises a repeated delivery.
         number: For display only.
         messages: The turn's own messages, with tool calls and results.
-        author: The person who spoke, in a conversation of several.
+        author: The person who spoke, in a conversation of several. `bot:NAME` and `plugin:NAME` are programs.
         at: The time of the turn, in seconds since the epoch.
     """
 
@@ -295,9 +302,15 @@ class Capabilities:
         tool_aliases: Names that models of older conversations still call -> the tool that answers now. Not offered.
         suppresses_local_writes: Keeps MEMORY.md and USER.md as they are while the provider stores the write: True, or
             a mapping from "memory" and "user" to bool.
-        serial: Merges the read and the write worker, so that two hooks never run at once.
+        serial: Merges the read and the write worker, so that two hooks never run at once. `concurrent` and
+            `slow_prefetch` then have no effect.
         scope: Number of instances: one for the process, or one for each session if the provider keeps the state of a
             session on `self`.
+        concurrent: Number of read hooks (recall, tools) of different sessions that may run at once on one instance,
+            each on a thread. Of one session there is never more than one. A call that the host no longer waits for
+            counts until it returns.
+        slow_prefetch: Runs `queue_prefetch` beside the recall and the tools of its own session, because it takes
+            seconds. At most `concurrent` preparations run at once, of one session never two.
     """
 
     tool_names: frozenset[str] | None = None
@@ -305,6 +318,8 @@ class Capabilities:
     suppresses_local_writes: bool | Mapping[str, bool] = False
     serial: bool = False
     scope: Literal["process", "session"] = "process"
+    concurrent: int = 1
+    slow_prefetch: bool = False
 
     def suppresses(self, target: str) -> bool:
         """Return whether the provider stores writes to this target instead of the local file."""

@@ -31,12 +31,14 @@ class Operation:
     """Requested change of one entry.
 
     `content` is the new text, normalized. `old_text` identifies the entry: a fragment of it, its whole text or its
-    handle.
+    handle. `after` is the place of an added entry: the whole text of the entry before it, "" for the first place. Without
+    it, or if there is no such entry any more, the entry is added at the end.
     """
 
     action: MemoryAction
     content: str = ""
     old_text: str = ""
+    after: str | None = None
 
 
 EditRequest = Operation | MemoryWrite
@@ -89,17 +91,24 @@ def preview(text: str) -> str:
 def apply(
     entries: Sequence[str], operations: Sequence[EditRequest], *, batch: bool = False
 ) -> Edit | Refusal:
-    """Apply all operations in order. If one of them can't be applied, return its refusal: then none is applied."""
+    """Apply all operations in order. If one of them can't be applied, return its refusal: then none is applied.
+
+    Equal entries count as one: all of them are replaced or removed.
+    """
     current, changes = list(entries), []
     for index, operation in enumerate(operations):
-        action, content, previous, place = operation.action, operation.content, "", len(current)
+        action, content, previous = operation.action, operation.content, ""
+        place = _place(current, operation)
         if action != "add":
             match = find(current, operation.old_text)
             if isinstance(match, Refusal):
                 return in_batch(match, index, operation) if batch else match
-            if action == "replace" and content == current[match]:
+            previous = current[match]
+            equal = [_composed(entry) == _composed(previous) for entry in current]
+            if action == "replace" and content == previous and sum(equal) == 1:
                 continue
-            place, previous = match, current.pop(match)
+            place = equal[:match].count(False)
+            current = [entry for entry, is_equal in zip(current, equal, strict=True) if not is_equal]
         if action != "remove" and _composed(content) not in map(_composed, current):
             current.insert(place, content)
         elif action == "add":
@@ -108,6 +117,14 @@ def apply(
             action, content = "remove", ""
         changes.append(NoteChange(index, action, content, previous))
     return Edit(tuple(current), tuple(changes))
+
+
+def _place(entries: Sequence[str], operation: EditRequest) -> int:
+    """Return the index at which the operation adds an entry."""
+    after = operation.after if isinstance(operation, Operation) else None
+    if after == "":
+        return 0
+    return entries.index(after) + 1 if after is not None and after in entries else len(entries)
 
 
 def over_budget(

@@ -29,6 +29,7 @@ from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
 from hermes_core.errors import MemoryConflict, OutboxError, StorageError
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
+from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ CREATE TABLE changes (
 ) STRICT
 """
 _NOT_ENQUEUED = "Saved here, but the memory provider does not know of it yet"
-_DAMAGED = "move it away: only history and undo are lost, MEMORY.md and USER.md are whole"
+_DAMAGED = "move it away and run `hermes-memory doctor --accept-loss`: only history and undo are lost, MEMORY.md and USER.md are whole"
 
 OnWrite = Callable[[MemoryWrite, Session], object]
 
@@ -309,6 +310,8 @@ class NoteJournal:
         """
         rows = writes if self._on_write else ()
         text = join_entries(after)
+        if not after:
+            remove_from_inventory(opened.file.path)
         change = self._insert(opened, "intent", action, opened.entries, after, rows, undoes)
         opened.file.replace(text, opened.fingerprint)
         warning = self._enqueue_all(change, rows, opened.session)

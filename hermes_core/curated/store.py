@@ -297,6 +297,8 @@ class MemoryStore:
         """
         # If a process died after it replaced the file, its change is completed first, so that it can be undone.
         self._settle(target)
+        if change is None:
+            self._adopt_loss(target, session)
         for version in self._journal.versions(self._keys(target)):
             newest = change is None and version.action != "undo" and not version.undone
             if (newest or version.id == change) and (version.added or version.removed):
@@ -408,8 +410,13 @@ class MemoryStore:
         if limit is None:  # only the provider keeps this target
             return self._enqueue_suppressed(target, writes, who)
 
+        requests = [
+            Operation(write.action, write.content, write.old_text, operation.after)
+            for write, operation in zip(writes, operations, strict=True)
+        ]
+
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
-            edit = apply(entries, writes, batch=batch)
+            edit = apply(entries, requests, batch=batch)
             if isinstance(edit, Refusal) or not edit.changes:
                 return edit
             for entry in entries:
@@ -642,6 +649,14 @@ class MemoryStore:
                 self._journal.settle(self._files[name])
             except StorageError as exc:
                 log.warning("the history may lack the last change of %s: %s", self._files[name].path, exc)
+
+    def _adopt_loss(self, target: MemoryTarget | None, session: Session | None) -> None:
+        """Enter a file that was emptied or deleted by hand into the history, so that this is the newest change."""
+        for name in (target,) if target else self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                if not self.entries(name):
+                    with self._journal.opened(name, self._files[name], session or self._local):
+                        pass
 
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]

@@ -17,9 +17,12 @@ from hermes_core.errors import HermesError
 
 ACTIONS: tuple[MemoryAction, ...] = get_args(MemoryAction)
 
-_DESCRIPTION = """\
-Keep facts that will still matter in later sessions. They are saved to disk at once and appear in your system prompt \
-from the next session on.
+_IN_PROMPT = "appear in your system prompt from the next session on."
+_BY_TOOL = "can be read with `memory_read` in every later session."
+_OF_SKILLS = " Procedures belong in skills."
+
+_DESCRIPTION = f"""\
+Keep facts that will still matter in later sessions. They are saved to disk at once and {_IN_PROMPT}
 
 Targets: 'user' is who the person is (name, role, preferences, how they like to work, corrections they repeat); \
 'memory' is your own notes (environment, project conventions, quirks of tools, lessons learned).
@@ -27,7 +30,7 @@ Targets: 'user' is who the person is (name, role, preferences, how they like to 
 Save without being asked when the person states a preference, corrects you, or you learn something stable. Write \
 declarative facts ("User prefers short answers"), not orders to yourself ("Always answer shortly"). Do not keep a \
 diary: no task progress, finished work, session summaries, issue or commit numbers, to-do lists, or anything that is \
-stale within a week; past conversations can be searched. Procedures belong in skills.
+stale within a week; past conversations can be searched.{_OF_SKILLS}
 
 Actions: 'add' needs content; 'replace' needs old_text and content; 'remove' needs old_text. old_text is a short \
 fragment that occurs in exactly one entry. Space is limited: when the store is full, send 'operations' that remove or \
@@ -78,6 +81,12 @@ def memory_schema(targets: Sequence[MemoryTarget] = TARGETS) -> dict[str, Any]:
     schema = copy.deepcopy(MEMORY_SCHEMA)
     schema["parameters"]["properties"]["target"]["enum"] = list(targets)
     return schema
+
+
+def memory_schema_without_prompt(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema of the `memory` tool for clients that have neither our system prompt nor our skills."""
+    description = schema["description"].replace(_IN_PROMPT, _BY_TOOL).replace(_OF_SKILLS, "")
+    return {**schema, "description": description}
 
 
 def call_memory_tool(store: MemoryStore | None, arguments: object, session: Session) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -17,10 +18,17 @@ from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import index
+from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
 PROBE_TIMEOUT_S = 2.0
 """Seconds that a probe waits for a lock. Writers of this package hold it for milliseconds."""
+
+BEGIN_ANEW = "hermes-memory doctor --accept-loss"
+"""Command after which a store that was moved away begins anew."""
+
+STATUS_CHECK_S = 3.0
+"""Seconds that a status checks each database for damage: all pages of a gigabyte or so. A doctor checks all of a larger one."""
 
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
@@ -30,23 +38,34 @@ def databases(home: HermesHome) -> tuple[Path, ...]:
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
     """Yield a finding for each database, with its journal mode or its fault."""
+    losses = {lost.name: lost for lost in Inventory(home.path).lost()}
     for path in databases(home):
         name = path.relative_to(home.path).as_posix()
-        if _exists(path):
+        if lost := losses.get(name):
+            yield failed(name, lost.message, lost.remedy)
+        elif _exists(path):
             yield from _examine(path, name, is_state=path == home.state_db)
         elif path != home.outbox_db:  # only a manager without a session store makes that file
             yield Finding(name, "ok", "made when it is first needed")
+        losses.pop(name, None)
+    yield from (failed(lost.name, lost.message, lost.remedy) for lost in losses.values())
 
 
 def unusable(home: HermesHome) -> list[Finding]:
-    """Return findings about databases that can't be read or written now, without checking them page by page."""
-    findings = []
+    """Return findings about lost stores, and about databases that are damaged or can't be read or written now."""
+    losses = Inventory(home.path).lost()
+    findings = [failed(lost.name, lost.message, lost.remedy) for lost in losses]
     for path in databases(home):
-        if _exists(path):
+        name = path.relative_to(home.path).as_posix()
+        if _exists(path) and not any(lost.path == path for lost in losses):
             try:
                 _probe(path)
+                damage = [line for line in _damage(path, STATUS_CHECK_S) if "FTS5" not in line]
             except HermesError as exc:
-                findings.append(_fault(path.relative_to(home.path).as_posix(), path, exc))
+                findings.append(_fault(name, path, exc))
+            else:
+                if damage:
+                    findings.append(failed(name, f"it is damaged: {_first(damage)}", rescue(path)))
     return findings
 
 
@@ -80,11 +99,11 @@ def rescue(path: Path) -> str:
     if path.name.endswith("journal.db"):
         contents = "the skills" if path.name.startswith(".") else "MEMORY.md and USER.md"
         return (
-            f"stop every hermes-memory process, then move it away: {move_away}; "
+            f"stop every hermes-memory process, then move it away: {move_away} && {BEGIN_ANEW}; "
             f"only history and undo are lost, {contents} are whole"
         )
     if not path.exists():
-        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away}"
+        return f"stop every hermes-memory process and put the database or a backup in its place, or move it away: {move_away} && {BEGIN_ANEW}"
     return (
         f"stop every hermes-memory process and put a backup in its place, or rescue what can be read: {move_away} && "
         f"sqlite3 {aside!r} .recover | sqlite3 {str(path)!r}"
@@ -94,15 +113,15 @@ def rescue(path: Path) -> str:
 def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     try:
         mode = _probe(path)
-        with contextlib.closing(Database(path, read_only=True, busy_timeout=PROBE_TIMEOUT_S)) as database:
-            damage = database.integrity()
+        damage = _damage(path)
         if is_state and not damage:
             with contextlib.closing(SessionDB(path)) as sessions:  # which also checks its schema
                 sessions.counts()
     except HermesError as exc:
         yield _fault(name, path, exc)
         return
-    if any("FTS5" not in line for line in damage):  # a damaged search index can be rebuilt from the messages
+    # A damaged search index can be made again from the messages.
+    if any("FTS5" not in line for line in damage):
         yield failed(name, f"it is damaged: {_first(damage)}", rescue(path))
         return
     size = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if file.suffix != ".lock")
@@ -122,6 +141,20 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
         "hermes-memory doctor --fix makes it anew from the messages",
         repair=lambda: _rebuild(path),
     )
+
+
+def _damage(path: Path, timeout: float | None = None) -> list[str]:
+    """Check the file page by page; return a line for each damage. After `timeout` seconds, return what is known: nothing."""
+    with contextlib.closing(Database(path, read_only=True, busy_timeout=PROBE_TIMEOUT_S)) as database:
+        if timeout is not None:
+            until = time.monotonic() + timeout
+            database.connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+        try:
+            return database.integrity()
+        except sqlite3.OperationalError as exc:
+            if "interrupted" not in str(exc):
+                raise
+            return []
 
 
 def _rebuild(path: Path) -> str:

@@ -155,7 +155,8 @@ def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterat
         yield failed(what, reason, entry.remedy if entry else "")
     else:
         yield _condition(what, health, entry, memory)
-        yield from (Finding(what, "warning", warning) for warning in health.warnings)
+        late = memory.loaded.late_warnings() if memory.loaded else ()
+        yield from (Finding(what, "warning", warning) for warning in (*health.warnings, *late))
     published = entry is not None and entry.kind == "hermes_agent"
     if not (published and health and health.state == "active"):
         # A provider written for Hermes Agent may have its settings elsewhere. If it runs, it has what it needs.

@@ -17,10 +17,12 @@ from hermes_core.importers.claude_ai import MESSAGES as CLAUDE_AI_MESSAGES
 from hermes_core.importers.claude_ai import stream_claude_ai
 from hermes_core.importers.claude_code import is_claude_code, read_claude_code
 from hermes_core.importers.codex import is_codex, read_codex
-from hermes_core.importers.hermes_agent import SQLITE_MAGIC, read_hermes_agent
+from hermes_core.importers.hermes_agent import SQLITE_MAGIC, is_hermes_agent, read_hermes_agent
 from hermes_core.importers.jsonl import read_jsonl
-from hermes_core.importers.openai import stream_openai
-from hermes_core.importers.stream import first_bytes, read_lines, read_values
+from hermes_core.importers.locomo import is_sample, read_locomo
+from hermes_core.importers.openai import is_openai, stream_openai
+from hermes_core.importers.stream import JsonLine, first_bytes, read_lines, read_values
+from hermes_core.importers.unpack import find_files, unpack
 from hermes_core.importers.values import (
     ImportedMessage,
     ImportedSession,
@@ -37,6 +39,8 @@ __all__ = [
     "ImportedTurn",
     "Skip",
     "SkipLog",
+    "find_files",
+    "is_known",
     "read_file",
     "stream_file",
 ]
@@ -50,9 +54,6 @@ _KNOWN_SHAPES = (
     "known are session files of Claude Code and Codex, conversations.json of claude.ai and of ChatGPT, state.db of "
     "Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
-
-# Exports are downloaded as archives. Naming the archive helps more than a message about wrong JSON.
-_ARCHIVES = {b"PK\x03\x04": "a ZIP archive", b"\x1f\x8b": "packed with gzip"}
 
 _WHOLE_CONVERSATIONS = {"claude-ai": stream_claude_ai, "openai": stream_openai}
 """Formats in which a value is a whole conversation; the file is one document, or has one value a line."""
@@ -93,25 +94,40 @@ def stream_file(
     if format not in FORMATS:
         raise ImportFailed(f"{format!r} is no format", f"use one of {', '.join(FORMATS)}")
     try:
-        yield from _read(file, format, SkipLog() if skips is None else skips)
+        with unpack(file) as plain:
+            yield from _read(plain, format, SkipLog() if skips is None else skips)
     except ImportFailed as exc:
         raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
     except RecursionError:
         raise ImportFailed(f"{str(file)!r}: nested too deeply", "no conversation looks like that") from None
 
 
+def is_known(path: Path) -> bool:
+    """Return False for an empty file, and for one that `stream_file` refuses because it knows no such format.
+
+    Raises `ImportFailed` for a file that can't be read.
+    """
+    with unpack(path) as file:
+        first = first_bytes(file)
+        if not first or first == SQLITE_MAGIC:
+            return bool(first) and is_hermes_agent(file)
+        try:
+            lines = _first_lines(file, first)
+            values = [line.value for line in lines] or [next(read_values(file), None)]
+        except RecursionError:
+            return False
+        return any(isinstance(value, Mapping) and _format_of(value) for value in values)
+
+
 def _read(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSession]:
     first = first_bytes(file)
     if not first:
         raise ImportFailed("the file is empty", _KNOWN_SHAPES)
-    for magic, archive in _ARCHIVES.items():
-        if first.startswith(magic):
-            raise ImportFailed(f"it is {archive}", "unpack it, and import a file that it holds")
     # A database is no text: no other reader may see it.
     if wanted == "hermes-agent" or first == SQLITE_MAGIC:
         return read_hermes_agent(file, skips)
-    lines = list(islice(read_lines(file, SkipLog()), _INSPECTED_LINES)) if first.startswith(b"{") else []
-    if not lines or lines[0].number != 1 or not isinstance(lines[0].value, dict):
+    lines = _first_lines(file, first)
+    if not lines:
         return _read_document(file, wanted, skips)
     found = _detect([line.value for line in lines]) if wanted == "auto" else wanted
     if found == "claude-code":
@@ -123,6 +139,12 @@ def _read(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSessio
     if found == "locomo":
         return _read_locomo([line.value for line in read_lines(file, SkipLog(strict=True))])
     return read_jsonl(file)
+
+
+def _first_lines(file: Path, first: bytes) -> list[JsonLine]:
+    """Return the first lines of a file that has one JSON object a line, [] for any other file."""
+    lines = list(islice(read_lines(file, SkipLog()), _INSPECTED_LINES)) if first.startswith(b"{") else []
+    return lines if lines and lines[0].number == 1 and isinstance(lines[0].value, dict) else []
 
 
 def _read_document(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSession]:
@@ -139,8 +161,6 @@ def _read_document(file: Path, wanted: Format, skips: SkipLog) -> Iterator[Strea
 
 
 def _read_locomo(samples: list[Any]) -> Iterator[StreamedSession]:
-    from hermes_core.importers.locomo import read_locomo
-
     return ((replace(session, turns=()), session.turns) for session in read_locomo(samples))
 
 
@@ -156,13 +176,17 @@ def _detect(values: Iterable[Any]) -> Format:
 
 
 def _format_of(value: Mapping[str, Any]) -> Format | None:
-    if "conversation" in value:
+    """Return the format that several facts about a value show together; None if one of them is missing.
+
+    Other programs have keys of the same names, and a wrong guess would import something else than was said.
+    """
+    if is_sample(value):
         return "locomo"
-    if CLAUDE_AI_MESSAGES in value:
+    if isinstance(value.get(CLAUDE_AI_MESSAGES), list):
         return "claude-ai"
     if "session" in value and "role" in value:
         return "jsonl"
-    if {"messages", "mapping", "role"} & value.keys():
+    if is_openai(value):
         return "openai"
     if is_codex(value):
         return "codex"

@@ -1,7 +1,8 @@
 """Importer for sessions of Codex: `~/.codex/sessions/<year>/<month>/<day>/rollout-<time>-<id>.jsonl`, a record a line.
 
 A record is `{"timestamp", "type", "payload"}`; messages have the type `response_item`. Files of early versions hold the
-items bare. An event after rewound turns says how many turns the person rewound.
+items bare. Events repeat the messages of the items. A message that only an event holds is imported from there. An event after rewound
+turns says how many turns the person rewound.
 """
 
 from __future__ import annotations
@@ -42,41 +43,91 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 # Text that the program itself sends to the model in the name of the person.
 _INJECTED = re.compile(
     r"\s*(<(environment_context|user_instructions|permissions|collaboration_mode|turn_aborted|skill|user_shell_command"
-    r"|subagent_notification|INSTRUCTIONS)|# AGENTS\.md instructions for )",
-    re.IGNORECASE,
+    r"|user_action|subagent_notification|INSTRUCTIONS|recommended_plugins|model_switch|personality_spec|multi_agent_mode"
+    r"|image\b|/image>)|<[a-z]+([-_][a-z]+)*[-_](context|instructions)\b[^>]*>.*</[^<>]*>\s*\Z"
+    r"|# AGENTS\.md( instructions for |\s*\n|\s*\Z)"
+    r"|Another language model started to solve this problem and produced a summary)",
+    re.IGNORECASE | re.DOTALL,
 )
+
+# An editor and the desktop app put what they know before the request of the person.
+_ENVELOPE = re.compile(r"\s*# (Context from my IDE setup|Files mentioned by the user|In app browser):")
+_REQUEST = "## My request for Codex:"
+_PROGRAM = "instructions and other text of the program's own"
+
+_RECORDS = frozenset(
+    {
+        "session_meta",
+        "response_item",
+        "event_msg",
+        "turn_context",
+        "compacted",
+        "world_state",
+        "inter_agent_communication",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of an item or an event with a message.
+
+    Attributes:
+        prompt: True for a message of the person.
+        event: The kind of the event, "" for an item.
+        digest: Digest of the message of an event.
+    """
+
+    number: int
+    offset: int
+    prompt: bool
+    event: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rollback:
+    """An event that the person rewound the last `count` turns."""
+
+    count: int
 
 
 @dataclass(slots=True)
 class _SessionIndex:
-    """The result of the first reading: facts about the session and the places of its items."""
+    """The result of the first reading: facts about the session and the places of its messages.
+
+    Attributes:
+        program: The name of the internal work that the session does, "" for a conversation of a person.
+        said: Digests of the messages of all items.
+    """
 
     id: str = ""
     title: str = ""
     started_at: float | None = None
-    subagent: bool = False
-    places: list[tuple[int, int]] = field(default_factory=list)
-    turns: list[int] = field(default_factory=list)
-    """The number of items before each message of the person."""
+    program: str = ""
+    steps: list[_Place | _Rollback] = field(default_factory=list)
+    said: set[str] = field(default_factory=set)
 
 
 def is_codex(value: Mapping[str, Any]) -> bool:
     """Return True if a line looks like a record of Codex."""
-    return ("payload" in value and "type" in value) or {"id", "timestamp", "instructions"} <= value.keys()
+    kind = value.get("type")
+    known = isinstance(kind, str) and kind in _RECORDS and isinstance(value.get("payload"), Mapping)
+    return known or {"id", "timestamp", "instructions"} <= value.keys()
 
 
 def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
-    """Yield the session of a file, nothing if it is a subagent's or empty."""
+    """Yield the session of a file, nothing if it is internal to the program or empty."""
     index = _SessionIndex()
     for line in read_lines(path, skips):
         try:
             _index_line(index, line, skips)
         except ImportFailed as exc:
             skips.fault(exc)
-    if index.subagent:
-        skips.note("sessions of a subagent", "line 1")
+    if index.program:
+        skips.note(index.program, "line 1")
         return
-    messages = _messages(path, index.places, skips)
+    messages = _messages(path, _places(index, skips), skips)
     first = next(messages, None)
     if first is None:
         return
@@ -98,34 +149,88 @@ def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
         if not index.id:
             index.id = read_text(meta.get("id"), f"{where}, id")
             index.started_at = read_time(meta.get("timestamp"), f"{where}, timestamp")
-            source = meta.get("source")
-            index.subagent = isinstance(source, Mapping) and "subagent" in source
+            index.program = _program(meta.get("source"), meta.get("thread_source"))
     elif kind == "event_msg":
-        _index_event(index, read_object(value.get("payload"), f"{where}, payload"), where, skips)
+        _index_event(index, line, read_object(value.get("payload"), f"{where}, payload"), where)
     elif (item := _item(value)) is None:
         skips.note("records of the program's own", where)
     elif item.get("type") in ("message", *_CALLS, *_RESULTS):
-        if _is_from_person(item):
-            index.turns.append(len(index.places))
-        index.places.append((line.number, line.offset))
+        words = _words(item)
+        index.said |= {_digest(item.get("role"), text) for text in ("\n".join(words), *words)}
+        index.steps.append(_Place(line.number, line.offset, item.get("role") == "user" and bool(words)))
     else:
         skips.note(f"items of the kind {str(item.get('type'))[:40]!r}", where)
 
 
-def _index_event(index: _SessionIndex, event: Mapping[str, Any], where: str, skips: SkipLog) -> None:
-    """Apply the events that rename or rewind the conversation. All others repeat what the items say."""
+def _program(source: object, thread_source: object) -> str:
+    """Return the kind of a session that no person began, "" for a conversation."""
+    kinds = source if isinstance(source, Mapping) else (thread_source,)
+    if "subagent" in kinds:
+        return "sessions of a subagent"
+    return "internal sessions of Codex" if "internal" in kinds else ""
+
+
+def _index_event(index: _SessionIndex, line: JsonLine, event: Mapping[str, Any], where: str) -> None:
+    """Apply the events that rename or rewind the conversation, and note the place of those that hold a message."""
     if event.get("type") == "thread_name_updated":
         index.title = read_text(event.get("thread_name"), f"{where}, thread_name")
-    if event.get("type") != "thread_rolled_back":
-        return
-    count = event.get("num_turns")
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1 or not index.turns:
-        return
-    start = index.turns[-min(count, len(index.turns))]
-    for number, _ in index.places[start:]:
-        skips.note("messages that were undone", f"line {number}")
-    del index.places[start:]
-    del index.turns[-min(count, len(index.turns)) :]
+    elif event.get("type") == "thread_rolled_back":
+        count = event.get("num_turns")
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
+            index.steps.append(_Rollback(count))
+    elif (item := _event_item(event)) is not None and (words := _words(item)):
+        role = item["role"]
+        index.steps.append(
+            _Place(
+                line.number, line.offset, role == "user", str(event["type"]), _digest(role, "\n".join(words))
+            )
+        )
+
+
+def _places(index: _SessionIndex, skips: SkipLog) -> list[tuple[int, int]]:
+    """Return the places of the messages: without those that repeat others, and those that were rewound."""
+    places: list[_Place] = []
+    prompts: list[int] = []
+    kinds: dict[str, str] = {}
+    for step in index.steps:
+        if isinstance(step, _Rollback):
+            start = prompts[-min(step.count, len(prompts))] if prompts else len(places)
+            for place in places[start:]:
+                skips.note("messages that were undone", f"line {place.number}")
+            del places[start:]
+            del prompts[max(0, len(prompts) - step.count) :]
+        elif not step.event or (
+            # Two kinds of events may hold the same message.
+            step.digest not in index.said and kinds.setdefault(step.digest, step.event) == step.event
+        ):
+            if step.prompt:
+                prompts.append(len(places))
+            places.append(step)
+    return [(place.number, place.offset) for place in places]
+
+
+def _event_item(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the message of an event in the form of an item, None if the event has none."""
+    kind = event.get("type")
+    if kind in ("user_message", "agent_message"):
+        return {
+            "type": "message",
+            "role": "user" if kind == "user_message" else "assistant",
+            "content": event.get("message"),
+        }
+    item = event.get("item")
+    if (
+        kind == "item_completed"
+        and isinstance(item, Mapping)
+        and item.get("type") in ("UserMessage", "AgentMessage")
+    ):
+        role = "user" if item["type"] == "UserMessage" else "assistant"
+        return {"type": "message", "role": role, "content": item.get("content")}
+    return None
+
+
+def _digest(role: object, text: str) -> str:
+    return json_digest([str(role), *text.split()])
 
 
 def _item(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -136,48 +241,58 @@ def _item(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return payload if value.get("type") == "response_item" and isinstance(payload, Mapping) else None
 
 
-def _is_from_person(item: Mapping[str, Any]) -> bool:
-    if item.get("type") != "message" or item.get("role") != "user":
-        return False
+def _words(item: Mapping[str, Any]) -> list[str]:
+    """Return the parts of a message that a person or the model wrote; nothing for a message that can't be read."""
+    if item.get("type") != "message" or item.get("role") not in ("user", "assistant"):
+        return []
     try:
-        return bool(_typed(item, "").strip())
+        return [text for text in _parts(item, "") if text.strip()]
     except ImportFailed:
-        return False
+        return []
 
 
-def _typed(item: Mapping[str, Any], where: str) -> str:
-    """Return the text that the person typed, without the text that the program injected."""
+def _parts(item: Mapping[str, Any], where: str) -> list[str]:
+    """Return the text of each part, "" for a part that the program injected."""
     content = item.get("content")
     parts = content if isinstance(content, list) else [content]
-    texts = (read_content([part] if part is not None else None, f"{where}, content") for part in parts)
-    return "\n".join(text for text in texts if text.strip() and not _INJECTED.match(text))
+    texts = [read_content([part] if part is not None else None, f"{where}, content") for part in parts]
+    return [_typed(text) for text in texts] if item.get("role") == "user" else texts
+
+
+def _typed(text: str) -> str:
+    """Return the words of the person in a text that the program may have extended; "" if there are none."""
+    if _ENVELOPE.match(text):
+        return text.partition(_REQUEST)[2].strip()
+    return "" if _INJECTED.match(text) else text
 
 
 def _messages(path: Path, places: list[tuple[int, int]], skips: SkipLog) -> Iterator[ImportedMessage]:
     tool_names: dict[str, str] = {}
     for line in lines_at(path, places):
         try:
-            message = _message(line, tool_names)
+            message = _message(line, tool_names, skips)
         except ImportFailed as exc:
             skips.fault(exc)
         else:
-            if message is None:
-                skips.note("instructions and other text of the program's own", f"line {line.number}")
-            else:
+            if message is not None:
                 yield message
 
 
-def _message(line: JsonLine, tool_names: dict[str, str]) -> ImportedMessage | None:
-    where, item = f"line {line.number}", _item(line.value) or {}
-    at = read_time(line.value.get("timestamp"), f"{where}, timestamp")
+def _message(line: JsonLine, tool_names: dict[str, str], skips: SkipLog) -> ImportedMessage | None:
+    where, value = f"line {line.number}", line.value
+    item = _item(value) or _event_item(read_object(value.get("payload"), f"{where}, payload")) or {}
+    at = read_time(value.get("timestamp"), f"{where}, timestamp")
     # Items have no ids. A file only grows, so the line number identifies the item.
     ref = str(line.number)
     kind, role = item.get("type"), item.get("role")
     if kind == "message":
-        text = _typed(item, where) if role == "user" else read_content(item.get("content"), where)
-        if role not in ("user", "assistant") or not text.strip():
+        if role not in ("user", "assistant"):
+            skips.note(_PROGRAM, where)
             return None
-        return ImportedMessage(str(role), text, ref=ref, timestamp=at)
+        text = "\n".join(part for part in _parts(item, where) if part.strip())
+        if text != read_content(item.get("content"), f"{where}, content"):
+            skips.note(_PROGRAM, where)
+        return ImportedMessage(str(role), text, ref=ref, timestamp=at) if text.strip() else None
     call_id = read_text(item.get("call_id") or item.get("id"), f"{where}, call_id")
     if kind in _RESULTS:
         output = _output(item.get("output"), f"{where}, output")

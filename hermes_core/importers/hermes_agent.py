@@ -87,12 +87,27 @@ def read_hermes_agent(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         raise _damaged(exc) from exc
 
 
+def is_hermes_agent(path: Path) -> bool:
+    """Return True for a state.db of Hermes Agent of any schema; False for a database of another program."""
+    try:
+        with contextlib.closing(_connect(path)) as connection:
+            return _has_its_tables(connection)
+    except sqlite3.Error:
+        # Damaged; `read_hermes_agent` says how.
+        return True
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # mode=ro: Hermes Agent may be running on this file.
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=10)
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
 def _open(path: Path) -> sqlite3.Connection:
     with contextlib.ExitStack() as undo:
-        # mode=ro: Hermes Agent may be running on this file.
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=10)
+        connection = _connect(path)
         undo.callback(connection.close)
-        connection.row_factory = sqlite3.Row
         # A transcript may hold half a character; one must not stop the import.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         _refuse_other(connection)
@@ -102,8 +117,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _refuse_other(connection: sqlite3.Connection) -> None:
     """Raise `ImportFailed` unless the database is a state.db that can be read."""
-    columns = {table: _columns(connection, table) for table in ("sessions", "messages", "schema_version")}
-    if "version" not in columns["schema_version"] or "compacted" not in columns["messages"]:
+    if not _has_its_tables(connection):
         raise ImportFailed(
             "this database is no state.db of Hermes Agent",
             "name the file that its home holds; a home of this program moves as a whole, as a copy of its folder",
@@ -114,9 +128,16 @@ def _refuse_other(connection: sqlite3.Connection) -> None:
             f"its schema is {version!r}, and {OLDEST_SCHEMA} is the oldest that is read",
             "open it once with Hermes Agent 0.19 or later, which brings it up to date",
         )
-    missing = {"id", "source", "started_at"} - columns["sessions"] or set(_COLUMNS) - columns["messages"]
+    missing = {"id", "source", "started_at"} - _columns(connection, "sessions")
+    missing = missing or set(_COLUMNS) - _columns(connection, "messages")
     if missing:
         raise ImportFailed(f"it lacks the columns {sorted(missing)}", "please report this with the version")
+
+
+def _has_its_tables(connection: sqlite3.Connection) -> bool:
+    return "version" in _columns(connection, "schema_version") and "compacted" in _columns(
+        connection, "messages"
+    )
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:

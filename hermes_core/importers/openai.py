@@ -33,6 +33,15 @@ from hermes_core.importers.values import (
 _HIDDEN_KINDS = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
 
 
+def is_openai(value: Mapping[str, Any]) -> bool:
+    """Return True if a value looks like a chat, a message of a chat, or a conversation of ChatGPT."""
+    if isinstance(nodes := value.get("mapping"), Mapping):
+        return not nodes or any(isinstance(node, Mapping) and "message" in node for node in nodes.values())
+    if isinstance(messages := value.get("messages"), list):
+        return not messages or any(isinstance(message, Mapping) and "role" in message for message in messages)
+    return "role" in value and ("content" in value or "tool_calls" in value)
+
+
 def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield every conversation among these values, in their order, without empty ones.
 

@@ -31,6 +31,16 @@ class ImportResult:
     known: int = 0
     skipped: tuple[Skip, ...] = ()
 
+    def plus(self, other: ImportResult) -> ImportResult:
+        """Return the counts of both imports together."""
+        return ImportResult(
+            self.sessions + other.sessions,
+            self.turns + other.turns,
+            self.messages + other.messages,
+            self.known + other.known,
+            (*self.skipped, *other.skipped),
+        )
+
 
 def import_sessions(
     memory: Memory,

@@ -118,6 +118,13 @@ class SkipLog:
             where, reason = "", exc.message
         self._by_reason.setdefault(reason, Skip(reason, 0, where, fault=True)).count += 1
 
+    def add(self, other: SkipLog, file: str) -> None:
+        """Add the reasons of another log, which are those of this file."""
+        for skip in other.all():
+            first = f"{file}: {skip.first}" if skip.first else file
+            own = self._by_reason.setdefault(skip.reason, Skip(skip.reason, 0, first, skip.fault))
+            own.count += skip.count
+
     def all(self) -> list[Skip]:
         """Return every reason, faults first."""
         return sorted(self._by_reason.values(), key=lambda skip: (not skip.fault, -skip.count))

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
         storable,
         utc_time,
     )
-    from hermes_core.kit.tools import Range, ToolBox, file_to_send, tool
+    from hermes_core.kit.tools import Range, ToolBox, tool
+    from hermes_core.kit.uploads import FILE_FOLDERS, LocalFile, read_file_to_send
     from hermes_core.safety.redact import redact
     from hermes_core.safety.terminal import printable
     from hermes_core.storage.files import write_atomic
@@ -58,6 +59,8 @@ _HOMES = {
     "Database": "storage.sqlite",
     "Migration": "storage.sqlite",
     "ProviderUnavailable": "errors",
+    "FILE_FOLDERS": "kit.uploads",
+    "LocalFile": "kit.uploads",
     "RECALL_MODE": "kit.backend",
     "Range": "kit.tools",
     "Settings": "kit.settings",
@@ -67,7 +70,6 @@ _HOMES = {
     "bullet_list": "kit.text",
     "clip": "kit.text",
     "file_name_of": "home",
-    "file_to_send": "kit.tools",
     "fold_space": "kit.text",
     "import_with": "kit.backend",
     "is_trivial": "kit.text",
@@ -78,6 +80,7 @@ _HOMES = {
     "printable": "safety.terminal",
     "profile_name": "kit.text",
     "query_text": "kit.text",
+    "read_file_to_send": "kit.uploads",
     "recall_within": "kit.text",
     "redact": "safety.redact",
     "save_settings": "kit.settings",
@@ -88,6 +91,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "FILE_FOLDERS",
     "RECALL_MODE",
     "BackendAuthError",
     "BackendNotFound",
@@ -97,6 +101,7 @@ __all__ = [
     "ConfigError",
     "ConfiguredProvider",
     "Database",
+    "LocalFile",
     "Migration",
     "ProviderUnavailable",
     "Range",
@@ -107,7 +112,6 @@ __all__ = [
     "bullet_list",
     "clip",
     "file_name_of",
-    "file_to_send",
     "fold_space",
     "import_with",
     "is_trivial",
@@ -118,6 +122,7 @@ __all__ = [
     "printable",
     "profile_name",
     "query_text",
+    "read_file_to_send",
     "recall_within",
     "redact",
     "save_settings",

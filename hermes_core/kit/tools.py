@@ -19,7 +19,6 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 from hermes_core.config.schema import ValueSchema
@@ -272,28 +271,3 @@ def _peel(hint: Any) -> tuple[Any, list[Any]]:
 
 def _some(union: Any) -> list[Any]:
     return [argument for argument in typing.get_args(union) if argument is not type(None)]
-
-
-def file_to_send(path: str, session: Session, largest: int) -> Path:
-    """Return the file at `path`, with links followed, if it may leave the machine. Raises `ToolInputInvalid` if not.
-
-    Only the person at the terminal has files here: a user of a gateway would read files of the gateway's owner.
-    Hidden files hold keys, and so do this home and the homes of other profiles. `largest` is in bytes.
-    """
-    named = repr(path[:100])
-    if session.owner:
-        raise ToolInputInvalid(f"{named} is a file of somebody else", "files are for the one at the terminal")
-    try:
-        real, home = Path(path).expanduser().resolve(), Path(session.home).resolve()
-        fits = real.is_file() and real.stat().st_size <= largest
-    except (OSError, RuntimeError, ValueError):
-        fits = False
-    if not fits:
-        raise ToolInputInvalid(f"{named} is no file of up to {largest // 2**20} MiB", "send the path of one")
-    # A profile's home is inside the main one: both, and the other profiles, hold keys.
-    homes = home.parent.parent if home.parent.name == "profiles" else home
-    if real.is_relative_to(homes) or any(part.startswith(".") for part in real.parts):
-        raise ToolInputInvalid(
-            f"{named} is hidden, or of the agent's own home", "such files hold keys; send another"
-        )
-    return real

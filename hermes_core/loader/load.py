@@ -78,6 +78,7 @@ class LoadedProvider:
         settings: The fields that the provider declares.
         warnings: Registrations of its package that have no effect in this host.
         read_settings: Reads the settings of a home, if the provider does that itself.
+        late_warnings: Returns what the provider has used since that has no effect in this host.
     """
 
     entry: ProviderEntry
@@ -85,6 +86,7 @@ class LoadedProvider:
     settings: tuple[Field, ...] = ()
     warnings: tuple[str, ...] = ()
     read_settings: Callable[[Path], Any] | None = None
+    late_warnings: Callable[[], tuple[str, ...]] = tuple
 
 
 class _OtherName(ProviderNotFound):
@@ -98,6 +100,7 @@ def load_provider(
     entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
     *,
     timeout: float = LOAD_TIMEOUT_S,
+    sessions: object = None,
 ) -> LoadedProvider:
     """Load the provider that an entry point, a folder, a distribution or the provider itself calls `name`.
 
@@ -107,6 +110,7 @@ def load_provider(
         control: What may be loaded; by default the lists of the home's config.yaml. `LoadControl()` allows all.
         entry_points: Used in place of those of the environment.
         timeout: Seconds for the import and the constructor together.
+        sessions: The `SessionDB` of the home, for providers that read the stored sessions. It is not kept alive.
 
     Raises:
         ProviderNotFound: Nothing offers this name.
@@ -125,7 +129,7 @@ def load_provider(
     # A distribution may offer a provider in several groups, of which one may work although another fails.
     for place in places:
         try:
-            return _load_candidate(place, home, name, control, timeout)
+            return _load_candidate(place, home, name, control, timeout, sessions)
         except _OtherName:
             continue
         except ProviderError as exc:
@@ -202,7 +206,12 @@ def _call_loading(label: str, function: Callable[[], Any], timeout: float) -> An
 
 
 def _load_candidate(
-    place: ProviderCandidate, home: HermesHome, name: str, control: LoadControl, timeout: float
+    place: ProviderCandidate,
+    home: HermesHome,
+    name: str,
+    control: LoadControl,
+    timeout: float,
+    sessions: object,
 ) -> LoadedProvider:
     if refusal := control.refusal(place.name, place.distribution):
         raise ProviderBlocked(
@@ -212,7 +221,7 @@ def _load_candidate(
         if not _loading.get():
             stack.enter_context(_lock)
         if place.kind == "hermes_agent":
-            stack.enter_context(_host_surroundings(home))
+            stack.enter_context(_host_surroundings(home, sessions))
         loaded = _call_loading(
             f"{place.name}: {place.value or place.path}", partial(_load, place, home, name), timeout
         )
@@ -248,17 +257,24 @@ def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvid
         call_foreign(is_available)
     warnings = made.registrations.warnings() if made.registrations else ()
     return LoadedProvider(
-        ProviderEntry.of(place), factory, declared_settings(factory.first), warnings, read_settings
+        ProviderEntry.of(place),
+        factory,
+        declared_settings(factory.first),
+        warnings,
+        read_settings,
+        getattr(factory.first, "late_warnings", tuple) if place.kind == "hermes_agent" else tuple,
     )
 
 
 @contextmanager
-def _host_surroundings(home: HermesHome) -> Iterator[None]:
-    """Give a provider written for Hermes Agent the modules and the environment that it expects."""
-    from hermes_core.loader.hermes_agent.environment import environment_of
+def _host_surroundings(home: HermesHome, sessions: object = None) -> Iterator[None]:
+    """Give a provider written for Hermes Agent the modules, the sessions and the environment that it expects."""
+    from hermes_core.loader.hermes_agent.environment import environment_of, lend_sessions
     from hermes_core.loader.hermes_agent.host_modules import install_host_modules
 
     install_host_modules()
+    if sessions is not None:
+        lend_sessions(home.path, sessions)
     with environment_of(home.path):
         yield
 

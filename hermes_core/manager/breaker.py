@@ -74,15 +74,11 @@ class Breaker:
             with self._lock:
                 self._close()
 
-    def failure(self, *, at_once: bool = False) -> None:
-        """Report a call that failed or was late: count it, and open the breaker at the limit.
-
-        Args:
-            at_once: Open the breaker after this single failure, because the call made a person wait.
-        """
+    def failure(self) -> None:
+        """Report a call that failed or was late: count it, and open the breaker at the limit."""
         with self._lock:
             self._failures += 1
-            enough = at_once or self._failures >= MAX_FAILURES
+            enough = self._failures >= MAX_FAILURES
             if self._probed_at is not None or (self._opened_at is None and enough):
                 self._opened_at = self._clock()
             self._probed_at = None

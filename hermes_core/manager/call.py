@@ -219,13 +219,13 @@ def as_recall(value: Any) -> Recall:
     """Return `value` as a `Recall`. A text becomes a recall with this text, and None an empty recall.
 
     >>> as_recall("likes tea")
-    Recall(items=(), text='likes tea')
+    Recall(items=(), text='likes tea', status='')
     """
     if value is None:
         return _EMPTY
     if isinstance(value, str):
         return Recall(text=value)
-    if not isinstance(value, Recall) or not isinstance(value.text, str):
+    if not isinstance(value, Recall) or not isinstance(value.text, str) or not isinstance(value.status, str):
         raise _wrong(value, "a Recall, a str or None")
     items: Any = value.items
     if type(items) is not tuple:
@@ -238,7 +238,9 @@ def as_recall(value: Any) -> Recall:
             if not isinstance(field, kinds):
                 kind = type(field).__name__
                 raise ProviderInvalid(f"{name} of a RecallItem is a {kind}", f"make it a {kinds[0].__name__}")
-    return value if items is value.items and type(value) is Recall else Recall(items, value.text)
+    return (
+        value if items is value.items and type(value) is Recall else Recall(items, value.text, value.status)
+    )
 
 
 def _availability(value: Any) -> Availability:

@@ -228,6 +228,11 @@ _CAPABILITIES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "True, False or {'memory': bool, 'user': bool}",
     ),
     "serial": (lambda v: isinstance(v, bool), "True or False"),
+    "concurrent": (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1,
+        "the number of reads that may run at once, 1 or more",
+    ),
+    "slow_prefetch": (lambda v: isinstance(v, bool), "True or False"),
     "scope": (lambda v: v in ("process", "session"), "'process' or 'session'"),
 }
 

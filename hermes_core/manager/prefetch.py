@@ -14,7 +14,7 @@ from hermes_core.manager.call import CallResult
 from hermes_core.manager.providers import ProviderHandle, ProviderInstance
 from hermes_core.manager.stats import ManagerConfig, State
 from hermes_core.manager.worker import PendingCall
-from hermes_core.stopping import stopped
+from hermes_core.stopping import stopped, wait_unless_stopped
 
 # Seconds for which a warmed recall may stand in for a fresh one: about as long as a conversation keeps to
 # its subject.
@@ -29,6 +29,10 @@ CHARS_PER_TOKEN = 4
 Origin = Literal["fresh", "warmed", "none"]
 
 _EMPTY = Recall()
+
+# Seconds that a turn waits for a recall after a single late one. The backend was slow once, so the next answer may be
+# quick. If it hangs, the turn loses no more than this.
+WAIT_AFTER_LATE_S = 0.5
 
 NOT_WAITED = CallResult("skipped", error="not waited for, because the last one failed")
 
@@ -121,7 +125,8 @@ class Prefetch:
         """Return the recall of each of `providers`. They work in parallel, and all share one deadline.
 
         A provider whose last recall failed is asked in the background, and the turn does not wait for it. So an
-        outage of a backend delays one turn only.
+        outage of a backend delays one turn only. After a single recall that was late and has not ended, the turn
+        waits `WAIT_AFTER_LATE_S` seconds.
 
         Args:
             turn_number: If given, `on_turn_start` with this number is called before `prefetch`. Both calls go to the
@@ -129,13 +134,14 @@ class Prefetch:
         """
         began = time.monotonic()
         start = {"turn_number": turn_number, "message": query.text, "session": session}
-        asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None]] = []
+        asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None, bool]] = []
         for handle in providers:
             recalls = handle.implements("prefetch")
             starts = turn_number is not None and handle.implements("on_turn_start")
             if not (recalls or starts):
                 continue
             failing = recalls and handle.stats.recall_failing
+            late = recalls and handle.stats.recall_late
             instance = handle.instance(session, wait=recalls and not failing)
             calls: list[PendingCall] = []
             if starts:
@@ -143,17 +149,26 @@ class Prefetch:
             recall = None
             if failing:
                 recall = self._probe(handle, instance, query, session, calls)
+                if recall is not None and recall.worker is not None and not late:
+                    recall = None
             elif recalls:
                 recall = self._prepare(instance, query, session, self._of(handle.name, session))
                 calls.append(recall)
             if not failing:
                 instance.hand_over(*calls)
             if recalls:
-                asked.append((handle, instance, recall))
+                asked.append((handle, instance, recall, failing))
         parts = []
-        for handle, instance, recall in asked:
+        for handle, instance, recall, failing in asked:
             wait = began + self._deadline - time.monotonic()
-            result = NOT_WAITED if recall is None else recall.wait(wait)
+            if recall is None:
+                result = NOT_WAITED
+            elif failing:
+                result = self._short_wait(recall, min(wait, WAIT_AFTER_LATE_S))
+                if result.ok:  # it is used now, and not at the next turn as well
+                    self._of(handle.name, session).take(self._config.clock())
+            else:
+                result = recall.wait(wait)
             parts.append(self._part(handle, instance, result, query, session, began))
         return parts
 
@@ -215,9 +230,9 @@ class Prefetch:
             before: Prepared calls that go to the worker first.
 
         Returns:
-            The probe if it has already ended, for instance because the breaker is open; else None.
+            The probe; None if another one still runs.
         """
-        ended = None
+        probe = None
         warmed = self._of(handle.name, session)
         # Under the lock: otherwise two turns at once would both find no running probe, and each would send one.
         with self._lock:
@@ -226,9 +241,15 @@ class Prefetch:
                 probe = self._prepare(instance, query, session, warmed, background=True)
                 self._probes[handle.name] = probe
                 before = [*before, probe]
-                ended = probe if probe.future.done() else None
             instance.hand_over(*before)
-        return ended
+        return probe
+
+    @staticmethod
+    def _short_wait(probe: PendingCall, seconds: float) -> CallResult:
+        """Return the result of a probe if it ends in time. Otherwise the probe goes on for the next turn."""
+        if wait_unless_stopped(probe.ends_within, seconds):
+            return probe.future.result()
+        return CallResult("skipped", error=f"the last one was late, and this one took over {seconds:.3g} s")
 
     def _part(
         self,
@@ -280,11 +301,11 @@ def cut_to_budget(recall: Recall, budget: int) -> Recall:
     if size <= room:
         return recall
     if recall.text.strip():
-        return Recall(text=recall.text[:room])
+        return replace(recall, text=recall.text[:room])
     items: list[RecallItem] = []
     for item in recall.items:
         if room <= 0:
             break
         items.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
         room -= len(item.text)
-    return Recall(tuple(items))
+    return replace(recall, items=tuple(items))

@@ -16,6 +16,7 @@ import pluggy
 
 from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
+from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
@@ -56,7 +57,7 @@ DURABLE_HOOKS = frozenset(name for name, policy in POLICIES.items() if policy.du
 
 
 class ProviderInstance:
-    """A provider object with its plugin manager and two workers. Its phase is new, starting, ready, failed or closed.
+    """A provider object with its plugin manager and its workers. Its phase is new, starting, ready, failed or closed.
 
     Args:
         label: Part of the names of the threads.
@@ -91,6 +92,8 @@ class ProviderInstance:
         self.read = Worker(f"hermes-{label}-read", config.clock)
         # A write that hangs may still succeed. A second thread would send the next write before it.
         self.write = Worker(f"hermes-{label}-write", config.clock, replaceable=False)
+        # For `queue_prefetch`; a worker of its own if the provider declares that this hook is slow.
+        self.warming = self.read
         self._make = make
         self._config = config
         self._inline = inline
@@ -167,9 +170,16 @@ class ProviderInstance:
             partial(self._run, hook, caller),
             self._config.deadline(hook),
             record=partial(self.stats.record, hook, breaker=breaker),
-            on_late=on_late,
+            on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
+            session_key=_session_key(arguments.get("session")),
         )
+
+    def _ended_late(
+        self, hook: str, breaker: Breaker | None, on_late: Callable[[CallResult], None], result: CallResult
+    ) -> None:
+        self.stats.record_late_end(hook, result, breaker)
+        on_late(result)
 
     def hand_over(self, *calls: PendingCall) -> None:
         """Put prepared calls, which must all be for the same worker, into its queue one behind the other.
@@ -182,7 +192,10 @@ class ProviderInstance:
                 waiting.remove(call)
         if not waiting:
             return
-        worker = self.write if waiting[0].hook in DURABLE_HOOKS else self.read
+        hook = waiting[0].hook
+        worker = self.write if hook in DURABLE_HOOKS else self.read
+        if hook == "queue_prefetch":
+            worker = self.warming
         if refusal := worker.submit(*waiting):
             for call in waiting:
                 call.refuse(refusal)
@@ -231,10 +244,18 @@ class ProviderInstance:
             # All hooks share one thread. A second thread in place of a hung one would make two of them overlap.
             self.read.replaceable = False
             self.write = self.read
+        elif capabilities.slow_prefetch:
+            self.warming = Worker(f"hermes-{self.label}-prefetch", self._config.clock)
+        self._apply(capabilities)
         self.provider, self.plugins, self.capabilities = provider, plugins, capabilities
         self._wrapper_names = wrappers_of(plugins, observers)
         self.hooks = implemented_hooks(plugins, provider)
         return provider
+
+    def _apply(self, capabilities: Capabilities) -> None:
+        """Let the workers for reads run as many calls at once as the provider allows."""
+        if self.write is not self.read:
+            self.read.concurrent = self.warming.concurrent = capabilities.concurrent
 
     def start(self, session: Session) -> None:
         """Begin `initialize` in the background, unless it has begun.
@@ -294,6 +315,7 @@ class ProviderInstance:
             self.phase = "closed" if closing else "ready" if result.ok else "failed"
             self.reason = "" if result.ok else f"initialize: {result.error or result.status}"
             self.capabilities = capabilities or self.capabilities
+            self._apply(self.capabilities)
         self._start_ended.set()
         if closing:
             log.info("%s: initialize ended after the shutdown; shutting it down", self.label)
@@ -333,10 +355,13 @@ class ProviderInstance:
         written = self.write is self.read or self.write.stop(timeout / 4)
         if self._coroutines.cancel() and not written:
             written = self.write.stop(timeout / 4)
-        if written:
+        # Nobody will use what is prepared now. A preparation that runs has the time of a write.
+        prepared = self.warming is self.read or self.warming.stop(timeout / 4)
+        if written and prepared:
             return self._shut_down(phase, until - time.monotonic())
-        log.warning("%s: a write has not returned; shutdown is called when it does", self.label)
-        self.write.when_idle(lambda: self._shut_down(phase, self._config.deadline("shutdown")))
+        what = "a preparation" if written else "a write"
+        log.warning("%s: %s has not returned; shutdown is called when it does", self.label, what)
+        self._when_idle(lambda: self._shut_down(phase, self._config.deadline("shutdown")))
         return False
 
     def close_idle(self) -> None:
@@ -346,10 +371,24 @@ class ProviderInstance:
             return
         if self.write is not self.read:
             self.write.stop(0)
+        if self.warming is self.read:
+            self._enqueue_shutdown(phase)
+        else:
+            self.warming.stop(0)
+            self.warming.when_idle(lambda: self._enqueue_shutdown(phase))
+
+    def _enqueue_shutdown(self, phase: Phase) -> None:
         last = self._last_call() if phase != "new" and "shutdown" in self.hooks else None
         queued = last is not None and not self.read.submit(last)
         if self.read.stop(0, None if queued else last) or last is None:
             self._end()
+
+    def _when_idle(self, function: Callable[[], object]) -> None:
+        """Call `function` once neither a write nor a slow preparation runs."""
+        if self.warming is self.read:
+            self.write.when_idle(function)
+        else:
+            self.write.when_idle(lambda: self.warming.when_idle(function))
 
     def _begin_close(self) -> Phase:
         """Refuse further calls and return the phase that the instance had; "closed" if this was called before.
@@ -362,6 +401,8 @@ class ProviderInstance:
             self._closing, phase = True, self.phase
             if phase != "starting":
                 self.phase = "closed"
+        if self.warming is not self.read:
+            self.warming.withdraw_all()
         if phase == "starting":
             # The worker takes no more calls. `initialize` runs on, and `_started` shuts the provider down after it.
             self.read.stop(0)
@@ -400,7 +441,7 @@ class ProviderInstance:
             return "failed", self.reason
         if self.phase != "ready":
             return "idle", {"new": "not initialized yet", "closed": "shut down"}[self.phase]
-        if overdue := self.read.overdue or self.write.overdue:
+        if overdue := self.read.overdue or self.write.overdue or self.warming.overdue:
             return "degraded", overdue
         for kind, breaker in self.stats.breakers.items():
             if not breaker.closed:
@@ -408,6 +449,11 @@ class ProviderInstance:
         if problem := self.stats.recall_problem:
             return "degraded", problem
         return "active", ""
+
+
+def _session_key(session: object) -> tuple[str, str] | None:
+    """Return the key by which workers tell sessions apart. Two users may have a session of one id."""
+    return (session.id, session.owner) if isinstance(session, Session) else None
 
 
 class ProviderHandle:

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 State = Literal["active", "idle", "degraded", "failed", "unavailable"]
 WorkerKind = Literal["read", "write"]
 
-# Seconds of a failed recall that open the breaker at once: a person waited for nothing.
-SLOW_RECALL_S = 0.5
+# Late recalls in a row after which no turn waits for the provider: a single slow answer is no outage.
+MAX_LATE_RECALLS = 2
 
 # Seconds after which a failed recall says nothing about the backend any more.
 RECALL_FAILURE_TTL_S = 300.0
@@ -168,6 +168,8 @@ class ProviderStats:
         self._recall_failed_at: float | None = None
         self._recall_refused = False
         self._recall_error = ""
+        # Recalls since the last one in time whose answer came after the deadline, or not yet.
+        self._late_recalls = 0
         self._reported_calls = 0
         self._reported_at = config.clock()
 
@@ -195,6 +197,11 @@ class ProviderStats:
         )
 
     @property
+    def recall_late(self) -> bool:
+        """True if `recall_failing` has no other reason than a single recall whose answer is late."""
+        return 0 < self._late_recalls < MAX_LATE_RECALLS and self.recall_failing
+
+    @property
     def recall_problem(self) -> str:
         """A sentence about the last recall if it failed in the last `RECALL_FAILURE_TTL_S` seconds; else ""."""
         failed_at = self._recall_failed_at
@@ -202,6 +209,8 @@ class ProviderStats:
             return ""
         if self._recall_refused:  # the backend is there: a wrong address, a wrong type
             return f"its last recall failed: {self._recall_error}"
+        if self.recall_late:
+            return f"its last recall was late, and the next turn asks again: {self._recall_error}"
         return f"no turn waits for its recall, because the last one failed: {self._recall_error}"
 
     def report(self) -> None:
@@ -228,6 +237,7 @@ class ProviderStats:
         if (
             not result.ok
             or self._recall_failed_at is not None
+            or self._late_recalls
             or (breaker is not None and not breaker.at_rest)
         ):
             answered = result.ok and _proves_backend(hook, result)
@@ -237,6 +247,19 @@ class ProviderStats:
                 self._tell_breaker(hook, result, breaker, answered)
         if self._config.clock() - self._reported_at >= REPORT_INTERVAL_S:
             self.report()
+
+    def record_late_end(self, hook: str, result: CallResult, breaker: Breaker | None) -> None:
+        """Note the result of a call for which no caller waited any more.
+
+        If the backend answered after all, it was slow and not down: the failure that `record` counted for the late
+        call is taken back. Repeated late recalls still keep turns from waiting, until one is in time.
+        """
+        if not (result.ok and _proves_backend(hook, result)):
+            return
+        if hook == "prefetch" and self._late_recalls < MAX_LATE_RECALLS:
+            self._recall_failed_at = None
+        if breaker is not None and not breaker.at_rest:
+            self._tell_breaker(hook, result, breaker, answered=True)
 
     def _record_failure(self, hook: str, result: CallResult) -> None:
         with self._lock:
@@ -257,8 +280,13 @@ class ProviderStats:
         if result.counts or result.status == "failed":
             self._recall_error = f"prefetch: {result.error}"
             self._recall_failed_at, self._recall_refused = self._config.clock(), not result.counts
+            if result.status == "late":
+                self._late_recalls += 1
+            elif result.status == "failed":
+                self._late_recalls = 0
         elif answered:
             self._recall_failed_at = None
+            self._late_recalls = 0
 
     def _tell_breaker(self, hook: str, result: CallResult, breaker: Breaker, answered: bool) -> None:
         before = breaker.state
@@ -271,7 +299,7 @@ class ProviderStats:
                 breaker.withdrawn()
         elif result.counts:
             breaker.last_error = f"{hook}: {result.error}"
-            breaker.failure(at_once=hook == "prefetch" and result.elapsed >= SLOW_RECALL_S)
+            breaker.failure()
         elif result.status == "skipped":
             breaker.withdrawn()
         else:

@@ -1,6 +1,7 @@
 """Threads of a provider instance: workers for plain hooks, and an event loop for hooks written as `async def`.
 
-A worker is a daemon thread with a queue. It runs calls one at a time and in order. All coroutines of an instance run on
+A worker is a queue of calls with a daemon thread, which runs them one at a time and in order. A provider may declare
+that a worker runs several calls of different sessions at once, each on a thread. All coroutines of an instance run on
 one event loop, in a thread of its own.
 """
 
@@ -8,11 +9,11 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ class PendingCall:
         on_late: Called on the worker's thread with the result of a call for which no caller waits any more.
         background: True if no caller waits for the call, from the start or since the caller stopped waiting. Its
             result goes to `on_late`.
+        session_key: Identifies the session of the call; None for a call of no session. A worker that runs several
+            calls at once never runs two with the same key.
         recorded: True if `record` has been called or is about to be called. The worker's lock guards this
             attribute.
     """
@@ -58,6 +61,7 @@ class PendingCall:
     record: Callable[[CallResult], None] = ignore_result
     on_late: Callable[[CallResult], None] = ignore_result
     background: bool = False
+    session_key: Hashable = None
     recorded: bool = False
     worker: Worker | None = None
     started_at: float = 0.0
@@ -86,7 +90,7 @@ class PendingCall:
         seconds = self.deadline if timeout is None else timeout
         ended, result = False, None
         try:
-            ended = wait_unless_stopped(self._ended_within, seconds)
+            ended = wait_unless_stopped(self.ends_within, seconds)
         finally:
             # Also when Ctrl-C or a signal handler of the host cut the wait short: if this call is the probe of a
             # breaker, another may go.
@@ -94,7 +98,8 @@ class PendingCall:
                 result = self.worker.give_up(self, seconds)
         return self.future.result() if result is None else result
 
-    def _ended_within(self, seconds: float) -> bool:
+    def ends_within(self, seconds: float) -> bool:
+        """Wait at most `seconds` for the end of the call. Return True if it has ended."""
         try:
             self.future.result(seconds)
         except TimeoutError as exc:
@@ -135,62 +140,92 @@ class PendingCall:
 
 @dataclass(eq=False)
 class _Thread:
-    """A thread of a worker, and the call that this thread runs now."""
+    """A thread of a worker.
+
+    Attributes:
+        call: The call that the thread runs now.
+        abandoned: True if the call hangs and another thread has taken over the queue. This thread then ends when the
+            call returns.
+    """
 
     call: PendingCall | None = None
+    abandoned: bool = False
     thread: threading.Thread | None = None
 
 
 class Worker:
-    """A daemon thread that runs calls one at a time; it starts with the first call.
+    """A queue of calls and the daemon threads that run them; the first thread starts with the first call.
 
     Threads of a `concurrent.futures` executor would not do: the interpreter joins them at exit, so a hung provider
     would keep the process from ending.
 
-    If a call hangs past its deadline, it is abandoned on its thread, and one new thread takes over the queue, if the
-    worker is `replaceable`. If the new thread hangs too, `submit` refuses calls until one of these two threads
-    returns.
+    By default there is one thread, which runs the calls one at a time. If a call hangs past its deadline, it is
+    abandoned on its thread, and one new thread takes over the queue, if the worker is `replaceable`. If the new
+    thread hangs too, `submit` refuses calls until one of these two threads returns.
+
+    A worker with a higher `concurrent` runs that many calls at once, abandoned ones included, and no thread is
+    replaced. The calls of one session, which have the same `PendingCall.session_key`, still run one at a time and in
+    order: while one hangs, `submit` refuses the calls of that session. A call without a key runs alone, after the
+    calls in front of it and before those behind it.
+
+    Attributes:
+        concurrent: Number of calls of different sessions that may run at once. It may be raised at any time.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float], *, replaceable: bool = True) -> None:
+    def __init__(
+        self, name: str, clock: Callable[[], float], *, replaceable: bool = True, concurrent: int = 1
+    ) -> None:
         self.name = name
         self.replaceable = replaceable
+        self.concurrent = concurrent
         self._clock = clock
-        self._queue: queue.SimpleQueue[PendingCall | None] = queue.SimpleQueue()
-        # Guards the state below. A call may end at the moment at which its caller stops waiting: only one of these
+        self._queue: deque[PendingCall] = deque()
+        self._threads: list[_Thread] = []
+        self._stopped = False
+        # Guards the state above. A call may end at the moment at which its caller stops waiting: only one of these
         # two events may decide which result is recorded.
         self._lock = threading.Lock()
-        self._current: _Thread | None = None
-        self._abandoned = 0
-        self._stopped = False
+        # Threads wait here for calls. It is notified if a call is added or has ended, and by `stop`.
+        self._changed = threading.Condition(self._lock)
 
     @property
     def abandoned(self) -> int:
-        """Number of abandoned calls that have not returned yet: 0 or 1."""
+        """Number of abandoned calls that have not returned yet."""
         with self._lock:
-            return self._abandoned
+            return sum(thread.abandoned for thread in self._threads)
 
     @property
     def overdue(self) -> str:
         """A sentence about a call that passed its deadline and has not returned; "" if there is none."""
-        current = self._current
-        # Without the lock: every turn asks this, and an idle worker has nothing to compare.
-        if not self._abandoned and (current is None or current.call is None):
-            return ""
         with self._lock:
-            return self._hung() or ("an abandoned call has not returned" if self._abandoned else "")
+            running = self._running()
+            overdue = next(filter(self._overdue, running), None)
+            if overdue is not None:
+                return self._overdue_text(overdue)
+            abandoned = len(running) < sum(thread.call is not None for thread in self._threads)
+            return "an abandoned call has not returned" if abandoned else ""
 
     def submit(self, *calls: PendingCall) -> str:
-        """Put `calls` into the queue, one behind the other. Return "", or the reason why the worker refuses them."""
+        """Put `calls`, which must all be of one session, into the queue, one behind the other.
+
+        Return "", or the reason why the worker refuses them.
+        """
         with self._lock:
-            current = self._current
-            if current is None or current.call is not None or self._stopped:
-                refusal = self._refusal()
-                if refusal:
-                    return refusal
+            refusal = self._refusal(calls[0].session_key)
+            if refusal:
+                return refusal
             for call in calls:
                 call.worker = self
-                self._queue.put(call)
+            self._queue.extend(calls)
+            try:
+                self._start_threads()
+            except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
+                if not any(not thread.abandoned for thread in self._threads):
+                    for call in calls:
+                        call.worker = None
+                        self._queue.remove(call)
+                    return f"no thread can be started ({exc})"
+            self._changed.notify_all()
         return ""
 
     def give_up(self, call: PendingCall, timeout: float) -> CallResult | None:
@@ -211,8 +246,11 @@ class Worker:
             running = not call.future.cancel()
             if running:
                 call.background = True
-            ahead = self._current.call.hook if self._current and self._current.call else "another call"
-            hung = bool(self._hung())
+            running_calls = self._running()
+            blockers = [other for other in running_calls if other.session_key == call.session_key]
+            blockers = blockers or running_calls
+            ahead = blockers[0].hook if blockers else "another call"
+            hung = bool(blockers) and all(map(self._overdue, blockers))
         if turn_stopped:
             result = CallResult("skipped", error="the turn was stopped", elapsed=timeout, in_doubt=running)
         elif not running:
@@ -229,87 +267,150 @@ class Worker:
         return result
 
     def stop(self, timeout: float, last: PendingCall | None = None) -> bool:
-        """Refuse further calls and end the thread after the calls in the queue.
+        """Refuse further calls and end the threads after the calls in the queue.
 
-        Return True if it ended in `timeout` seconds.
+        Return True if they ended in `timeout` seconds. A thread with an abandoned call does not count.
 
         Args:
             last: A last call, behind those in the queue. It is accepted even if `submit` would refuse it because of
                 a hung call.
         """
+        until = time.monotonic() + timeout
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 if last is not None:
                     last.worker = self
-                    self._queue.put(last)
-                self._queue.put(None)
-            thread = self._current.thread if self._current else None
-        if thread is None or thread is threading.current_thread():
+                    self._queue.append(last)
+                self._changed.notify_all()
+            threads = [each.thread for each in self._threads if not each.abandoned and each.thread]
+        if threading.current_thread() in threads:
             return True
-        thread.join(max(0.0, timeout))
-        return not thread.is_alive()
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def withdraw_all(self) -> None:
+        """Take all calls that have not begun out of the queue."""
+        with self._lock:
+            waiting = list(self._queue)
+        for call in waiting:
+            call.withdraw()
 
     def when_idle(self, function: Callable[[], object]) -> None:
-        """Call `function` on the worker's thread when the running call has returned.
-
-        If none runs, call it at once.
-        """
+        """Call `function` once no call runs any more: at once, or on the worker's thread when the last one returns."""
         with self._lock:
-            running = self._current.call if self._current else None
-        if running is None:
-            function()
+            running = self._running()
+        if running:
+            running[0].future.add_done_callback(lambda _: self.when_idle(function))
         else:
-            running.future.add_done_callback(lambda _: function())
+            function()
 
-    def _refusal(self) -> str:
-        """Start a thread for further calls if there is none. Return the reason if calls must be refused, else ""."""
-        if self._stopped:
-            return "the provider was shut down"
-        hung = self._hung()
-        if hung and (self._abandoned or not self.replaceable):
-            return hung
-        if hung or self._current is None:
-            try:
-                self._start()
-            except RuntimeError as exc:  # the system has no thread left, or the interpreter is ending
-                return f"no thread can be started ({exc})"
-        if hung:
-            self._abandoned += 1
-            log.warning("%s: %s; a new thread takes its place", self.name, hung)
-        return ""
+    # ------------------------------------------------------------------- private, called with the lock
 
-    def _hung(self) -> str:
-        call = self._current.call if self._current is not None else None
-        if call is None or self._clock() - call.started_at <= call.deadline:
-            return ""
+    def _running(self) -> list[PendingCall]:
+        """Return the calls that run on threads which were not replaced."""
+        return [each.call for each in self._threads if each.call is not None and not each.abandoned]
+
+    def _overdue(self, call: PendingCall) -> bool:
+        return self._clock() - call.started_at > call.deadline
+
+    def _overdue_text(self, call: PendingCall) -> str:
         ran = self._clock() - call.started_at
         return f"{call.hook} has not returned for {ran:.1f} s (deadline {call.deadline:g} s)"
 
-    def _start(self) -> None:
-        current = _Thread()
-        current.thread = threading.Thread(target=self._work, args=(current,), name=self.name, daemon=True)
-        current.thread.start()
-        self._current = current
+    def _refusal(self, session_key: Hashable) -> str:
+        """Return the reason why a call of this session is refused, else "". Abandon a hung call that is replaced."""
+        if self._stopped:
+            return "the provider was shut down"
+        overdue = [call for call in self._running() if self._overdue(call)]
+        if not overdue:
+            return ""
+        if self.concurrent > 1:
+            of_session = [
+                call for call in overdue if session_key is not None and call.session_key == session_key
+            ]
+            full = len(overdue) >= self.concurrent
+            return self._overdue_text((of_session or overdue)[0]) if of_session or full else ""
+        if not self.replaceable or len(self._threads) > 1:
+            return self._overdue_text(overdue[0])
+        hung = self._threads[0]
+        log.warning("%s: %s; a new thread takes its place", self.name, self._overdue_text(overdue[0]))
+        hung.abandoned = True
+        return ""
+
+    def _startable(self) -> list[PendingCall]:
+        """Return the waiting calls that may run now beside the running ones, in the order of the queue."""
+        while self._queue and self._queue[0].future.cancelled():
+            self._queue.popleft()
+        running = self._running()
+        if self.concurrent == 1:
+            return [] if running or not self._queue else [self._queue[0]]
+        punctual = [call for call in running if not self._overdue(call)]
+        if any(call.session_key is None for call in punctual):
+            return []
+        busy = {call.session_key for call in running}
+        calls: list[PendingCall] = []
+        for call in self._queue:
+            if call.future.cancelled():
+                continue
+            if call.session_key is None:
+                # It waits until the calls before it have ended, and those behind it wait for it. A hung call delays
+                # neither: it has no thread in common with them.
+                if not calls and not punctual:
+                    calls.append(call)
+                break
+            if call.session_key not in busy:
+                calls.append(call)
+            busy.add(call.session_key)
+        return calls[: self.concurrent - len(running)]
+
+    def _start_threads(self) -> None:
+        """Start threads for the calls that may run now and for which no thread waits."""
+        idle = sum(each.call is None for each in self._threads)
+        for _ in range(len(self._startable()) - idle):
+            added = _Thread()
+            added.thread = threading.Thread(target=self._work, args=(added,), name=self.name, daemon=True)
+            self._threads.append(added)
+            try:
+                added.thread.start()
+            except RuntimeError:
+                self._threads.remove(added)
+                raise
+
+    def _next(self, me: _Thread) -> PendingCall | None:
+        """Wait for a call that may run now, and mark it as running. Return None if the thread has to end."""
+        while True:
+            for call in self._startable():
+                self._queue.remove(call)
+                # One step with the start time, under the lock: `give_up` reads the time of a running call.
+                if call.future.set_running_or_notify_cancel():
+                    call.started_at, call.started_monotonic = self._clock(), time.monotonic()
+                    me.call = call
+                    return call
+                break  # withdrawn; the call behind it may run now
+            else:
+                if self._stopped and not self._queue:
+                    return None
+                self._changed.wait()
 
     def _work(self, me: _Thread) -> None:
-        while (call := self._queue.get()) is not None:
-            # The lock makes `set_running` and the start time one step: `give_up` reads the time of a running call.
+        while True:
             with self._lock:
-                if not call.future.set_running_or_notify_cancel():
-                    continue  # withdrawn
-                call.started_at, call.started_monotonic = self._clock(), time.monotonic()
-                me.call = call
+                call = self._next(me)
+                if call is None:
+                    self._threads.remove(me)
+                    return
             result = call.context.run(call.function)
             with self._lock:
                 me.call = None
                 recorded, call.recorded = call.recorded, True
-                replaced = self._current is not me
-                if replaced:
-                    self._abandoned -= 1
+                if me.abandoned:
+                    self._threads.remove(me)
+                self._changed.notify_all()
             # Outside the lock, because callbacks take locks of their own and may submit to this worker.
             call.finish(result, recorded=recorded)
-            if replaced:
+            if me.abandoned:
                 return
 
 

@@ -42,7 +42,7 @@ CLOSE_TIMEOUT_S = 1.5
 def mcp_command(ctx: click.Context, http: bool, port: int, user_id: str, platform: str) -> None:
     """Serve this memory to MCP clients: Claude Desktop, editors, other agents.
 
-    Tools: memory_read, recall, memory, session_search and those of the active provider. Over HTTP a client must send
+    Tools: memory_read, recall, store_turn, memory, session_search and those of the active provider. Over HTTP a client must send
     the token that stands as MCP_TOKEN in .env; it is made at the first start.
     """
     if not http and ctx.get_parameter_source("port") is not ParameterSource.DEFAULT:
@@ -77,7 +77,7 @@ def _serve(memory: Memory, user_id: str, platform: str, port: int, streams: tupl
         identity=memory.home.profile,
         home=str(memory.home.path),
     )
-    tool_set = ToolSet(memory, session)
+    tool_set = ToolSet(memory, session, stores_turns=True)
     for problem in memory.problems():
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)
     if streams is None:

@@ -200,15 +200,22 @@ def operations_between(shown: Sequence[str], stored: Sequence[str], wanted: Sequ
     removed: list[Operation] = []
     replaced: list[Operation] = []
     added: list[Operation] = []
+
+    def before(place: int) -> str:
+        entry = wanted[place - 1] if place else ""
+        return stored[shown.index(entry)] if entry in shown else entry
+
     matcher = difflib.SequenceMatcher(None, shown, wanted, autojunk=False)
     for _, old_from, old_to, new_from, new_to in matcher.get_opcodes():
         # An entry that only moved stays where it is: the store has an order of its own.
         old = [stored[place] for place in range(old_from, old_to) if shown[place] not in wanted]
-        new = [entry for entry in wanted[new_from:new_to] if entry not in shown]
+        new = [place for place in range(new_from, new_to) if wanted[place] not in shown]
         pairs = min(len(old), len(new))
-        replaced += [Operation("replace", new[place], entry_handle(old[place])) for place in range(pairs)]
+        replaced += [
+            Operation("replace", wanted[new[place]], entry_handle(old[place])) for place in range(pairs)
+        ]
         removed += [Operation("remove", "", entry_handle(entry)) for entry in old[pairs:]]
-        added += [Operation("add", entry) for entry in new[pairs:]]
+        added += [Operation("add", wanted[place], after=before(place)) for place in new[pairs:]]
     return [*removed, *replaced, *added]
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from hermes_core.contract.values import MemoryTarget, Session, ToolCall
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import HermesError
+from hermes_core.curated.tool import MEMORY_SCHEMA, memory_schema_without_prompt
+from hermes_core.errors import HermesError, SessionError
 from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.memory import Memory, RecallHit
-from hermes_core.safety.fence import sanitize_context
-from hermes_core.safety.redact import redact
+from hermes_core.safety.fence import sanitize_context, without_context
+from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
 
 log = logging.getLogger(__name__)
@@ -30,11 +33,17 @@ MAX_INPUT = 100_000
 # seconds without a call of `memory` begins a new turn.
 TURN_PAUSE_S = 60.0
 
+# Number of conversations of `store_turn` that are not ended yet: clients don't say when a conversation ends.
+MAX_OPEN_CONVERSATIONS = 16
+
 RESOURCES: Mapping[str, MemoryTarget] = {
     "hermes://memories/MEMORY.md": "memory",
     "hermes://memories/USER.md": "user",
 }
 """The resources that MCP clients may read without a tool."""
+
+MCP_SOURCE = "mcp"
+"""The source of sessions that `store_turn` begins."""
 
 _READ_ONLY = frozenset({"memory_read", "recall", SESSION_SEARCH_SCHEMA["name"]})
 
@@ -94,25 +103,41 @@ class ToolSet:
     """The tools of `memory` for one session. It is safe for threads; every call goes through `Memory.call_tool`."""
 
     def __init__(
-        self, memory: Memory, session: Session, *, clock: Callable[[], float] = time.monotonic
+        self,
+        memory: Memory,
+        session: Session,
+        *,
+        stores_turns: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Start the providers for the session.
+
+        Args:
+            memory: The memory.
+            session: The session of the calls. Nothing is stored in it.
+            stores_turns: True to offer `store_turn`, for clients that can't call `Memory.end_turn`.
+            clock: Returns seconds.
+        """
         self._memory = memory
         self._session = session
         self._clock = clock
         self._last_write = clock()
-        self._reading = ToolBox(_Reading(memory).memory_read, _Reading(memory).recall)
+        own = _Reading(memory)
+        writing = (_Conversations(memory).store_turn,) if stores_turns else ()
+        self._own = ToolBox(own.memory_read, own.recall, *writing)
         memory.manager.initialize_all(session)
 
     def definitions(self) -> list[ToolDefinition]:
         """Return every tool: reading, notes, past sessions, and those of the active provider."""
-        own = self._reading.schemas
-        taken = set(self._reading.names)
+        own = self._own.schemas
+        taken = set(self._own.names)
         others = []
         for schema in self._memory.tool_schemas():
             if schema["name"] in taken:
                 log.warning("tool %r of the memory provider is hidden by ours of that name", schema["name"])
             else:
-                others.append(schema)
+                ours = schema["name"] == MEMORY_SCHEMA["name"]
+                others.append(memory_schema_without_prompt(schema) if ours else schema)
         return [
             ToolDefinition.of(schema, read_only=schema["name"] in _READ_ONLY) for schema in (*own, *others)
         ]
@@ -124,8 +149,8 @@ class ToolSet:
             return _refused(f"arguments must be an object, not {type(given).__name__}")
         if fault := _fault(given):
             return _refused(fault)
-        if name in self._reading.names:
-            return _answer(self._reading.dispatch(ToolCall(name, given), self._session))
+        if name in self._own.names:
+            return _answer(self._own.dispatch(ToolCall(name, given), self._session))
         if name not in {definition.name for definition in self.definitions()}:
             return _refused(f"there is no tool {name!r}")
         if name == "memory":
@@ -153,7 +178,7 @@ class ToolSet:
 
 
 class _Reading:
-    """The two tools that only clients without our prompt need."""
+    """The two tools for reading that only clients without our prompt need."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -212,6 +237,115 @@ class _Reading:
         if len(result.text) > most and result.source == "sessions" and result.message_id is not None:
             part = self._memory.sessions.snippet(result.message_id, query)
         return clip(part or result.text, most)
+
+
+class _Conversations:
+    """The conversations that clients store, each in a session of its own.
+
+    The session of the tool set has none of them, because `session_search` leaves its own session out.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        # Two calls at once could both find that a turn is not stored yet.
+        self._lock = threading.Lock()
+        memory.at_close.callback(self._end_surplus, 0)
+
+    @tool(
+        "store_turn",
+        description=(
+            "Store what the person said and what you answered, so that `session_search` and `recall` find it in later "
+            "conversations. Call it after each answer that may matter later, with both texts as they were. The result "
+            "has a session_id: send it with the next turn of the same conversation. Keys and passwords are replaced "
+            "before anything is stored."
+        ),
+    )
+    def store_turn(
+        self,
+        session: Session,
+        user: Annotated[str, "the person's message"],
+        assistant: Annotated[str, "your answer"] = "",
+        session_id: Annotated[
+            str, "the session_id of the conversation's last result; none for a new one"
+        ] = "",
+        title: Annotated[str, "title of a new conversation"] = "",
+    ) -> dict[str, Any]:
+        """Return the session of the stored turn, and what was changed in it."""
+        secrets = sorted({*secrets_in(user), *secrets_in(assistant)})
+        user, assistant, title = (without_context(redact(text)) for text in (user, assistant, title))
+        if not user.strip():
+            return {
+                "success": False,
+                "error": "user has nothing but recalled text; send the person's own words",
+            }
+        try:
+            with self._lock:
+                conversation = self._conversation(session, session_id.strip(), title)
+                stored = self._store(conversation, user, assistant)
+                self._open[conversation.id] = conversation
+                self._open.move_to_end(conversation.id)
+                self._end_surplus(MAX_OPEN_CONVERSATIONS)
+        except HermesError as exc:
+            return {"success": False, "error": redact(str(exc))}
+        result: dict[str, Any] = {"success": True, "session_id": conversation.id, "stored": stored}
+        if not stored:
+            result["note"] = "this turn is stored already"
+        if secrets:
+            result["replaced"] = secrets
+        if problem := self._memory.outbox_problem:
+            result["problem"] = redact(problem)
+        return result
+
+    def _conversation(self, session: Session, session_id: str, title: str) -> Session:
+        """Return the session to store in, of the same user. Raises `SessionError` if it is not one of a client."""
+        if session_id:
+            own = self._memory.sessions.id_for(session_id, session.owner)
+            known = self._memory.sessions.get_session(own)
+            if known is None or (known.source, known.user) != (MCP_SOURCE, session.owner):
+                raise SessionError(
+                    f"{session_id[:100]!r} is no conversation that store_turn began",
+                    "send the session_id of its result, or none for a new conversation",
+                )
+        return self._memory.start_session(
+            session_id,
+            source=MCP_SOURCE,
+            title=title,
+            platform=session.platform,
+            user_id=session.user_id,
+            user_name=session.user_name,
+            chat_id=session.chat_id,
+            chat_name=session.chat_name,
+            chat_type=session.chat_type,
+            thread_id=session.thread_id,
+            identity=session.identity,
+            workspace=session.workspace,
+        )
+
+    def _store(self, conversation: Session, user: str, assistant: str) -> bool:
+        """Store a turn and return True, or False if it is stored already, because clients repeat a call."""
+        messages = [{"role": "user", "content": user}]
+        if assistant:
+            messages.append({"role": "assistant", "content": assistant})
+        known = self._memory.sessions.get_session(conversation.id)
+        start = max((known.message_count if known else 0) - len(messages), 0)
+        last = self._memory.sessions.get_messages(conversation.id, offset=start)
+        if [{"role": message.role, "content": message.content} for message in last] == messages:
+            return False
+        self._memory.end_turn(conversation, user, assistant, messages=messages, warm=False)
+        return True
+
+    def _end_surplus(self, limit: int) -> None:
+        """End the conversations that were stored into least recently, so that the provider learns from all of them.
+
+        Keep the last `limit`.
+        """
+        while len(self._open) > limit:
+            _, conversation = self._open.popitem(last=False)
+            try:
+                self._memory.end_session(conversation)
+            except HermesError as exc:
+                log.warning("the end of conversation %s was not stored: %s", conversation.id, exc)
 
 
 def shown_entries(store: MemoryStore, target: MemoryTarget) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
+from hermes_core.contract.values import Message
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.sessions import lineage, records
@@ -779,6 +780,17 @@ class SessionDB:
         sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
                  AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
         return [(row[0], row[1]) for row in self.database.execute(sql, (turn_id,))]
+
+    def conversation_of(self, turn_id: str) -> list[Message]:
+        """Return the messages that the model had at the end of a turn, as text; [] for a turn that is not stored."""
+        row = self.database.execute(
+            "SELECT s.id, t.last_message_id FROM turns t JOIN sessions s ON s.key = t.session_key WHERE t.id = ?",
+            (sqlite_text(turn_id),),
+        ).fetchone()
+        if row is None:
+            return []
+        messages = self.get_messages(row[0], last_message_id=row[1])
+        return [message.as_text() for message in messages if not message.compacted]
 
     def turn_count(self, session_id: str) -> int:
         """Return the number of completed turns of the session, without rewound turns."""

@@ -258,7 +258,7 @@ def _open_damaged(original: Path, work: Path, template: Path) -> sqlite3.Connect
 def _nothing_readable(path: Path, kept: Path) -> DatabaseCorrupt:
     return DatabaseCorrupt(
         f"no row of {path.name!r} can be read",
-        f"restore a backup, or move it away to begin anew; {str(kept)!r} holds a copy, "
+        f"restore a backup, or move it away and run `hermes-memory doctor --accept-loss`; {str(kept)!r} holds a copy, "
         "of which `sqlite3 state.db .recover` may read more",
     )
 

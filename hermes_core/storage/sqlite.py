@@ -21,6 +21,7 @@ from urllib.parse import quote
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
+from hermes_core.storage.inventory import lost_store
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ QUEUE_TIMEOUT_S = 1.0
 VACUUM_FREE_BYTES = 8 * 1024 * 1024
 
 # Default remedy for a damaged file.
-RESTORE = "it was left as it is: restore a backup, or move it away to begin anew"
+RESTORE = (
+    "it was left as it is: restore a backup, or move it away and run `hermes-memory doctor --accept-loss`"
+)
 
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
@@ -342,10 +345,12 @@ class Database:
         return self._reopen_moved and _inode(self.path) != inode
 
     def _refuse_moved(self) -> None:
-        """Raise `DatabaseUnavailable` if the file is no longer at its path.
+        """Raise if the file is no longer at its path, or was emptied: SQLite would go on writing to its log.
 
-        Without a write-ahead log, SQLite itself raises.
+        Without a write-ahead log, SQLite itself raises for a file that is no longer there.
         """
+        if self.path.exists() and not _size(self.path):
+            raise DatabaseCorrupt(f"{str(self.path)!r} was emptied while it was open", self._repair)
         if self.journal_mode == "wal" and self.moved:
             raise DatabaseUnavailable(
                 f"{str(self.path)!r} was moved, deleted or replaced since this program opened it",
@@ -391,6 +396,8 @@ class Database:
             )
         # The order matters: while another process creates the file, its log appears after its first page.
         has_log = _size(wal_of(self.path)) > 0
+        if lost := lost_store(self.path):
+            raise DatabaseCorrupt(lost.message, lost.remedy)
         if not _size(self.path) and (has_log or (self._empty_is_damage and self.path.exists())):
             raise DatabaseCorrupt(
                 f"{str(self.path)!r} is empty, though it held rows"

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -158,6 +160,142 @@ def test_an_archive_is_to_be_unpacked(hermes: Any, tmp_path: Path) -> None:
     assert "unpack it" in hermes("import", path, code=1).stderr
 
 
-@pytest.mark.parametrize("words", [[], ["/no/such/file"], ["."]])
+@pytest.mark.parametrize("words", [[], ["/no/such/file"], ["/no/such/*.jsonl"]])
 def test_a_file_is_needed(hermes: Any, words: list[str]) -> None:
     assert "Usage: hermes-memory import" in hermes("import", *words, code=2).stderr
+
+
+def claude_session(session_id: str, *words: str, **more: Any) -> str:
+    kinds = ("user", "assistant")
+    records = [
+        {
+            "type": kinds[number % 2],
+            "uuid": f"{session_id}-{number}",
+            "parentUuid": f"{session_id}-{number - 1}" if number else None,
+            "sessionId": session_id,
+            "timestamp": f"2026-01-02T10:00:0{number}Z",
+            "message": {"role": kinds[number % 2], "content": [{"type": "text", "text": text}]},
+            **more,
+        }
+        for number, text in enumerate(words)
+    ]
+    return "".join(f"{json.dumps(record)}\n" for record in records)
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> Path:
+    """A folder as Claude Code leaves it: sessions in folders, with files of other kinds beside them."""
+    folder = tmp_path / "projects"
+    for name, text in (
+        ("a/s1.jsonl", claude_session("s1", "My cat is called Momo", "Noted.")),
+        ("b/s2.jsonl", claude_session("s2", "I fly to Lisbon", "When?", "Tomorrow", "Fine.")),
+        ("b/s2/agent-1.jsonl", claude_session("s2", "look", "seen", isSidechain=True)),
+        ("b/settings.json", '{"theme": "dark", "type": "x", "sessionId": "y"}'),
+        ("b/empty.jsonl", ""),
+        ("b/notes.md", "# Notes"),
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_folder_brings_every_conversation_below_it(hermes: Any, data: Any, projects: Path) -> None:
+    done = hermes("import", projects).stdout
+    assert done.startswith("3 turns (6 messages) of 2 sessions in 5 files imported\n")
+    assert f"2 x files of no known format (first at {projects / 'b/empty.jsonl'})" in " ".join(done.split())
+    assert f"2 x messages of a subagent (first at {projects / 'b/s2/agent-1.jsonl'}: line 1)" in " ".join(
+        done.split()
+    )
+    assert data("import", projects)["known"] == 3
+
+
+def test_a_pattern_and_several_files_bring_each_file_once(hermes: Any, projects: Path) -> None:
+    done = hermes("import", projects / "*" / "*.jsonl", projects / "a" / "s1.jsonl", projects / "a").stdout
+    assert done.startswith("3 turns (6 messages) of 2 sessions in 3 files imported\n")
+
+
+def test_a_wrong_file_among_several_costs_that_file_only(hermes: Any, projects: Path) -> None:
+    wrong = projects / "a" / "r.jsonl"
+    wrong.write_bytes(b"\xff\xfe")
+    done = hermes("import", projects, code=3)
+    assert done.stdout.startswith("3 turns (6 messages) of 2 sessions")
+    assert f"{str(wrong)!r}: byte 0 is not UTF-8 text" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_packed_file_is_read_and_its_damage_said(hermes: Any, tmp_path: Path, suffix: str) -> None:
+    import zstandard
+
+    text = claude_session("s1", "My cat is called Momo", "Noted.").encode()
+    packed = (
+        gzip.compress(text)
+        if suffix == ".gz"
+        else zstandard.compress(text[:200]) + zstandard.compress(text[200:])
+    )
+    path = tmp_path / f"s1.jsonl{suffix}"
+    path.write_bytes(packed)
+    assert hermes("import", path).stdout == "1 turn (2 messages) of 1 session imported\n"
+    assert hermes("import", tmp_path).stdout.startswith(
+        "0 turns (0 messages) of 1 session in 2 files imported, 1 known"
+    )
+    path.write_bytes(packed[:-5])
+    assert f"{str(path)!r}: it is packed with" in hermes("import", path, code=1).stderr
+
+
+def test_without_the_package_for_zstandard_the_command_that_installs_it_is_named(
+    hermes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s1.jsonl.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd more")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert "pip install 'hermes-memory-core[zstd]'" in hermes("import", path, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            claude_session("s1", "look", "seen", isSidechain=True),
+            "2 x messages of a subagent (first at line 1)",
+        ),
+        (
+            claude_session("s1", "note", isMeta=True),
+            "1 x notes and summaries of the program's own (at line 1)",
+        ),
+        ('{"messages": []}', "1 x conversations without a word (at conversation 1)"),
+        ('{"session": "s", "role": "system", "content": "be kind"}', "no conversation is there"),
+    ],
+)
+def test_an_import_that_brings_nothing_says_why_and_where(
+    hermes: Any, hermes_home: HermesHome, tmp_path: Path, content: str, reason: str
+) -> None:
+    path = tmp_path / "s1.jsonl"
+    path.write_text(content)
+    done = hermes("import", path, code=3)
+    assert f"nothing was imported: {reason}" in " ".join(done.stderr.split())
+    assert not hermes_home.state_db.exists()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "nothing was imported: no conversation is there" in hermes("import", empty, code=3).stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"conversation": [{"from": "me", "text": "hi"}]},
+        {"conversation": "hi"},
+        {"mapping": {"a": {"x": 1}}},
+        {"messages": ["hi", "hello"]},
+        {"messages": [{"type": "user", "content": "hi"}, {"type": "gemini", "content": "hello"}]},
+        {"role": "admin", "name": "Ann"},
+        {"type": "click", "payload": {"x": 1}},
+        {"type": "message", "sessionId": "s", "text": "hi"},
+        {"chat_messages": "none"},
+    ],
+)
+def test_a_shape_that_is_not_recognised_is_unknown(hermes: Any, tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps(content))
+    for form in (content, [content]):
+        path.write_text(json.dumps(form))
+        assert "no known format: it begins with" in hermes("import", path, code=1).stderr

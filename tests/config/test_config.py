@@ -144,6 +144,61 @@ def test_a_key_without_effect_is_a_warning(text: str, warning: str) -> None:
     assert parse_config(text).warnings == (f"config.yaml {warning}",)
 
 
+HERMES_AGENT = """
+_config_version: 50
+model:
+  default: anthropic/claude
+  provider: auto
+  api_mode: chat_completions
+  max_retries: 3
+provider: openrouter
+providers:
+  openrouter: {api: y}
+  blocks: {api: y}
+toolsets: [all]
+agent:
+  max_turns: 90
+  verbose: false
+  reviews: {}
+  a_key_of_tomorrow: 1
+memory:
+  memory_enabled: true
+  provider: honcho
+  write_approval: false
+  providers: {honcho: {}}
+sessions:
+  auto_prune: false
+  retention_days: 90
+skills:
+  template_vars: true
+curator:
+  enabled: true
+  interval_hours: 168
+auxiliary:
+  vision: {provider: auto, model: ''}
+terminal: {backend: local}
+"""
+
+
+def test_keys_of_hermes_agent_in_blocks_of_ours_are_one_sentence() -> None:
+    config = parse_config(HERMES_AGENT)
+    assert config.warnings == (
+        "config.yaml: 14 keys of Hermes Agent have no effect here "
+        "(agent.a_key_of_tomorrow, agent.max_turns, agent.verbose and 11 more)",
+    )
+    assert config.memory.provider == "honcho"
+    assert parse_config("model:\n  default: x").warnings == (
+        "config.yaml: 1 key of Hermes Agent has no effect here (model.default)",
+    )
+
+
+def test_a_slip_beside_keys_of_hermes_agent_is_still_named() -> None:
+    slip = HERMES_AGENT.replace("  memory_enabled: true", "  memory_char_limt: 9")
+    assert parse_config(slip).warnings[0] == (
+        "config.yaml line 19: unknown key 'memory.memory_char_limt', did you mean 'memory.memory_char_limit'?"
+    )
+
+
 def test_blocks_of_other_programs_are_left_alone() -> None:
     text = "model: x\nproviders:\n  openrouter: {api: y}\nmemory:\n  holographic: {hrr_dim: 256}\n"
     assert parse_config(text).warnings == ()

@@ -45,6 +45,22 @@ def test_equal_entries_are_taken_for_the_first() -> None:
     assert find(["rye", "green tea", "green tea"], "tea") == 1
 
 
+@pytest.mark.parametrize(
+    ("operation", "entries"),
+    [
+        (Operation("replace", "coffee", "green"), ("rye", "coffee")),
+        (Operation("remove", "", "green"), ("rye",)),
+    ],
+    ids=["replace", "remove"],
+)
+def test_equal_entries_are_changed_as_one(operation: Operation, entries: tuple[str, ...]) -> None:
+    apart = unicodedata.normalize("NFD", "green café")
+    edit = apply(["rye", "green café", apart, "green café"], [operation])
+    assert isinstance(edit, Edit)
+    assert edit.entries == entries
+    assert [change.previous for change in edit.changes] == ["green café"]
+
+
 @pytest.mark.parametrize("entry", ["aime le café crème", "한국어를 공부한다"])
 def test_texts_that_look_the_same_are_the_same_entry(entry: str) -> None:
     apart = unicodedata.normalize("NFD", entry)

@@ -217,6 +217,51 @@ def test_entries_without_room_are_kept_beside_the_store_newest_first(
     assert overflow[-1].startswith("2025-01-01")
 
 
+def test_entries_without_room_are_found_by_a_search(source: Path, hermes_home: HermesHome) -> None:
+    facts = [f"The pump of house {number} stands in {'the far garden ' * 20}{number}" for number in range(30)]
+    write(source, {"workspace/memory/2025-03-01.md": "".join(f"- {fact}\n" for fact in facts)})
+    report = migrate()
+    assert report["entries"]["overflow"] > 20
+    with open_memory(hermes_home) as memory:
+        found = memory.sessions.search("pump house 29")
+        assert found[0].text == f"2025-03-01: {facts[29]}"
+        (entry,) = memory.sessions.list_sessions(source="openclaw")
+        assert entry.session.title == "OpenClaw: workspace/memory/2025-03-01.md"
+        assert len(memory.sessions.get_messages(entry.session.id)) == report["entries"]["overflow"]
+        assert datetime.fromtimestamp(found[0].timestamp, UTC).date() == date(2025, 3, 1)
+        answer = memory.call_tool("session_search", {"query": "pump house 29"}, memory.local_session)
+        assert facts[29][:40] in answer
+
+
+def test_entries_without_room_are_found_once_also_after_a_kill(source: Path, hermes_home: HermesHome) -> None:
+    write(source, {"workspace/memory/2025-03-01.md": "".join(f"- {'fact ' * 90}{n}\n" for n in range(30))})
+    report = migrate()
+    (
+        Path(report["output_dir"]) / "overflow/memory_overflow.txt"
+    ).unlink()  # as a kill before it leaves the home
+    migrate()
+    with open_memory(hermes_home) as memory:
+        (entry,) = memory.sessions.list_sessions(source="openclaw")
+        assert len(memory.sessions.get_messages(entry.session.id)) == report["entries"]["overflow"]
+
+
+def test_notes_in_sub_folders_are_read_and_the_rest_is_named(source: Path, hermes_home: HermesHome) -> None:
+    write(
+        source / "workspace",
+        {
+            "memory/projects/billing.md": "- Billing has its own queue\n",
+            "memory/2026/02/2026-02-05.md": "- Chose Postgres\n",
+            "memory/index.sqlite": b"x",
+            "canvas/drawing.md": "- a picture\n",
+        },
+    )
+    report = migrate()
+    assert {"Billing has its own queue", "2026-02-05: Chose Postgres"} <= set(entries(hermes_home))
+    left = {one["source"]: one["reason"] for one in report["items"] if one["status"] == "skipped"}
+    assert left["workspace/memory/index.sqlite"] == "it is no Markdown"
+    assert left["workspace/canvas"] == "it is no folder of notes"
+
+
 def test_the_home_is_zipped_first_unless_told_otherwise(source: Path, hermes_home: HermesHome) -> None:
     with open_memory(hermes_home) as memory:
         memory.change_memory("add", "user", "Likes tea")

@@ -236,7 +236,7 @@ def test_initialize_is_called_in_the_shape_it_has(hermes_home: HermesHome, initi
             ["hi", "hello", "s2"],
         ),
         (lambda self, user, assistant: [user, assistant], ["hi", "hello"]),
-        (lambda self, u, a, **kw: sorted(kw), ["messages", "session_id"]),
+        (lambda self, u, a, **kw: sorted(kw), ["messages", "session_id", "turn_author"]),
         (lambda self, u, a, *, session_id, turn_id="", **kw: [turn_id, session_id], ["t1", "s2"]),
         (lambda self, u, a="", *, messages=None: messages, [{"role": "user", "content": "hi"}]),
         (lambda self, u, a, *, turn_author=None: turn_author, {"id": "42", "name": "Mel", "is_bot": False}),
@@ -298,7 +298,7 @@ def test_each_call_runs_in_the_home_of_the_provider(hermes_home: HermesHome) -> 
     assert adapted(wrapped, hermes_home).system_prompt_block() == str(hermes_home.path)
 
 
-def test_turn_start_passes_the_speaker_only_where_it_is_named(hermes_home: HermesHome) -> None:
+def test_turn_start_passes_the_speaker_to_whoever_takes_it(hermes_home: HermesHome) -> None:
     got: list[Any] = []
     plain = with_method(
         "on_turn_start", _recording(lambda self, turn, message, **kw: (turn, message, kw), got)
@@ -306,7 +306,8 @@ def test_turn_start_passes_the_speaker_only_where_it_is_named(hermes_home: Herme
     named = with_method("on_turn_start", _recording(lambda self, n, m, author_id="": author_id, got))
     adapted(plain, hermes_home).on_turn_start(1, "hi", CHAT)
     adapted(named, hermes_home).on_turn_start(1, "hi", CHAT)
-    assert got == [(1, "hi", {}), "42"]
+    author = {"author_id": "42", "author_name": "Mel", "author_is_bot": False}
+    assert got == [(1, "hi", author), "42"]
 
 
 # -------------------------------------------------------------------------------------------------------------- tools

@@ -288,7 +288,7 @@ def test_a_module_that_a_folder_lacks_is_named_as_it_is_written(site: Site) -> N
     assert caught.value.remedy == f"copy all of it to {str(folder)!r} again"
 
 
-@pytest.mark.parametrize("missing", ["agent.estop", "gateway.session_context", "model_tools"])
+@pytest.mark.parametrize("missing", ["agent.estop", "gateway.platforms", "model_tools"])
 def test_a_module_of_the_other_host_is_nothing_to_install(site: Site, missing: str) -> None:
     """Packages of such names are on PyPI, and they are of others."""
     site.module("duck_under_test", f"import {missing}\n")

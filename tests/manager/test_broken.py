@@ -225,6 +225,9 @@ def test_capabilities_of_a_wrong_type_are_refused(open_manager: OpenManager) -> 
     [
         ({"scope": "Session"}, "scope of its capabilities is 'Session'; set it to 'process' or 'session'"),
         ({"serial": "no"}, "serial of its capabilities is 'no'"),
+        ({"concurrent": 0}, "concurrent of its capabilities is 0; set it to the number of reads"),
+        ({"concurrent": True}, "concurrent of its capabilities is True"),
+        ({"slow_prefetch": "yes"}, "slow_prefetch of its capabilities is 'yes'"),
         ({"tool_names": "diary_find"}, "tool_names of its capabilities is 'diary_find'"),
         ({"tool_aliases": ["find"]}, "tool_aliases of its capabilities is ['find']"),
         ({"suppresses_local_writes": "user"}, "suppresses_local_writes of its capabilities is 'user'"),

@@ -87,7 +87,7 @@ def test_builtin_takes_no_mirror_and_needs_no_thread(open_manager: OpenManager) 
     manager.handle_tool_call(ToolCall("memory", {}), A)
     manager.sync_all(make_turn(), A)
     manager.on_memory_write(MemoryWrite("w1", "add", "memory", "tea"), A)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # a thread of an earlier test may have ended meanwhile
     assert "sync_turn" not in provider.hooks
     assert "on_memory_write" not in provider.hooks
     assert not manager.outbox.path.exists()

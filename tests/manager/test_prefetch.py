@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_core.contract.values import Query, Recall, RecallItem, Session, SessionSwitch, ToolCall
-from hermes_core.errors import BackendRefused
+from hermes_core.contract.values import (
+    Capabilities,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+    SessionSwitch,
+    ToolCall,
+)
+from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager, RecallPart
@@ -437,6 +445,85 @@ def test_a_provider_that_hangs_costs_one_wait_and_then_none(open_manager: OpenMa
     assert [wait > 1000 for wait in waits] == [True, False, False, False]
 
 
+class SlowOnce(RecordingProvider):
+    """Answers its first questions after the deadline, when their gate is opened, and all others at once."""
+
+    def __init__(self, slow: int = 1) -> None:
+        super().__init__()
+        self.slow_gates = [threading.Event() for _ in range(slow)]
+        self.lock = threading.Lock()
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        answer: Recall = self.answer("prefetch", query=query, session=session)
+        with self.lock:
+            gate = self.slow_gates.pop(0) if self.slow_gates else None
+        if gate is not None:
+            gate.wait()
+        return answer
+
+
+def test_after_a_single_late_recall_the_next_turn_waits_again(open_manager: OpenManager) -> None:
+    provider = SlowOnce()
+    (gate,) = provider.slow_gates
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 0.3}))
+    late = part(manager.prefetch_all(Query("tea"), A))
+    assert (late.origin, late.reason) == ("none", "prefetch late: no answer within 0.3 s")
+    assert manager.health()[0].breakers["read"] == "closed"
+    fresh = part(manager.prefetch_all(Query("mate"), A))  # while the late call still runs
+    assert (fresh.origin, fresh.recall.render()) == ("fresh", "- a: mate")
+    gate.set()
+    assert until(lambda: manager.health()[0].state == "active")
+
+
+def test_a_late_recall_that_answers_after_all_is_no_failure(open_manager: OpenManager) -> None:
+    provider = SlowOnce()
+    (gate,) = provider.slow_gates
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.3}))
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "none"
+    assert "the next turn asks again" in manager.problems()[0]
+    gate.set()
+    assert warmed(manager, A)
+    assert manager.problems() == []
+    assert manager._registry.external[0].stats.breakers["read"].at_rest
+    assert part(manager.prefetch_all(Query("mate"), A)).origin == "fresh"
+
+
+def test_answers_that_are_late_again_and_again_open_no_breaker(open_manager: OpenManager) -> None:
+    provider = SlowOnce(10)
+    gates = list(provider.slow_gates)
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.05}))
+    origins = []
+    for gate in gates:
+        origins.append(part(manager.prefetch_all(Query("tea"), A)).origin)
+        gate.set()
+        assert warmed(manager, A)
+        assert manager.health()[0].breakers["read"] == "closed"
+    assert origins == ["none"] + ["warmed"] * 9
+
+
+@pytest.mark.parametrize("failures", [1, 4])
+def test_slow_failures_open_the_breaker_no_sooner_than_quick_ones(
+    open_manager: OpenManager, clock: Clock, failures: int
+) -> None:
+    class TimesOut(RecordingProvider):
+        def prefetch(self, query: Query, session: Session) -> Recall:
+            clock.advance(3.1)
+            answer: Recall = self.answer("prefetch", query=query, session=session)
+            return answer
+
+    provider = TimesOut()
+    provider.results["prefetch"] = BackendUnavailable("no answer within 3 s")
+    manager = start(open_manager(provider))
+    for _ in range(failures):
+        manager.prefetch_all(Query("tea"), A)
+        between_turns(manager)
+    assert manager._registry.external[0].stats.breakers["read"].closed
+    provider.results.clear()
+    manager.queue_prefetch_all(Query("tea"), A)
+    between_turns(manager)
+    assert part(manager.prefetch_all(Query("mate"), A)).origin == "fresh"
+
+
 def test_nothing_relevant_is_no_failure(open_manager: OpenManager) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = None
@@ -490,3 +577,112 @@ def test_a_recall_that_hangs_where_nobody_waits_for_it_keeps_the_breaker_from_no
     assert manager.handle_tool_call(ToolCall("fake_remember", {}), A) == '{"ok": true}'
     assert manager.health()[0].breakers["read"] == "closed"
     hangs.set()
+
+
+class Busy(RecordingProvider):
+    """Takes 0.3 s for each recall, and counts the recalls that run at once, in all and of one session."""
+
+    capabilities = Capabilities(concurrent=8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+        self.running: list[str] = []
+        self.most = self.most_of_one = 0
+
+    def prefetch(self, query: Query, session: Session) -> Recall:
+        with self.lock:
+            self.running.append(session.id)
+            self.most = max(self.most, len(self.running))
+            self.most_of_one = max(self.most_of_one, self.running.count(session.id))
+        time.sleep(0.3)
+        with self.lock:
+            self.running.remove(session.id)
+        return Recall((RecallItem(f"{session.id}: {query.text}"),))
+
+
+def ask_at_once(manager: MemoryManager, sessions: list[Session]) -> dict[str, RecallPart]:
+    """Ask in all sessions at the same time. Return the recall by the id of the session."""
+    parts: dict[str, RecallPart] = {}
+
+    def ask(session: Session) -> None:
+        parts[session.id] = part(manager.prefetch_all(Query("tea"), session, turn_number=1))
+
+    threads = [threading.Thread(target=ask, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return parts
+
+
+def test_forty_sessions_all_get_their_recall_of_a_provider_that_reads_for_several_at_once(
+    open_manager: OpenManager,
+) -> None:
+    provider = Busy()
+    manager = start(open_manager(provider, clock=time.monotonic))
+    sessions = [make_session(f"s{number}") for number in range(40)]
+    parts = ask_at_once(manager, sessions)
+    assert {name: (each.origin, each.recall.render()) for name, each in parts.items()} == {
+        session.id: ("fresh", f"- {session.id}: tea") for session in sessions
+    }
+    assert provider.most == 8
+    assert provider.most_of_one == 1
+
+
+@pytest.mark.parametrize("capabilities", [Capabilities(), Capabilities(serial=True, concurrent=8)])
+def test_a_provider_that_does_not_say_so_reads_for_one_session_at_a_time(
+    open_manager: OpenManager, capabilities: Capabilities
+) -> None:
+    provider = Busy()
+    provider.capabilities = capabilities
+    manager = start(open_manager(provider, clock=time.monotonic))
+    parts = ask_at_once(manager, [make_session(f"s{number}") for number in range(4)])
+    assert {each.origin for each in parts.values()} == {"fresh"}
+    assert provider.most == 1
+
+
+@pytest.mark.parametrize("concurrent", [1, 4])
+def test_a_slow_preparation_runs_beside_recall_and_tools_of_its_session(
+    open_manager: OpenManager, concurrent: int
+) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(slow_prefetch=True, concurrent=concurrent)
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("slow"), A)
+    assert provider.wait_for("queue_prefetch")
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+    assert manager.handle_tool_call(ToolCall("fake_remember", {}), A) == '{"ok": true}'
+    manager.queue_prefetch_all(Query("slower"), A)
+    assert part(manager.prefetch_all(Query("tea"), A)).origin == "fresh"
+    assert len(provider.of("queue_prefetch")) == 1
+    gate.set()
+    assert provider.wait_for("queue_prefetch", 2)
+
+
+def test_a_preparation_of_a_provider_that_does_not_say_so_is_slow_keeps_recall_waiting(
+    open_manager: OpenManager,
+) -> None:
+    provider = RecordingProvider()
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider, deadlines={"prefetch": 0.2}))
+    manager.queue_prefetch_all(Query("slow"), A)
+    assert provider.wait_for("queue_prefetch")
+    assert "in line behind queue_prefetch" in part(manager.prefetch_all(Query("tea"), A)).reason
+    gate.set()
+
+
+def test_a_slow_preparation_ends_before_shutdown(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(slow_prefetch=True)
+    gate = provider.gates["queue_prefetch"] = threading.Event()
+    manager = start(open_manager(provider))
+    manager.queue_prefetch_all(Query("slow"), A)
+    assert provider.wait_for("queue_prefetch")
+    manager.queue_prefetch_all(Query("never begun"), A)
+    manager.shutdown_all(0.4)
+    assert "shutdown" not in provider.hooks
+    gate.set()
+    assert until(lambda: provider.hooks[-1] == "shutdown")
+    assert [call["query"].text for call in provider.of("queue_prefetch")] == ["slow"]

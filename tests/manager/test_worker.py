@@ -323,3 +323,134 @@ def test_without_a_thread_a_call_is_refused_with_the_reason_and_the_next_is_take
     call = a_call(lambda: "went")
     assert worker.submit(call) == ""
     assert call.wait().value == "went"
+
+
+@pytest.fixture
+def crowd(clock: Clock) -> Iterator[Worker]:
+    """A worker that runs two calls of different sessions at once."""
+    crowd = Worker("crowd", clock, concurrent=2)
+    yield crowd
+    assert crowd.stop(5.0)
+
+
+def test_calls_of_different_sessions_run_at_once_up_to_the_limit(crowd: Worker) -> None:
+    ann, ann_began, ann_gate = gated(session_key="ann")
+    bob, bob_began, bob_gate = gated(session_key="bob")
+    eve, eve_began, eve_gate = gated(session_key="eve")
+    for call in (ann, bob, eve):
+        assert crowd.submit(call) == ""
+    assert ann_began.wait(60)
+    assert bob_began.wait(60)
+    assert not eve_began.wait(0.1)
+    bob_gate.set()
+    assert eve_began.wait(60)
+    ann_gate.set()
+    eve_gate.set()
+
+
+def test_calls_of_one_session_run_one_at_a_time_and_in_order(crowd: Worker) -> None:
+    seen: list[str] = []
+    first, began, gate = gated(session_key="ann")
+    crowd.submit(first)
+    assert began.wait(60)
+    crowd.submit(
+        a_call(lambda: seen.append("second"), session_key="ann", background=True),
+        last := a_call(lambda: seen.append("third"), session_key="ann"),
+    )
+    other = a_call(lambda: seen.append("other"), session_key="bob")
+    crowd.submit(other)
+    assert other.wait().ok
+    assert seen == ["other"]
+    gate.set()
+    assert last.wait().ok
+    assert seen == ["other", "second", "third"]
+
+
+def test_a_call_of_no_session_runs_alone(crowd: Worker) -> None:
+    seen: list[str] = []
+    ann, began, gate = gated(session_key="ann")
+    alone, alone_began, alone_gate = gated()
+    behind = a_call(lambda: seen.append("behind"), session_key="bob")
+    for call in (ann, alone, behind):
+        crowd.submit(call)
+    assert began.wait(60)
+    assert not alone_began.wait(0.1)
+    gate.set()
+    assert alone_began.wait(60)
+    assert seen == []
+    alone_gate.set()
+    assert behind.wait().ok
+
+
+def test_an_abandoned_call_counts_and_no_second_call_of_its_session_runs(crowd: Worker, clock: Clock) -> None:
+    ann, ann_began, ann_gate = gated(session_key="ann")
+    bob, bob_began, bob_gate = gated(session_key="bob")
+    crowd.submit(ann)
+    assert ann_began.wait(60)
+    assert ann.wait(0.01).in_doubt
+    clock.advance(6)
+    assert crowd.submit(a_call(session_key="ann")) == "prefetch has not returned for 6.0 s (deadline 5 s)"
+    assert crowd.overdue == "prefetch has not returned for 6.0 s (deadline 5 s)"
+    assert crowd.submit(bob) == ""
+    assert bob_began.wait(60)
+    eve, eve_began, eve_gate = gated(session_key="eve")
+    eve_gate.set()
+    assert crowd.submit(eve) == ""
+    assert not eve_began.wait(0.1)
+    clock.advance(6)
+    assert "has not returned" in crowd.submit(a_call(session_key="fay"))
+    ann_gate.set()
+    assert eve_began.wait(60)
+    assert until(lambda: crowd.submit(a_call(session_key="ann")) == "")
+    bob_gate.set()
+
+
+def test_a_call_of_no_session_that_hangs_keeps_no_session_waiting(crowd: Worker, clock: Clock) -> None:
+    hung, began, gate = gated()
+    crowd.submit(hung)
+    assert began.wait(60)
+    clock.advance(6)
+    call = a_call(session_key="ann")
+    assert crowd.submit(call) == ""
+    assert call.wait().ok
+    gate.set()
+
+
+def test_a_withdrawn_call_keeps_the_next_of_its_session_from_nothing(crowd: Worker) -> None:
+    first, began, gate = gated(session_key="ann")
+    crowd.submit(first)
+    assert began.wait(60)
+    withdrawn, last = a_call(session_key="ann"), a_call(lambda: "ran", session_key="ann")
+    crowd.submit(withdrawn)
+    crowd.submit(last)
+    assert withdrawn.withdraw()
+    gate.set()
+    assert last.wait().value == "ran"
+
+
+@given(sessions=st.integers(1, 5), each=st.integers(0, 12), concurrent=st.integers(1, 4))
+def test_every_call_runs_once_and_never_two_of_a_session(sessions: int, each: int, concurrent: int) -> None:
+    worker = Worker("test", Clock(), concurrent=concurrent)
+    lock, running, seen, most = threading.Lock(), set[int](), list[tuple[int, int]](), [0]
+
+    def run(session: int, number: int) -> None:
+        with lock:
+            assert session not in running
+            running.add(session)
+            most[0] = max(most[0], len(running))
+        seen.append((session, number))
+        with lock:
+            running.remove(session)
+
+    calls = [
+        a_call(lambda session=session, number=number: run(session, number), session_key=session)
+        for number in range(each)
+        for session in range(sessions)
+    ]
+    for call in calls:
+        assert worker.submit(call) == ""
+    assert worker.stop(60)
+    assert all(call.future.exception() is None for call in calls)
+    assert most[0] <= concurrent
+    for session in range(sessions):
+        assert [number for owner, number in seen if owner == session] == list(range(each))

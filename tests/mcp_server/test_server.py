@@ -65,7 +65,7 @@ def test_every_tool_answers(server: Server) -> None:
 
     async def talk(client: Client) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert sorted(tools) == ["memory", "memory_read", "recall", "session_search"]
+        assert sorted(tools) == ["memory", "memory_read", "recall", "session_search", "store_turn"]
         assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools.values())
 
         added = await client.call_tool(
@@ -77,6 +77,9 @@ def test_every_tool_answers(server: Server) -> None:
         assert {result["source"] for result in found} == {"memory", "sessions"}
         past = said(await client.call_tool("session_search", {"query": "Assam"}))
         assert past["results"][0]["session_id"] == "s1"
+        turn = said(await client.call_tool("store_turn", {"user": "My cat is Tom", "assistant": "Noted."}))
+        past = said(await client.call_tool("session_search", {"query": "cat"}))
+        assert past["results"][0]["session_id"] == turn["session_id"]
         change = {"action": "replace", "target": "user", "old_text": "Assam", "content": "Likes Darjeeling"}
         assert said(await client.call_tool("memory", change))["success"]
         gone = {"action": "remove", "target": "user", "old_text": "Darjeeling"}
@@ -92,7 +95,7 @@ def test_a_client_of_the_older_protocol_is_served_too(hermes_home: HermesHome) -
     async def talk() -> None:
         server = StdioServerParameters(command=sys.executable, args=arguments)
         async with Client(stdio_client(server), mode="legacy") as client:
-            assert len((await client.list_tools()).tools) == 4
+            assert len((await client.list_tools()).tools) == 5
             assert not (await client.call_tool("memory_read")).is_error
 
     asyncio.run(talk())

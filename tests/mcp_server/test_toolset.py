@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome, MemoryProvider, ToolCall, open_memory
+from hermes_core import HermesHome, MemoryProvider, Session, ToolCall, Turn, open_memory
 from hermes_core.config import set_value
 from hermes_core.mcp_server.memory_files import MEMORY_TOOL, MemoryFiles, anthropic_tools
 from hermes_core.mcp_server.toolset import TURN_PAUSE_S, ToolSet, openai_tools
@@ -166,3 +166,145 @@ def test_with_a_profile_for_each_user_every_way_leads_to_the_users_own(hermes_ho
         ]
         assert [("Bob" in text, "Ann" in text) for text in map(str, said)] == [(True, False)] * 3
         assert memory.curated.entries("user") == ("Ann earns 5000",)
+
+
+# ------------------------------------------------------------------------ store_turn
+
+
+def stored(tools: ToolSet, **arguments: str) -> dict[str, Any]:
+    answer = tools.call("store_turn", arguments)
+    said: dict[str, Any] = json.loads(answer.text)
+    assert answer.failed == (not said["success"])
+    return said
+
+
+@pytest.fixture
+def client(memory: Memory) -> ToolSet:
+    return ToolSet(memory, memory.session(platform="mcp"), stores_turns=True)
+
+
+def test_the_memory_tool_promises_no_prompt_and_no_skills_that_a_client_lacks(
+    surface: ToolSet, memory: Memory
+) -> None:
+    (text,) = [one.description for one in surface.definitions() if one.name == "memory"]
+    assert "system prompt" not in text
+    assert "skills" not in text
+    assert "`memory_read`" in text
+    (of_agent,) = [schema for schema in memory.tool_schemas() if schema["name"] == "memory"]
+    assert "system prompt" in of_agent["description"]
+
+
+def test_what_was_said_in_a_client_is_found_at_once_and_by_other_programs(
+    client: ToolSet, memory: Memory
+) -> None:
+    first = stored(client, user="My bike is a Surly", assistant="Noted, a Surly.", title="Bikes")
+    second = stored(client, user="It is green", assistant="A green one.", session_id=first["session_id"])
+    assert (first["stored"], second["session_id"]) == (True, first["session_id"])
+    for tools in (client, ToolSet(memory, memory.local_session)):
+        (hit,) = json.loads(tools.call("session_search", {"query": "which bike is green?"}).text)["results"]
+        assert hit["session_id"] == first["session_id"]
+    assert [m.content for m in memory.sessions.get_messages(first["session_id"])] == [
+        "My bike is a Surly",
+        "Noted, a Surly.",
+        "It is green",
+        "A green one.",
+    ]
+    session = memory.sessions.get_session(first["session_id"])
+    assert session is not None
+    assert (session.source, session.title) == ("mcp", "Bikes")
+
+
+def test_a_turn_that_is_sent_again_is_stored_once_and_the_answer_says_so(
+    client: ToolSet, memory: Memory
+) -> None:
+    first = stored(client, user="go on", assistant="Done.")
+    again = stored(client, user="go on", assistant="Done.", session_id=first["session_id"])
+    assert (again["stored"], again["note"]) == (False, "this turn is stored already")
+    stored(client, user="and now?", session_id=first["session_id"])
+    assert stored(client, user="go on", assistant="Done.", session_id=first["session_id"])["stored"]
+    assert len(memory.sessions.get_messages(first["session_id"])) == 5
+
+
+def test_secrets_are_replaced_before_a_turn_is_stored_and_the_answer_names_their_kinds(
+    client: ToolSet, memory: Memory
+) -> None:
+    key = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+    said = stored(client, user=f"use {key}", assistant=f"I use {key}", title=f"of {key}")
+    assert said["replaced"] == ["github"]
+    assert key not in json.dumps(said)
+    assert [m.content for m in memory.sessions.get_messages(said["session_id"])] == [
+        "use [redacted:github]",
+        "I use [redacted:github]",
+    ]
+    assert key not in str(memory.sessions.get_session(said["session_id"]))
+
+
+def test_a_user_stores_and_finds_only_their_own_conversations(memory: Memory) -> None:
+    ann, bob = (
+        ToolSet(memory, memory.session(platform="telegram", user_id=user), stores_turns=True)
+        for user in ("ann", "bob")
+    )
+    of_ann = stored(ann, user="The code is tulip")
+    assert (
+        "no conversation that store_turn began"
+        in (stored(bob, user="x", session_id=of_ann["session_id"])["error"])
+    )
+    stored(bob, user="The weather is fine")
+    assert "tulip" in ann.call("session_search", {"query": "code"}).text
+    assert "tulip" not in bob.call("session_search", {"query": "code"}).text
+    assert len(memory.sessions.get_messages(of_ann["session_id"])) == 1
+
+
+@pytest.mark.parametrize("session_id", ["s1", "none", "x" * 500])
+def test_a_conversation_of_another_program_takes_no_turn(
+    client: ToolSet, memory: Memory, session_id: str
+) -> None:
+    memory.end_turn(memory.start_session("s1"), "tea?", "ok")
+    assert "no conversation that store_turn began" in stored(client, user="x", session_id=session_id)["error"]
+    assert len(memory.sessions.get_messages("s1")) == 2
+
+
+@pytest.mark.parametrize("arguments", [{}, {"user": " "}, {"user": 7, "speaker": "x"}, {"assistant": "x"}])
+def test_a_turn_without_the_persons_words_is_refused(
+    client: ToolSet, memory: Memory, arguments: dict[str, Any]
+) -> None:
+    assert client.call("store_turn", arguments).failed
+    assert memory.sessions.counts()["messages"] == 0
+
+
+def test_a_turn_that_can_not_be_stored_is_an_error(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.state_db.write_bytes(b"garbage" * 1000)
+    with open_memory(hermes_home) as memory:
+        client = ToolSet(memory, memory.session(platform="mcp"), stores_turns=True)
+        assert "hermes-memory sessions repair" in stored(client, user="tea")["error"]
+
+
+class Hearing(MemoryProvider):
+    """It notes what it is sent."""
+
+    name = "hearing"
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def sync_turn(self, turn: Turn) -> None:
+        self.heard.append(turn.user)
+
+    def on_session_end(self, session: Session) -> None:
+        self.heard.append(f"end {session.platform} {session.user_id}")
+
+
+def test_the_provider_gets_the_turn_and_the_end_of_the_conversation(hermes_home: HermesHome) -> None:
+    provider = Hearing()
+    with open_memory(hermes_home, provider=provider) as memory:
+        client = ToolSet(memory, memory.session(platform="mcp", user_id="ann"), stores_turns=True)
+        stored(client, user="I like tea", assistant="ok")
+        assert memory.flush()
+        assert provider.heard == ["I like tea"]
+    assert provider.heard == ["I like tea", "end mcp ann"]
+
+
+def test_a_host_that_ends_its_turns_itself_is_offered_no_second_way(surface: ToolSet) -> None:
+    assert "store_turn" not in [one.name for one in surface.definitions()]
+    assert surface.call("store_turn", {"user": "x"}).failed

@@ -1006,6 +1006,36 @@ class OneAtATime(Notebook):
         return super().prefetch(query, session)
 
 
+@caught_by("test_sessions_are_read_at_once")
+class OneQuestionAtATime(Notebook):
+    asked: Query
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        self.asked = query
+        threading.Event().wait(0.002)
+        return super().prefetch(self.asked, session)
+
+    def queue_prefetch(self, query: Query, session: Session) -> Any:
+        return super().prefetch(query, session)
+
+
+@caught_by("test_a_preparation_goes_on_beside_recall")
+class PreparesAlone(Notebook):
+    preparing = False
+
+    def queue_prefetch(self, query: Query, session: Session) -> Any:
+        self.preparing = True
+        threading.Event().wait(0.002)
+        self.preparing = False
+        return super().prefetch(query, session)
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        threading.Event().wait(0.001)
+        if self.preparing:
+            raise RuntimeError("database is locked")
+        return super().prefetch(query, session)
+
+
 @caught_by("test_odd_identities_are_borne", "refused")
 class OneFileASession(Notebook):
     def sync_turn(self, turn: Turn, session: Session) -> None:

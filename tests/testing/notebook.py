@@ -59,7 +59,7 @@ class Notebook(MemoryProvider):
         Field("limit", int, 5, "notes that are recalled at most", minimum=1, maximum=50),
         Field("token", help="never used", secret=True, env="NOTEBOOK_TOKEN"),
     )
-    capabilities = Capabilities(suppresses_local_writes={"user": True})
+    capabilities = Capabilities(suppresses_local_writes={"user": True}, concurrent=4, slow_prefetch=True)
     down: ClassVar[threading.Event] = threading.Event()
     mute: ClassVar[threading.Event] = threading.Event()
     released: ClassVar[threading.Event] = threading.Event()

@@ -43,7 +43,9 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The files of one agent: `documents` at the top by name, `daily` notes by name, `skills` by folder and path."""
+    """The files of one agent: `documents` at the top by name, `daily` notes by path below `memory`, `skills` by folder and
+    path.
+    """
 
     name: str
     documents: Mapping[str, SourceFile] = field(default_factory=dict)
@@ -284,7 +286,8 @@ class MigrationReport:
         )
         if self.entries().get("overflow"):
             steps.append(
-                "Entries without room are in overflow/: shorten memory, or raise memory.memory_char_limit."
+                "Entries without room are found by session_search as sessions of openclaw, and are in overflow/: for "
+                "the prompt, shorten memory or raise memory.memory_char_limit."
             )
         if "conflict" in done:
             steps.append("Run it again with --overwrite or --skill-conflict where OpenClaw's should win.")

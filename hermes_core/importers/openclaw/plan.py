@@ -92,8 +92,9 @@ class _Planner:
         if memory := self._document("memory.md"):
             yield notes.plan("memory", "memory", memory)
         # Room is scarce, and the newest notes are worth the most.
-        for name in sorted(daily := self._daily(), reverse=True):
-            yield notes.plan("daily-memory", "memory", daily[name], name)
+        daily = self._daily()
+        for path in sorted(daily, key=lambda path: (PurePosixPath(path).name, path), reverse=True):
+            yield notes.plan("daily-memory", "memory", daily[path], PurePosixPath(path).name)
         if user := self._document("user.md"):
             yield notes.plan("user-profile", "user", user)
         if soul := self._document("soul.md"):

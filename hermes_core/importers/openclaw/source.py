@@ -42,7 +42,7 @@ MAX_TOTAL = 64 * 1024 * 1024
 # A folder with more names than this is no workspace, and listing it would take long.
 MAX_NAMES = 5000
 
-MAX_SKILL_DEPTH = 6
+MAX_DEPTH = 6
 MAX_JSON_DEPTH = 200
 
 _SENSITIVE = frozenset(
@@ -158,11 +158,16 @@ class _Reader:
             for entry in self.names(folder)
             if entry.name.lower().endswith(".md") and not entry.is_dir()
         }
-        daily = {
-            entry.name: self.file(Path(entry.path))
-            for entry in self.names(folder / "memory")
-            if entry.name.lower().endswith(".md") and not entry.is_dir()
-        }
+        notes = folder / "memory"
+        daily = {}
+        for path in self._below(notes, 0):
+            if path.name.lower().endswith(".md"):
+                daily[_printable_name(path.relative_to(notes).as_posix())] = self.file(path)
+            else:
+                self.left.append(RemainingFile(self.shown(path), "it is no Markdown"))
+        for entry in self.names(folder):
+            if entry.is_dir() and entry.name not in ("memory", "skills") and folder != self.root:
+                self.left.append(RemainingFile(self.shown(Path(entry.path)), "it is no folder of notes"))
         return Workspace(self.shown(folder), documents, daily, self.skills(folder / "skills"))
 
     def skills(self, folder: Path) -> dict[str, dict[str, SourceFile]]:
@@ -182,8 +187,12 @@ class _Reader:
         for entry in self.names(folder):
             if not entry.is_dir():
                 yield Path(entry.path)
-            elif depth < MAX_SKILL_DEPTH and entry.name not in (".git", "node_modules", "__pycache__"):
+            elif entry.name in (".git", "node_modules", "__pycache__"):
+                continue
+            elif depth < MAX_DEPTH:
                 yield from self._below(Path(entry.path), depth + 1)
+            else:
+                self.left.append(RemainingFile(self.shown(Path(entry.path)), "it lies too deep"))
 
 
 def _config(reader: _Reader) -> tuple[str, Mapping[str, Any]]:

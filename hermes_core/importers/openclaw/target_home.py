@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
@@ -42,12 +42,16 @@ from hermes_core.importers.openclaw.migration import (
 )
 from hermes_core.importers.openclaw.plan import SKILL_CATEGORY
 from hermes_core.importers.openclaw.source import ALLOWED_SECRETS, MAX_FILE
+from hermes_core.importers.stream import json_digest
 from hermes_core.kit.text import storable
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
 from hermes_core.skills.store import PARTIAL
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
 from hermes_core.storage.sqlite import Database
+
+SOURCE = "openclaw"
+"""The source of the sessions that hold entries without room."""
 
 OVERFLOW = "{target}_overflow.txt"
 """The name of the file for entries without room."""
@@ -142,7 +146,9 @@ def apply_plan(plan: MigrationPlan, memory: Memory, now: datetime, *, backup: bo
         folder = _new_folder(migrations_folder(memory.home), now)
         if backup:
             back_up_home(memory.home, folder / BACKUP)
-        # Before the first item, so that a kill loses no entry.
+        # Before the first item, so that a kill loses no entry. The next run takes what the files hold for imported, so
+        # the sessions come first.
+        _store_overflow(plan, memory, now)
         _keep_overflow(plan, folder / "overflow")
         memory.manager.initialize_all(memory.local_session)
         migration = _Migration(memory, folder)
@@ -177,6 +183,36 @@ def _keep_overflow(plan: MigrationPlan, folder: Path) -> None:
             write_atomic(folder / OVERFLOW.format(target=target), f"{join_entries(entries)}\n".encode())
 
 
+def _store_overflow(plan: MigrationPlan, memory: Memory, now: datetime) -> None:
+    """Store the entries without room as sessions, one for each file of notes, so that a search finds them."""
+    user = memory.local_session.owner
+    for item in plan.items:
+        steps = [step for step in item.steps if isinstance(step, WriteOverflow)]
+        entries = [entry for step in steps for entry in step.entries]
+        if not entries:
+            continue
+        at = _day_of(item.source, now)
+        session_id = f"{SOURCE}-{json_digest(item.source)}"
+        memory.sessions.create_session(
+            session_id, SOURCE, user=user, title=f"OpenClaw: {item.source}", started_at=at.timestamp()
+        )
+        messages = [
+            {"role": "user", "content": entry, "speaker": f"OpenClaw, {item.source}"} for entry in entries
+        ]
+        turn_id = f"{session_id}-{json_digest(entries)}"
+        number = memory.sessions.turn_count(session_id) + 1
+        memory.sessions.append_turn(session_id, messages, turn_id, number, at=at.timestamp())
+        memory.sessions.end_session(session_id, "import")
+
+
+def _day_of(path: str, now: datetime) -> datetime:
+    """Return the day that the name of a file of notes says, else `now`."""
+    try:
+        return datetime.fromisoformat(f"{PurePosixPath(path).name[:10]}T12:00:00+00:00")
+    except ValueError:
+        return now
+
+
 class _Migration:
     """The execution of items into one memory."""
 
@@ -208,7 +244,7 @@ class _Migration:
             case AddEntries(target, entries):
                 return self._add(target, entries)
             case WriteOverflow():
-                pass  # _keep_overflow wrote all of it before the first item
+                pass  # stored and written before the first item
             case WriteFile(path, data, mode):
                 self._back_up(path)
                 write_atomic(path, data, mode)

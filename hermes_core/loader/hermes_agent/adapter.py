@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hermes_core.config import Credentials
@@ -43,7 +44,10 @@ from hermes_core.loader.hermes_agent.environment import (
     call_in,
     environment_of,
     hold_environment,
+    lent_sessions,
+    provider_warnings,
     release_environment,
+    warn_once,
 )
 from hermes_core.loader.hermes_agent.registration import (
     HOOKS,
@@ -52,6 +56,8 @@ from hermes_core.loader.hermes_agent.registration import (
     Registrations,
     module_command,
 )
+from hermes_core.loader.hermes_agent.turn_authors import turn_author
+from hermes_core.safety.redact import redact_value
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +111,8 @@ class HermesAgentProvider(MemoryProvider):
         self._home = home
         self._module = module
         self._active = False
+        # The session that runs on this object, for the views that tell a provider about it.
+        self._session: Session | None = None
 
     # ------------------------------------------------------------------ setup
 
@@ -167,6 +175,10 @@ class HermesAgentProvider(MemoryProvider):
                 f"what it saved stays; hermes-memory memory setup {self.name} --set NAME=VALUE goes without it",
             )
 
+    def late_warnings(self) -> tuple[str, ...]:
+        """Return what the provider has used so far that has no effect here."""
+        return provider_warnings(self._home.path)
+
     def host_commands(self) -> list[HostCommand]:
         """Return its own command if it has one, then the commands that it registered under other names."""
         with environment_of(self._home.path):
@@ -192,13 +204,14 @@ class HermesAgentProvider(MemoryProvider):
         From then until `shutdown` the process environment has HERMES_HOME and the secrets of `.env`, because many
         providers read them there.
         """
+        self._session = session
         keywords = {
             "hermes_home": str(self._home.path),
             "session_id": session.id,
             "platform": session.platform,
             "agent_context": session.agent_context,
         }
-        known = {
+        known: dict[str, Any] = {
             "agent_identity": session.identity,
             "agent_workspace": session.workspace,
             "parent_session_id": session.parent_id,
@@ -207,19 +220,45 @@ class HermesAgentProvider(MemoryProvider):
             "chat_type": session.chat_type,
             "thread_id": session.thread_id,
             "gateway_session_key": session.gateway_session_key,
+            **self._facts(session),
         }
-        if session.platform != "cli":  # Hermes Agent tells no user on the command line
-            known |= {"user_id": session.user_id, "user_name": session.user_name}
+        if session.platform == "cli":
+            known |= {"status_callback": self._note_status, "warning_callback": self._note_warning}
+        else:  # Hermes Agent tells no user on the command line
+            known |= {
+                "user_id": session.user_id,
+                "user_id_alt": session.user_id_alt,
+                "user_name": session.user_name,
+            }
         keywords |= {key: value for key, value in known.items() if value}
         first = positional_names(self.wrapped.initialize)
         by_position = (session.id,) if first and "session_id" not in first else ()
-        with environment_of(self._home.path):
+        with environment_of(self._home.path), call_in(self._home.path, session):
             call_accepted(self.wrapped.initialize, *by_position, keywords=keywords)
             # A failed start is tried again on the same object; it must hold the environment once.
             if not self._active:
                 self._active = True
                 hold_environment(self._home.path, self.name)
             self._run_hooks("on_session_start", session_id=session.id, model="", platform=session.platform)
+
+    def _facts(self, session: Session) -> dict[str, str]:
+        """Return the title and the working folder of a session, as far as they are known."""
+        sessions = lent_sessions(self._home.path)
+        stored: Any = call_foreign(lambda: sessions.get_session(session.id)) if sessions is not None else None
+        if stored is None or isinstance(stored, ForeignError):
+            title = folder = ""
+        else:
+            title, folder = stored.title, stored.cwd
+        if not folder and session.platform == "cli":
+            folder = str(Path.cwd())
+        # Only people give titles here.
+        return {"session_title": title, "session_title_source": "user" if title else "", "cwd": folder}
+
+    def _note_status(self, *words: Any) -> None:
+        logger.info("%s: %s", self.name, words[-1] if words else "")
+
+    def _note_warning(self, *words: Any) -> None:
+        warn_once(f"{self.name}: {words[-1] if words else ''}", self._home.path)
 
     def system_prompt_block(self) -> str:
         """Return its block, "" for None."""
@@ -229,8 +268,10 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
         """Pass on the turn's number, the message and its author."""
-        author = {"author_id": session.user_id, "author_name": session.user_name} if session.user_id else {}
-        self._call("on_turn_start", turn_number, message, optional={"platform": session.platform, **author})
+        author = turn_author("", session.user_id, session.user_name) or {}
+        keywords = {"author_" + key: value for key, value in author.items()}
+        optional = {"platform": session.platform}
+        self._call("on_turn_start", turn_number, message, keywords=keywords, optional=optional)
 
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Return its recall, with the context that `pre_llm_call` hooks of its package add.
@@ -259,7 +300,21 @@ class HermesAgentProvider(MemoryProvider):
             for answer in answers
         ]
         added = [context.strip() for context in contexts if context.strip()]
-        return Recall(text="\n\n".join(filter(None, (text, *added))) if added else text)
+        joined = "\n\n".join(filter(None, (text, *added))) if added else text
+        return Recall(text=joined, status=self._recall_status() if text.strip() else "")
+
+    def _recall_status(self) -> str:
+        """Return what it says of its last recall as a line for the person, "" if it says nothing."""
+        status = call_foreign(lambda: self._call("recall_status"))
+        if isinstance(status, ForeignError):
+            logger.warning("recall_status() of provider %r raised %s", self.name, status)
+        count = getattr(status, "count", None)
+        if not isinstance(count, int):
+            return ""
+        amount = "memory" if count == 1 else "memories"
+        what = f"{count} {amount}" if count > 0 else "relevant memory"
+        label = str(getattr(status, "provider_label", "") or self.name)
+        return f"{getattr(status, 'glyph', host_modules.INDICATOR_GLYPH)} {label}: recalled {what}"
 
     def queue_prefetch(self, query: Query, session: Session) -> None:
         """Let it warm its recall, which its next `prefetch` returns."""
@@ -273,18 +328,19 @@ class HermesAgentProvider(MemoryProvider):
         if other is not None:
             own = {bare_schema(raw)["name"] for raw in self._call("get_tool_schemas") or ()}
             if call.name not in own:
-                with call_in(self._home.path):
+                with call_in(self._home.path, session):
                     return result_text(call_accepted(other.handler, arguments, optional=optional))
         return result_text(self._call("handle_tool_call", call.name, arguments, optional=optional))
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Pass on the two texts; messages, author and the turn's id to methods that take them."""
         optional: dict[str, Any] = {"turn_id": turn.id}
-        author = turn.author or session.user_name
-        if session.user_id or author:
-            optional["turn_author"] = {"id": session.user_id, "name": author, "is_bot": False}
+        keywords: dict[str, Any] = {"session_id": session.id}
+        if author := turn_author(turn.author, session.user_id, session.user_name):
+            keywords["turn_author"] = author
         messages = [dict(message) for message in turn.messages]
-        keywords = {"session_id": session.id, **({"messages": messages} if messages else {})}
+        if accepts(getattr(self.wrapped, "sync_turn", None), "messages"):
+            keywords["messages"] = self._conversation(turn) or messages
         self._call("sync_turn", turn.user, turn.assistant, keywords=keywords, optional=optional)
         facts = {"session_id": session.id, "turn_id": turn.id, "model": "", "platform": session.platform}
         self._run_hooks(
@@ -296,6 +352,18 @@ class HermesAgentProvider(MemoryProvider):
         )
         # Hermes Agent calls this hook after every turn.
         self._run_hooks("on_session_end", completed=True, interrupted=False, **facts)
+
+    def _conversation(self, turn: Turn) -> list[dict[str, Any]]:
+        """Return the conversation up to the end of a turn, [] if it is not stored."""
+        sessions = lent_sessions(self._home.path)
+        if sessions is None:
+            return []
+        stored: Any = call_foreign(lambda: sessions.conversation_of(turn.id))
+        if isinstance(stored, ForeignError):
+            logger.warning("the conversation for provider %r can't be read: %s", self.name, stored)
+            return []
+        conversation: Any = redact_value([dict(message) for message in stored])
+        return list(conversation)
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Pass on the change, with `old_text` and its origin in the metadata."""
@@ -356,6 +424,7 @@ class HermesAgentProvider(MemoryProvider):
         }
         if switch.reason == "rewind":
             keywords["rewound"] = True
+        self._session = switch.new
         self._call("on_session_switch", switch.new.id, keywords=keywords)
         if switch.reason in ("new", "reset"):  # nothing of the old conversation goes on
             self._run_hooks(
@@ -392,13 +461,13 @@ class HermesAgentProvider(MemoryProvider):
         function = getattr(self.wrapped, method, None)
         if not callable(function):
             return None
-        with call_in(self._home.path):
+        with call_in(self._home.path, self._session):
             return call_accepted(function, *values, keywords=keywords, optional=optional)
 
     def _run_hooks(self, wanted: str, **keywords: Any) -> list[Any]:
         """Call the plugin hooks of one name and return their answers. A hook that raises is logged and left out."""
         answers = []
-        with call_in(self._home.path):
+        with call_in(self._home.path, self._session):
             for name, callback in self.registrations.hooks:
                 if name != wanted:
                     continue
@@ -446,6 +515,17 @@ def call_accepted(
         if key not in filled and (key in named or (any_keyword and key in (keywords or {})))
     }
     return function(*values, **accepted)
+
+
+def accepts(function: Any, keyword: str) -> bool:
+    """Return True if a function takes this keyword, by name or in `**kwargs`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return callable(function)
+    return any(
+        p.kind is p.VAR_KEYWORD or (p.name == keyword and p.kind is not p.POSITIONAL_ONLY) for p in parameters
+    )
 
 
 def positional_names(function: Callable[..., Any]) -> tuple[str, ...] | None:

@@ -1,4 +1,7 @@
-"""The home of a provider written for Hermes Agent: by context, by process, and in the environment variables."""
+"""The surroundings of a provider written for Hermes Agent: its home, its session, the stored sessions, and its warnings.
+
+The home is known by context, by process, and in the environment variables.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,27 @@ import contextvars
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
+from typing import Any
 
 from hermes_core.config import LENT, Credentials
+from hermes_core.contract.values import Session
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
 
 logger = logging.getLogger(__name__)
 
 _override: contextvars.ContextVar[str | None] = contextvars.ContextVar("hermes_home_override", default=None)
+_session: contextvars.ContextVar[Session | None] = contextvars.ContextVar("hermes_session", default=None)
 # Threads that a provider starts itself have no context of ours. They get the home of the provider that was
 # loaded last.
 _last_home: list[str] = []
+# Weak, so that a closed memory does not have to take its sessions back.
+_sessions: MutableMapping[str, Any] = weakref.WeakValueDictionary()
+# By home, in the order in which they came up; a dict, because a set has no order.
+_warnings: dict[str, dict[str, None]] = {}
 
 
 def get_hermes_home() -> Path:
@@ -38,6 +49,38 @@ def set_hermes_home_override(path: str | os.PathLike[str] | None) -> contextvars
 def reset_hermes_home_override(token: contextvars.Token[str | None]) -> None:
     """Undo `set_hermes_home_override`."""
     _override.reset(token)
+
+
+def current_session() -> Session | None:
+    """Return the session of the provider call that runs now, None outside such a call."""
+    return _session.get()
+
+
+def lend_sessions(home: Path, sessions: Any) -> None:
+    """Let providers of this home read the stored sessions, as long as somebody else holds `sessions`."""
+    _sessions[str(home)] = sessions
+
+
+def lent_sessions(home: Path) -> Any:
+    """Return the session store that was lent for this home, None if there is none or it is gone."""
+    return _sessions.get(str(home))
+
+
+def warn_once(warning: str, home: Path | None = None) -> None:
+    """Log a warning about a provider, and keep it for `provider_warnings`. A repeated warning does nothing.
+
+    Args:
+        home: The home whose provider it is about; by default the home of the current call.
+    """
+    known = _warnings.setdefault(str(home or get_hermes_home()), {})
+    if warning not in known:
+        known[warning] = None
+        logger.warning("%s", warning)
+
+
+def provider_warnings(home: Path) -> tuple[str, ...]:
+    """Return what `warn_once` has logged for providers of this home."""
+    return tuple(_warnings.get(str(home), ()))
 
 
 class _Environment:
@@ -114,12 +157,13 @@ _environment = _Environment()
 
 
 @contextlib.contextmanager
-def call_in(home: Path) -> Iterator[None]:
-    """Let `get_hermes_home` return this home while a call of a provider lasts."""
-    token = set_hermes_home_override(home)
+def call_in(home: Path, session: Session | None = None) -> Iterator[None]:
+    """Let `get_hermes_home` and `current_session` return these while a call of a provider lasts."""
+    token, session_token = set_hermes_home_override(home), _session.set(session)
     try:
         yield
     finally:
+        _session.reset(session_token)
         reset_hermes_home_override(token)
 
 

@@ -338,7 +338,7 @@ def _session(session_id: str, home: str, facts: Mapping[str, Any]) -> Session:
         "workspace": "agent_workspace",
         "parent_id": "parent_session_id",
         **{key: key for key in ("user_id", "user_name", "chat_id", "chat_name", "chat_type", "thread_id")},
-        "gateway_session_key": "gateway_session_key",
+        **{key: key for key in ("gateway_session_key", "user_id_alt")},
     }
     identity = {ours: str(facts[theirs]) for ours, theirs in names.items() if facts.get(theirs)}
     known: AgentContext = context if context in get_args(AgentContext) else "subagent"  # type: ignore[assignment]

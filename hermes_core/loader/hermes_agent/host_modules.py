@@ -13,7 +13,9 @@ from __future__ import annotations
 import contextvars
 import datetime
 import getpass
+import importlib
 import importlib.machinery
+import importlib.util
 import io
 import json
 import logging
@@ -26,6 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,10 +37,13 @@ import click
 
 from hermes_core.errors import ConfigError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.loader.folder_import import FOLDER_PACKAGE
+from hermes_core.loader.hermes_agent import host_model, host_sessions, host_tools, turn_authors
 from hermes_core.loader.hermes_agent.environment import (
     get_hermes_home,
     reset_hermes_home_override,
     set_hermes_home_override,
+    warn_once,
 )
 from hermes_core.storage.files import ensure_folder, locked, write_atomic
 
@@ -376,10 +382,17 @@ class PluginContext:
         self.manifest = manifest
         self._manager = manager
 
+    @property
+    def llm(self) -> host_model.PluginLlm:
+        """The person's auxiliary model."""
+        return host_model.PluginLlm(getattr(self.manifest, "name", ""))
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if not name.startswith("register_"):
             raise AttributeError(f"this host offers no {name!r} to plugins")
-        return lambda *_, **__: logger.info("%s(...) of a general plugin is not used here", name)
+        return lambda *_, **__: warn_once(
+            f"PluginContext.{name}() of a provider has no effect here: only the ctx of register(ctx) counts"
+        )
 
 
 _plugin_manager = PluginManager()
@@ -519,6 +532,10 @@ _CONSTANTS: dict[str, object] = {
 }
 
 VIEWS: dict[str, dict[str, object]] = {
+    **turn_authors.VIEWS,
+    **host_model.VIEWS,
+    **host_sessions.VIEWS,
+    **host_tools.VIEWS,
     HOST_BASE_MODULE: {
         "MemoryProvider": HostMemoryProvider,
         "RecallStatus": RecallStatus,
@@ -555,6 +572,7 @@ VIEWS: dict[str, dict[str, object]] = {
         "_prompt": _prompt,
         "_print_cancelled_setup": _print_cancelled,
         "_write_env_vars": _write_env_vars,
+        "cmd_setup_provider": host_tools.cmd_setup_provider,
     },
     "hermes_cli.plugins": {
         "get_plugin_manager": lambda: _plugin_manager,
@@ -566,7 +584,15 @@ VIEWS: dict[str, dict[str, object]] = {
             | {"on_session_start", "on_session_end", "on_session_finalize", "on_session_reset"}
         ),
     },
-    "hermes_cli.profiles": {"get_active_profile_name": lambda: _here().profile},
+    # The newest version on the package index; newer parts of the contract are offered as names.
+    "hermes_cli": {"__version__": "0.19.0", "__release_date__": "2026.7.20"},
+    "hermes_cli.profiles": {
+        "get_active_profile_name": lambda: _here().profile,
+        "_get_default_hermes_home": host_tools.default_hermes_home,
+        "list_profiles": host_tools.list_profiles,
+        "ProfileInfo": host_tools.ProfileInfo,
+    },
+    "hermes_cli.curses_ui": {"curses_radiolist": partial(host_tools.curses_radiolist, _select)},
     "hermes_cli.secret_prompt": {"masked_secret_prompt": _masked_secret_prompt},
     "hermes_logging": {"get_logger": logging.getLogger},
     "hermes_time": {"get_timezone": _get_timezone, "get_timezone_name": _get_timezone_name, "now": _now},
@@ -579,7 +605,12 @@ VIEWS: dict[str, dict[str, object]] = {
         "ProviderConfigSchema": ProviderConfigSchema,
     },
     "tools.registry": {"tool_error": _tool_error, "tool_result": _tool_result},
-    "utils": {"atomic_json_write": _atomic_json_write, "read_json_or_empty": _read_json_or_empty},
+    "utils": {
+        "atomic_json_write": _atomic_json_write,
+        "read_json_or_empty": _read_json_or_empty,
+        "env_var_enabled": host_tools.env_var_enabled,
+        "is_truthy_value": host_tools.is_truthy_value,
+    },
 }
 """The names that each module offers. Their parent packages are empty and open."""
 
@@ -628,17 +659,59 @@ class _ViewLoader:
         vars(module).update(VIEWS.get(module.__name__, {}))
 
 
+class _FolderLoader:
+    """A loader of modules in a plugin folder under the names that they have in Hermes Agent's own tree.
+
+    A package becomes a module without a path that reads the real package, so that the import system asks the finder for
+    its sub-modules too, in place of importing them a second time from their files.
+    """
+
+    def __init__(self, real_name: str) -> None:
+        self._real_name = real_name
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Return None, so that the import system makes a plain module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        real = importlib.import_module(self._real_name)
+        if hasattr(real, "__path__"):
+            vars(module).update(
+                __doc__=real.__doc__, __path__=[], __getattr__=lambda name: getattr(real, name)
+            )
+        else:
+            sys.modules[module.__name__] = real
+
+
+def _name_in_folder(name: str) -> str:
+    """Return the real name of a module that is asked for by its name in Hermes Agent's tree, "" if no folder has it.
+
+    Folders are loaded under a name with a hash of their path. The folder that was loaded last counts.
+    """
+    for tree in ("plugins.memory.", f"{FOLDER_PACKAGE}."):
+        provider, _, rest = name.removeprefix(tree).partition(".")
+        if not name.startswith(tree) or "__source_" in provider:
+            continue
+        start = f"{FOLDER_PACKAGE}.{provider}__source_"
+        folders = [key for key in list(sys.modules) if key.startswith(start) and key.count(".") == 1]
+        return ".".join(filter(None, (folders[-1], rest))) if folders else ""
+    return ""
+
+
 class HostModules:
     """The finder at the end of `sys.meta_path`. It is asked only for modules that no other finder has."""
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a view for a name of the host, None for every other name."""
+        """Return a view for a name of the host or of a module in a plugin folder, None for every other name."""
         del path, target
-        if name not in HOST_NAMES:
-            return None
-        return importlib.machinery.ModuleSpec(name, _ViewLoader(), is_package=name in _PACKAGES)  # type: ignore[arg-type]
+        if name in HOST_NAMES:
+            return importlib.machinery.ModuleSpec(name, _ViewLoader(), is_package=name in _PACKAGES)  # type: ignore[arg-type]
+        real_name = _name_in_folder(name)
+        # Asking for the parent of a missing module must end with its name, not with the name of our package.
+        if real_name and (real_name in sys.modules or importlib.util.find_spec(real_name)):
+            return importlib.machinery.ModuleSpec(name, _FolderLoader(real_name))  # type: ignore[arg-type]
+        return None
 
 
 _finder = HostModules()

@@ -15,6 +15,7 @@ from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent.environment import environment_of
+from hermes_core.loader.hermes_agent.host_model import PluginLlm, has_model
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,8 @@ class HostCommand:
 class Registrations:
     """The `ctx` of `register(ctx)`.
 
-    It takes every `register_...` and has no other attribute: packages probe for `config` and `llm`, and go another way
-    if these are absent.
+    It takes every `register_...`, and has `llm` if config.yaml names a model. It has no other attribute: packages probe
+    for `config`, and go another way if it is absent.
     """
 
     def __init__(self) -> None:
@@ -143,7 +144,10 @@ class Registrations:
         else:
             self._count("register_cli_command")
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Any:
+        # Not a property: packages probe with hasattr, and without a model the attribute must be absent.
+        if name == "llm" and has_model():
+            return PluginLlm()
         if not name.startswith("register_"):
             raise AttributeError(f"this host offers no {name!r} to plugins")
         return lambda *_, **__: self._count(name)

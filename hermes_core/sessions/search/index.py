@@ -129,9 +129,9 @@ def damaged(database: Database) -> bool:
 
 def problem(database: Database) -> str:
     """Return a sentence if a search does not find all messages by the index; "" if it does."""
-    progress = _progress(database.connection)
+    progress = _progress(database)
     if progress is None:
-        return "" if _has_tables(database.connection) else NO_FTS5
+        return "" if _has_tables(database) else NO_FTS5
     if not usable(database):
         return NO_FTS5
     done, last = progress
@@ -180,7 +180,7 @@ def _can_create(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _has_tables(connection: sqlite3.Connection) -> bool:
+def _has_tables(connection: sqlite3.Connection | Database) -> bool:
     sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
     return bool(connection.execute(sql).fetchone()[0] == len(TABLES))
 
@@ -293,7 +293,7 @@ def check_indexes(database: Database) -> list[str]:
     return faults
 
 
-def _progress(connection: sqlite3.Connection) -> tuple[int, int] | None:
+def _progress(connection: sqlite3.Connection | Database) -> tuple[int, int] | None:
     """Return the progress of `rebuild_in_steps`: the last message id that is indexed, and the last id to index.
 
     Return None if no such rebuild is unfinished.

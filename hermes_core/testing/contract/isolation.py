@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hermes_core import HermesHome, Query, Session, ToolCall
+from hermes_core import Capabilities, HermesHome, Query, Session, ToolCall
 from hermes_core.testing.contract.inputs import IDENTITIES, samples
 from hermes_core.testing.contract.suite import BOATHOUSE, REHEARSAL, TORTOISE, Fact, Suite, completed_turn
 from hermes_core.testing.guards import files_below
 
 ROUNDS = 15
+MOST_AT_ONCE = 8
+"""Sessions that ask for each fact at once, however many the provider allows."""
+
 OWNER = "store session.owner with everything, and ask for it in every search and tool"
 SHOWN = "recall shows another user what was said"
 
@@ -170,6 +173,51 @@ class IsolationChecks(Suite):
                 "guard what both use (kit.Database has a connection a thread), or declare Capabilities(serial=True)",
             )
 
+    def test_sessions_are_read_at_once(self) -> None:
+        first = self.started("prefetch")
+        capabilities = self._capabilities()
+        if capabilities.serial or capabilities.concurrent == 1:
+            self.not_claimed("capabilities.concurrent is 1: it reads for one session at a time")
+        way = self.observable(TORTOISE, first)
+        second = self.run.ready(self.run.session("other"))
+        if not self.learned(BOATHOUSE, second, way):
+            self.not_run("only the first of two facts is recalled")
+        asked = {
+            f"{session.id}-{number}": (fact, dataclasses.replace(session, id=f"{session.id}-{number}"))
+            for number in range(min(capabilities.concurrent, MOST_AT_ONCE))
+            for fact, session in ((TORTOISE, first), (BOATHOUSE, second))
+        }
+        alone = {fact.marker: self._asked(fact, session) for fact, session in asked.values()}
+        failures = self._asked_at_once([*asked.values()], alone)
+        if failures:
+            self.fault(
+                f"while several sessions ask at once, {failures[0]}",
+                "keep nothing of a call on self and let each thread have its own connection (kit.Database), or leave "
+                "capabilities.concurrent at 1",
+            )
+
+    def test_a_preparation_goes_on_beside_recall(self) -> None:
+        session = self.started("prefetch", "queue_prefetch")
+        capabilities = self._capabilities()
+        if capabilities.serial or not capabilities.slow_prefetch:
+            self.not_claimed("capabilities.slow_prefetch is False: recall waits for queue_prefetch()")
+        way = self.observable(TORTOISE, session)
+        if not self.learned(BOATHOUSE, session, way):
+            self.not_run("only the first of two facts is recalled")
+        alone = {TORTOISE.marker: self._asked(TORTOISE, session)}
+        self.run.need("queue_prefetch", query=_query(BOATHOUSE), session=session)
+        failures: list[str] = []
+        preparing = threading.Thread(target=self._prepare_on, args=(session, failures))
+        preparing.start()
+        failures += self._asked_at_once([(TORTOISE, session)], alone)
+        preparing.join()
+        if failures:
+            self.fault(
+                f"while queue_prefetch() runs beside recall, {failures[0]}",
+                "keep nothing of a call on self and let each thread have its own connection (kit.Database), or leave "
+                "capabilities.slow_prefetch at False",
+            )
+
     def test_odd_identities_are_borne(self) -> None:
         if trouble := self._turn_in(self.started()):
             self.not_run(trouble)
@@ -186,6 +234,11 @@ class IsolationChecks(Suite):
             self.fault(f"an id led out of the home: {min(strays)}", "never use an id as a path")
 
     # ------------------------------------------------------------------ private
+
+    def _capabilities(self) -> Capabilities:
+        """Return the capabilities after the start, because they may depend on the settings."""
+        capabilities: Capabilities = getattr(self.run.provider, "capabilities", None) or Capabilities()
+        return capabilities
 
     def _strangers(self) -> tuple[Session, Session]:
         """Return sessions of another user, and of a chat that has the first user's id and no user."""
@@ -211,6 +264,39 @@ class IsolationChecks(Suite):
             self.run.ask("queue_prefetch", query=_query(fact), session=session)
         else:
             self._asked(fact, session)
+
+    def _asked_at_once(self, asked: Sequence[tuple[Fact, Session]], alone: Mapping[str, str]) -> list[str]:
+        """Ask for recall in each session on a thread of its own, some times. Return what went wrong.
+
+        Args:
+            alone: By the marker of each fact, what was recalled for it while nothing else ran.
+        """
+        failures: list[str] = []
+
+        def ask_on(fact: Fact, session: Session) -> None:
+            for _ in range(ROUNDS):
+                outcome = self.run.ask("prefetch", query=_query(fact), session=session)
+                if outcome.status == "failed":
+                    failures.append(f"prefetch: {outcome.error}")
+                elif (
+                    outcome.ok
+                    and fact.marker in alone[fact.marker]
+                    and fact.marker not in outcome.value.render()
+                ):
+                    failures.append(f"the recall of session {session.id!r} lacks {fact.marker!r}")
+
+        threads = [threading.Thread(target=ask_on, args=pair) for pair in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return failures
+
+    def _prepare_on(self, session: Session, failures: list[str]) -> None:
+        for _ in range(ROUNDS):
+            outcome = self.run.ask("queue_prefetch", query=_query(BOATHOUSE), session=session)
+            if outcome.status == "failed":
+                failures.append(f"queue_prefetch: {outcome.error}")
 
     def _write_on(self, session: Session, failures: list[str]) -> None:
         for number in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""The self-test of `hermes-memory doctor`: what is written is recalled and deleted, in a session of its own."""
+"""The self-test of `hermes-memory doctor`: it writes in one session, reads in another, and deletes both."""
 
 from __future__ import annotations
 
@@ -13,33 +13,43 @@ PEER = "hermes-check"
 
 
 def self_test(client: Client, session: Session) -> Sequence[Check]:
-    """Store a message and a conclusion, find both, delete both. A wrong key is raised."""
+    """Store a message and a conclusion in one session, find both from another. A wrong key is raised."""
     word = f"check{uuid.uuid4().hex}"
-    name = f"{PEER}-{word[5:17]}"
-    client.ensure(name, {PEER: (False, False)})
+    first, second = (f"{PEER}-{word[5:17]}-{number}" for number in (1, 2))
+    for name in (first, second):
+        client.ensure(name, {PEER: (False, False)})
     try:
-        return [_messages(client, name, word, session), _conclusions(client, word)]
+        return [_messages(client, first, word, session), _conclusions(client, second, word)]
     finally:
-        client.delete_session(name)
+        for name in (first, second):
+            client.delete_session(name)
 
 
-def _messages(client: Client, name: str, word: str, session: Session) -> Check:
-    client.store(
-        name, [Line(PEER, f"{word} is what the self-test of {session.platform} wrote.", word, "user")], 1000
-    )
-    seen = client.context(name, PEER, PEER, tokens=500)
-    return Check("write and read a message", any(word in one.text for one in seen.recent), client.place)
+def _messages(client: Client, first: str, word: str, session: Session) -> Check:
+    """Store a message in the first session, and search the sessions of its author for it."""
+    what = "write a message, and find it from another session"
+    line = Line(PEER, f"{word} is what the self-test of {session.platform} wrote.", word, "user")
+    client.store(first, [line], 1000)
+    try:
+        found = client.search(word, 5, seen_by=PEER)
+    except (BackendRefused, BackendUnavailable) as exc:
+        return _without_embeddings(what, exc)
+    return Check(what, any(word in one.text for one in found), client.place)
 
 
-def _conclusions(client: Client, word: str) -> Check:
+def _conclusions(client: Client, second: str, word: str) -> Check:
+    """Store a conclusion, recall it in the second session as a turn does, and delete it."""
     what = "write, recall and delete a conclusion"
     try:
         made = client.conclude(PEER, PEER, [f"{word} is what the self-test wrote."])
+        known = client.context(second, PEER, PEER, word, most=5, tokens=500)
         found = client.conclusions(PEER, PEER, word, 5)
         gone = [client.drop(PEER, PEER, one.id) for one in made]
     except (BackendRefused, BackendUnavailable) as exc:
-        return Check(
-            what, False, exc.message, "conclusions need an embedding model: see the server's settings"
-        )
-    recalled = {one.id for one in made} & {one.id for one in found}
-    return Check(what, bool(recalled) and all(gone), client.place)
+        return _without_embeddings(what, exc)
+    recalled = word in known.representation and {one.id for one in made} <= {one.id for one in found}
+    return Check(what, bool(made) and recalled and all(gone), client.place)
+
+
+def _without_embeddings(what: str, exc: BackendRefused | BackendUnavailable) -> Check:
+    return Check(what, False, exc.message, "this needs an embedding model: see the server's settings")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core import HermesError, Session
-from hermes_core.kit import Settings, load_settings, printable, redact, save_settings
+from hermes_core.kit import Settings, clip, load_settings, printable, redact, save_settings
 from hermes_core.kit.cli import command_home, home_session, json_option, limit_option, print_facts, print_rows
 from hermes_honcho import names
+from hermes_honcho.ledger import Ledger
 from hermes_honcho.settings import LEVELS, MODES, NAME, SETTINGS, STRATEGIES, address, observed, turns_a_batch
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ def status(context: click.Context, as_json: bool) -> None:
     """Show Honcho's address, the names of the peers, the settings of recall, and whether the server answers."""
     home = command_home(context)
     options = load_settings(SETTINGS, home.path, NAME)
-    told = _settings(options, home_session(context))
+    told = _settings(options, home_session(context), Ledger(home.path))
     try:
         client = _open(context)
-        told["waiting turns"] = context.obj.ledger.waiting()
+        told["waiting turns"] = context.obj.ledger.waiting_turns()
+        told["waiting notes"] = context.obj.ledger.waiting_notes()
+        told["refused writes"] = context.obj.ledger.refused()
         told["pending at Honcho"] = client.pending()
         told["server"] = "answers"
     except HermesError as exc:
@@ -43,9 +46,9 @@ def status(context: click.Context, as_json: bool) -> None:
         context.exit(1)
 
 
-def _settings(options: Settings, session: Session) -> dict[str, Any]:
+def _settings(options: Settings, session: Session, ledger: Ledger) -> dict[str, Any]:
     peers = names.who(options, session)
-    where = names.session_name(options, session, Path.cwd())
+    where = names.session_name(options, session, Path.cwd(), ledger.is_free)
     shared = options.sessionStrategy != "per-session" or str(Path.cwd()) in (options.sessions or {})
     return {
         "address": address(options),
@@ -249,8 +252,12 @@ def migrate(context: click.Context) -> None:
     """Give Honcho the entries of MEMORY.md and USER.md that it does not have yet."""
     _open(context)
     there = len(context.obj.local_entries())
-    new = context.obj.migrate(home_session(context))
+    new, refused = context.obj.migrate(home_session(context))
     click.echo(f"{new} of {there} entries were new")
+    for entry, error in refused.items():
+        click.echo(f"Honcho refuses {clip(entry, 80)!r}: {error}", err=True)
+    if refused:
+        context.exit(1)
 
 
 # --------------------------------------------------------------------- private

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hermes_core.kit import BackendNotFound, BackendUnavailable, query_text, storable
+from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, query_text, storable
 from hermes_core.kit.http import backend_error, error_detail, httpx_client, unexpected_answer
 from hermes_honcho.settings import KEY
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import honcho
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 SDK = "honcho-ai"
 OLDEST_SDK, NEXT_SDK = (2, 7), (3,)
@@ -30,6 +32,14 @@ MAX_PAGE_SIZE = 100
 
 MAX_CONCLUSION_CHARS = 20_000
 """Characters. Honcho takes more; its embedding models do not."""
+
+MAX_SAFE_BYTES = 8192
+"""Bytes of a text that an embedding model takes in any language: it takes 8,192 tokens, and a token has a byte or more."""
+
+MAX_SEARCHED_SESSIONS = 1000
+"""Newest sessions of a peer that are searched. Of older ones only its own messages are."""
+
+_SPECIAL_TOKEN = re.compile(r"<\|(?=\w+\|>)")
 CONTINUED = "[continued] "
 REWOUND = "rewound"
 MAX_ENSURED = 4096
@@ -126,10 +136,16 @@ class Client:
 
     # -------------------------------------------------------------- sessions
 
-    def ensure(self, session: str, peers: Peers, *, hurry: bool = False) -> None:
-        """Make the session and its peers if they are not there; asked of the server once."""
+    def ensure(self, session: str, peers: Peers, *, hurry: bool = False, again: bool = False) -> None:
+        """Make the session and its peers if they are not there; asked of the server once.
+
+        Args:
+            hurry: A turn waits for it.
+            again: Ask the server also if the session was there. Somebody may have deleted it since: Honcho would make
+                it anew with the next message, without what the agent observes.
+        """
         key = json.dumps([session, sorted(peers.items())])
-        if key in self._ensured:
+        if key in self._ensured and not again:
             return
         if len(self._ensured) >= MAX_ENSURED:
             self._ensured.clear()
@@ -141,6 +157,22 @@ class Client:
         ]
         with self._sdk_errors():
             (self._hot if hurry else self._calm).session(session, peers=members)
+        self._ensured.add(key)
+
+    def configure(self, session: str, peers: Peers) -> None:
+        """Give the peers of a session this configuration; asked of the server once.
+
+        Honcho keeps the configuration of members of a session that is there already, so that `ensure` changes nothing.
+        """
+        key = json.dumps([session, sorted(peers.items()), "configured"])
+        if key in self._ensured:
+            return
+        from honcho.api_types import SessionPeerConfig
+
+        with self._sdk_errors():
+            opened = self._session(session)
+            for peer, (me, others) in peers.items():
+                opened.set_peer_configuration(peer, SessionPeerConfig(observe_me=me, observe_others=others))
         self._ensured.add(key)
 
     def sessions(self, limit: int) -> list[tuple[str, datetime | None]]:
@@ -160,10 +192,13 @@ class Client:
         with self._sdk_errors():
             self._session(session).delete()
 
-    def pending(self) -> int:
-        """Return the number of messages that Honcho still has to process, in its own units of work."""
+    def pending(self, session: str = "") -> int:
+        """Return the number of messages that Honcho still has to process, in its own units of work.
+
+        `session` counts those of one session.
+        """
         with self._sdk_errors():
-            status = self._calm.queue_status()
+            status = self._session(session).queue_status() if session else self._calm.queue_status()
             return int(status.pending_work_units + status.in_progress_work_units)
 
     # -------------------------------------------------------------- messages
@@ -171,8 +206,11 @@ class Client:
     def store(self, session: str, lines: Sequence[Line], longest: int) -> None:
         """Store messages in order. Those that are there already, from a try that was cut off, are left out."""
         parts = [part for line in lines for part in _parts(line, longest)]
-        if not parts:
-            return
+        if parts:
+            safe = [replace(part, text=_without_special_tokens(part.text)) for part in parts]
+            _else_safe(lambda chosen: self._store(session, chosen), parts, safe)
+
+    def _store(self, session: str, parts: Sequence[Line]) -> None:
         with self._sdk_errors():
             opened = self._session(session)
             turns = list(dict.fromkeys(part.turn for part in parts))
@@ -194,26 +232,32 @@ class Client:
         return marked
 
     def search(self, query: str, limit: int, *, seen_by: str) -> list[Entry]:
-        """Return messages that fit, best first: from sessions of this peer, and its own messages.
+        """Return messages of the peer's sessions, those that fit best first.
 
-        A peer sees messages from the moment it joined the session. So a message of an earlier time that was
-        sent after an outage is only found by its author.
+        The sessions are named: Honcho's own filter by perspective leaves out all that was said before the peer joined
+        last, and a peer joins anew with every message.
         """
-        words = query_text(query)
+        words = _query(query)
         if not words:
             return []
         with self._sdk_errors():
-            found = self._calm.search(
-                words, {"peer_perspective": seen_by, "workspace_id": self.workspace}, min(limit, 100)
-            )
-            found = [*found, *self._peer(seen_by).search(words, limit=min(limit, 100))]
+            peer, most = self._peer(seen_by), min(limit, MAX_PAGE_SIZE)
+            pages = peer.sessions(size=MAX_PAGE_SIZE, reverse=True)
+            names = [one.id for one in islice(pages, MAX_SEARCHED_SESSIONS)]
+            found = self._calm.search(words, {"session_id": names}, most) if names else []
+            if len(names) == MAX_SEARCHED_SESSIONS:
+                found = [*found, *peer.search(words, limit=most)]
         kept = {message.id: _entry_of(message) for message in found if not message.metadata.get(REWOUND)}
         return list(kept.values())[:limit]
 
     def upload(self, session: str, peer: str, name: str, text: str) -> int:
         """Store a file as messages of a peer; how many it became."""
-        with self._sdk_errors():
-            return len(self._session(session).upload_file((name, text.encode(), "text/plain"), peer))
+
+        def send(chosen: str) -> int:
+            with self._sdk_errors():
+                return len(self._session(session).upload_file((name, chosen.encode(), "text/plain"), peer))
+
+        return _else_safe(send, text, _without_special_tokens(text))
 
     # ------------------------------------------------------------- knowledge
 
@@ -226,7 +270,7 @@ class Client:
         """
         if not session:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
-        words = query_text(query)
+        words = _query(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         with self._sdk_errors():
             told = self._session(session, hurry=hurry).context(
@@ -256,7 +300,7 @@ class Client:
         """Return what `observer` knows of `observed` over all sessions. A peer that does not exist yet has
         an empty view.
         """
-        words = query_text(query)
+        words = _query(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         try:
             with self._sdk_errors():
@@ -280,7 +324,7 @@ class Client:
         """Return the answer of Honcho's reasoning about a peer, "" if it has none."""
         with self._sdk_errors():
             answer = self._peer(observer).chat(
-                _text(question),
+                _without_special_tokens(_text(question)),
                 target=observed if observed != observer else None,
                 session=session or None,
                 reasoning_level=level,
@@ -309,10 +353,13 @@ class Client:
         newest = self.conclusions(observer, observed, limit=MAX_PAGE_SIZE)
         new = [text for text in wanted if not self._same(observer, observed, text, newest)]
         made: list[Entry] = []
-        for batch in _by(new, MAX_PAGE_SIZE):
+
+        def create(batch: Sequence[str]) -> list[Any]:
             with self._sdk_errors():
-                kept = self._view(observer, observed).create([{"content": text} for text in batch])
-                made += map(_concluded, kept)
+                return list(self._view(observer, observed).create([{"content": text} for text in batch]))
+
+        for batch in _by(new, MAX_PAGE_SIZE):
+            made += map(_concluded, _else_safe(create, batch, [_safe(text) for text in batch]))
         return made
 
     def conclusions(
@@ -320,7 +367,7 @@ class Client:
     ) -> list[Entry]:
         """Return conclusions that fit the query, without one the newest."""
         with self._sdk_errors():
-            view, words = self._view(observer, observed), query_text(query)
+            view, words = self._view(observer, observed), _query(query)
             if words:
                 return [_concluded(one) for one in view.query(words, min(limit, MAX_PAGE_SIZE))]
             pages = view.list(size=min(limit, MAX_PAGE_SIZE), session=session or None)
@@ -381,11 +428,12 @@ class Client:
         """Return the conclusions with this text: among the newest, where an interrupted write left it, else
         by a search.
         """
-        same = [one for one in newest if _clean(one.text) == text]
+        forms = {text, _safe(text)}
+        same = [one for one in newest if _clean(one.text) in forms]
         if same or len(newest) < MAX_PAGE_SIZE:
             return same
         near = self.conclusions(observer, observed, text, 10)
-        return [one for one in near if _clean(one.text) == text]
+        return [one for one in near if _clean(one.text) in forms]
 
     def _of_turns(self, opened: honcho.Session, turns: Sequence[str]) -> Iterator[Any]:
         """Yield the stored messages of these turns."""
@@ -432,7 +480,45 @@ def _text(text: str) -> str:
 
 def _clean(text: str) -> str:
     """Return the text cut to the length of one conclusion."""
-    return _text(text)[:MAX_CONCLUSION_CHARS]
+    return _text(text)[:MAX_CONCLUSION_CHARS].rstrip()
+
+
+def _query(text: str) -> str:
+    """Return the words of a question in a form that an embedding model takes."""
+    return _safe(query_text(text))
+
+
+def _safe(text: str) -> str:
+    """Return the text as every tokenizer and embedding model takes it."""
+    short = _without_special_tokens(text).encode()[:MAX_SAFE_BYTES]
+    return short.decode("utf-8", "ignore").strip()
+
+
+def _without_special_tokens(text: str) -> str:
+    """Return the text with a space in each special token, which is then one no more.
+
+    >>> _without_special_tokens("it ends with <|endoftext|>")
+    'it ends with <| endoftext|>'
+    """
+    return _SPECIAL_TOKEN.sub("<| ", text)
+
+
+def _else_safe(send: Callable[[Item], Answer], given: Item, safe: Item) -> Answer:
+    """Send it as it is; if Honcho refuses that, once more in the form that is safe.
+
+    Honcho answers a text that holds a special token of its tokenizers with 422, or with 500 as if it were down.
+    """
+    try:
+        return send(given)
+    except (BackendRefused, BackendUnavailable) as exc:
+        if safe == given or isinstance(exc, BackendNotFound) or status_of(exc) not in (400, 422, 500):
+            raise
+        return send(safe)
+
+
+def status_of(error: Exception) -> int | None:
+    """Return the HTTP status that an error of this module comes from, None if there was no answer."""
+    return getattr(error.__cause__, "status", None)
 
 
 def _by(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +67,17 @@ def who(options: Settings, session: Session) -> Who:
     return Who(clean(f"{name}:{person}") if posing else name, ai, owner=False)
 
 
-def session_name(options: Settings, session: Session, folder: Path) -> str:
+def session_name(
+    options: Settings,
+    session: Session,
+    folder: Path,
+    is_free: Callable[[str, Path], bool] | None = None,
+) -> str:
     """Return the name of the session in Honcho: of the gateway's chat, else of the host's session, the folder,
     the repository, or one for all.
+
+    Args:
+        is_free: Returns False if the name belongs to another folder, which has the same name elsewhere.
     """
     peers = who(options, session)
     if session.gateway_session_key:
@@ -80,8 +89,11 @@ def session_name(options: Settings, session: Session, folder: Path) -> str:
     elif options.sessionStrategy == "global":
         name = _shared(workspace(options, session.identity), peers)
     else:
-        by_folder = _root(folder) if options.sessionStrategy == "per-repo" else folder
-        name = _shared(clean(by_folder.name or "root"), peers)
+        place = _root(folder) if options.sessionStrategy == "per-repo" else folder
+        name = clean(place.name or "root")
+        if is_free is not None and not is_free(name, place):
+            name = clean(f"{name}:{place}")
+        name = _shared(name, peers)
     return clean(f"{peers.user}-{name}") if options.sessionPeerPrefix else name
 
 

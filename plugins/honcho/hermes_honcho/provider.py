@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from hermes_core import (
     Availability,
+    BackendNotFound,
+    BackendRefused,
+    BackendUnavailable,
+    Capabilities,
     Check,
     Delegation,
     HermesHome,
@@ -24,8 +27,9 @@ from hermes_core import (
 from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import Client, Entry, Line, sdk_fault, sdk_version
+from hermes_honcho.client import Client, Line, Peers, sdk_fault, sdk_version
 from hermes_honcho.ledger import Ledger
+from hermes_honcho.pending import PendingWrites, store_each
 from hermes_honcho.recall import Layers, Place
 from hermes_honcho.settings import NAME, SETTINGS, address, observed, turns_a_batch, validate
 
@@ -46,12 +50,6 @@ question that needs thought). Keep lasting facts with `honcho_conclude`.""",
 
 CHARS_PER_TOKEN = 4
 
-MORE_THAN_CHANCE = 0.5
-"""Share of a conclusion's words that a message must have for the conclusion to come from it."""
-
-KEPT_TOKENS = 4000
-"""How far back messages are looked at that a conclusion may come from instead of one that was taken back."""
-
 MemoryTarget = Literal["memory", "user"]
 PeerName = Annotated[str, "'user' (default), 'ai' for yourself, or the name of another peer"]
 Level = Literal["minimal", "low", "medium", "high", "max"]
@@ -62,11 +60,13 @@ class HonchoProvider(BackendProvider[Client]):
 
     name = NAME
     settings = SETTINGS
+    # The reasoning takes seconds, and the HTTP client serves many threads.
+    capabilities = Capabilities(concurrent=8, slow_prefetch=True)
     commands = "hermes_honcho.cli:COMMANDS"
 
     def __init__(self, folder: Callable[[], Path] = Path.cwd) -> None:
         self._folder = folder
-        self._adopted: set[str] = set()
+        self._decided: set[str] = set()
 
     # -------------------------------------------------------------- setup
 
@@ -94,7 +94,10 @@ class HonchoProvider(BackendProvider[Client]):
         hurry = min(options.firstTurnBaseWait or 3.0, options.timeout)
         workspace = names.workspace(options, self._profile)
         client = Client(address(options), options.apiKey, workspace, options.timeout, hurry)
-        self.ledger, self.layers = Ledger(self.home), Layers(client, options)
+        self.ledger = Ledger(self.home)
+        self.pending = PendingWrites(client, self.ledger, self._send)
+        self.layers = Layers(client, options, sieve=self.pending.sieve)
+        self._decided = set()
         return client
 
     def open(self, home: Path, profile: str = "default") -> Client:
@@ -151,12 +154,14 @@ class HonchoProvider(BackendProvider[Client]):
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Store both messages of the turn, or keep them until their batch is full."""
-        self._adopt(session)
+        self._decide_migration(session)
         if self.options.saveMessages:
             place = self.place(session)
             said = Line(place.user, turn.user, turn.id, "user", turn.at)
             answered = Line(place.ai, turn.assistant, turn.id, "assistant", turn.at)
             self._store(turn.id, [said, answered], session)
+        self.ledger.end_turn(session.id, turn.id)
+        self.pending.catch_up(session.id)
 
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Store what a subagent found as a message of the agent."""
@@ -167,25 +172,30 @@ class HonchoProvider(BackendProvider[Client]):
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Mirror an entry of MEMORY.md or USER.md as a conclusion about the person."""
+        self._decide_migration(session)
         place = self.place(session)
         self._ensure(place)
         old, whole = (write.previous, True) if write.previous else (write.old_text, False)
         if write.action != "add" and old and old != write.content:
-            self.client.retract(place.observer, place.user, old, whole=whole)
+            self.pending.retract(place.observer, place.user, old, whole=whole)
             self.layers.talks.outdated()
         if write.content:
-            self.client.conclude(place.observer, place.user, [write.content])
+            self.pending.conclude(place.observer, place.user, write.content)
 
     def on_session_end(self, session: Session) -> None:
         """Send the turns that waited for their batch."""
-        self._flush(session)
+        self.pending.flush(session.id)
+        self.pending.catch_up(session.id)
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Send what waited under the old session; take back turns that were taken back."""
         self.ledger.release(switch.rewound_turns)
         if switch.rewound_turns:
-            self._rewind(switch)
-        self._flush(switch.old)
+            place = self.place(switch.old)
+            self._ensure(place)
+            self.pending.rewind(place, switch.old.id, switch.rewound_turns)
+            self.layers.talks.outdated()
+        self.pending.flush(switch.old.id)
         if switch.reset:
             self.layers.talks.forget(switch.old.id)
         else:
@@ -209,6 +219,7 @@ class HonchoProvider(BackendProvider[Client]):
         """Read or rewrite the card of a peer: the few facts about it that matter most."""
         place, about = self._about(peer, session)
         if card is not None:
+            self._decide_migration(session)
             kept = self.client.set_card(place.observer_of(about), about, card)
             self.layers.talks.outdated()
             return {"result": f"Peer card updated ({len(kept)} facts).", "card": kept}
@@ -241,7 +252,7 @@ class HonchoProvider(BackendProvider[Client]):
         recent = "\n".join(f"[{one.who}] {clip(one.text, 200)}" for one in known.recent[-5:])
         parts = {
             "Summary": known.summary,
-            "Representation": known.representation,
+            "Representation": self.pending.sieve(known.representation),
             "Card": "\n".join(f"- {fact}" for fact in known.card),
             "Recent messages": recent,
         }
@@ -292,7 +303,8 @@ class HonchoProvider(BackendProvider[Client]):
             self.layers.talks.outdated()
             return {"result": f"Conclusion {delete_id} deleted."}
         text = (conclusion or "").strip()
-        self.client.conclude(observer, about, [text])
+        self._decide_migration(session)
+        self.ledger.add_conclusions(session.id, self.client.conclude(observer, about, [text]))
         return {"result": f"Conclusion saved for {about}: {text}"}
 
     # ------------------------------------------------------------ private
@@ -309,21 +321,39 @@ class HonchoProvider(BackendProvider[Client]):
         elif names.by_folder(options):
             # Settled when the session begins: its writes may be sent by another process, from another folder.
             where = self.ledger.name_of(
-                session.id, lambda: names.session_name(options, session, self._folder())
+                session.id, lambda: names.session_name(options, session, self._folder(), self.ledger.claim)
             )
         else:
             where = names.session_name(options, session, Path())
         observer = peers.ai if seen["ai"][1] else peers.user
         return Place(where, peers.user, peers.ai, observer, peers.owner and seen["ai"][0], peers.owner)
 
-    def _ensure(self, place: Place, *, hurry: bool = False) -> None:
+    def _ensure(self, place: Place, *, hurry: bool = False, again: bool = False) -> None:
         """Make the session in Honcho. Of users of a gateway the agent learns no image of itself: it would tell of others."""
         if not place.name:
             return
         seen = observed(self.options)
         own_image, others = seen["ai"]
         peers = {place.user: seen["user"], place.ai: (own_image and place.owner, others)}
-        self.client.ensure(place.name, peers, hurry=hurry)
+        try:
+            self._join(place.name, peers, hurry, again)
+        except BackendRefused as exc:
+            if not seen["user"][1] or isinstance(exc, BackendNotFound):
+                raise
+            # Ten members observe others already, the most that Honcho allows in a session.
+            log.debug("%s observes nobody in %r: %s", place.user, place.name, exc)
+            peers[place.user] = (seen["user"][0], False)
+            self._join(place.name, peers, hurry, again)
+
+    def _join(self, session: str, peers: Peers, hurry: bool, again: bool) -> None:
+        self.client.ensure(session, peers, hurry=hurry, again=again)
+        if not hurry:
+            self.client.configure(session, peers)
+
+    def _send(self, place: Place, lines: Sequence[Line]) -> None:
+        """Store messages in the session, which is made again if somebody deleted it."""
+        self._ensure(place, again=True)
+        self.client.store(place.name, lines, self.options.messageMaxChars)
 
     def _about(self, peer: str, session: Session) -> tuple[Place, str]:
         """Return the peer that a tool asks about. A user of a gateway learns of nobody else. Raises
@@ -344,57 +374,38 @@ class HonchoProvider(BackendProvider[Client]):
 
     def _store(self, key: str, lines: Sequence[Line], session: Session) -> None:
         """Send messages, or keep them with the others of the session until there are enough."""
-        batch = turns_a_batch(self.options)
+        batch, place = turns_a_batch(self.options), self.place(session)
         if batch == 1:
-            place = self.place(session)
-            self._ensure(place)
-            self.client.store(place.name, lines, self.options.messageMaxChars)
-            return
-        waiting = self.ledger.hold(key, session.id, lines)
-        if batch and waiting >= batch:
-            self._flush(session)
+            self.pending.flush(session.id)  # from a time when turns were sent in batches
+            self._send(place, lines)
+        else:
+            self.pending.hold(key, lines, place, session.id, batch)
 
-    def _flush(self, session: Session) -> None:
-        lines = self.ledger.held(session.id)
-        if lines:
-            place = self.place(session)
-            self._ensure(place)
-            self.client.store(place.name, lines, self.options.messageMaxChars)
-            self.ledger.release([line.turn for line in lines])
+    def _decide_migration(self, session: Session) -> None:
+        """Decide, before this home's first write, whether Honcho gets its notes: if it knows nothing of the owner yet.
 
-    def _rewind(self, switch: SessionSwitch) -> None:
-        """Mark the messages of rewound turns, and delete what Honcho concluded from them since.
-
-        Honcho deletes no single message, and does not say where a conclusion comes from. The message that
-        shares most words with it counts as its source.
+        Decided once a home and person, since after the first write Honcho knows something.
         """
-        place = self.place(switch.old)
-        self._ensure(place)
-        taken = self.client.rewind(place.name, switch.rewound_turns)
-        if not taken:
+        place = self.place(session)
+        if not place.name or not place.owner or place.user in self._decided:
             return
-        kept = self.client.context(place.name, place.observer, place.user, tokens=KEPT_TOKENS).recent
-        for one in self.client.concluded_since(place.name, min(message.at for message in taken)):
-            near = _nearness(one.text, taken)
-            if near > MORE_THAN_CHANCE and near > _nearness(one.text, kept):
-                self.client.drop(one.who, one.about, one.id)
-        self.layers.talks.outdated()
-
-    def _adopt(self, session: Session) -> None:
-        """Give an empty Honcho what MEMORY.md and USER.md hold of the owner; looked at once a process."""
-        place = self.place(session)
-        if place.owner and place.user not in self._adopted:
-            if self.local_entries():
+        person = f"{self.client.workspace}/{place.user}"
+        try:
+            if not self.ledger.is_known(person):
                 self._ensure(place)
-                if not self.client.view(place.observer, place.user):
-                    self.migrate(session)
-            self._adopted.add(place.user)
+                empty = not self.client.view(place.observer, place.user)
+                entries = self.local_entries() if empty else []
+                self.ledger.know(person, place.observer, place.user, entries)
+            self._decided.add(place.user)
+        except (BackendRefused, BackendUnavailable) as exc:
+            # The write itself goes on, and fails with the same reason if Honcho is down.
+            log.debug("whether Honcho gets the notes is decided later: %s", exc)
 
-    def migrate(self, session: Session) -> int:
-        """Store the entries of MEMORY.md and USER.md as conclusions; how many were new."""
+    def migrate(self, session: Session) -> tuple[int, dict[str, str]]:
+        """Store the entries of MEMORY.md and USER.md as conclusions; return how many were new, and why others failed."""
         place = self.place(session)
         self._ensure(place)
-        return len(self.client.conclude(place.observer, place.user, self.local_entries()))
+        return store_each(self.client, place.observer, place.user, self.local_entries())
 
     def local_entries(self) -> list[str]:
         """Return the entries of USER.md and MEMORY.md that may be sent, without secrets."""
@@ -403,14 +414,3 @@ class HonchoProvider(BackendProvider[Client]):
         targets: tuple[MemoryTarget, ...] = ("user", "memory")
         found = [entry for target in targets if target not in spoilt for entry in store.entries(target)]
         return [redact(entry) for entry in found if entry not in flagged]
-
-
-def _nearness(text: str, messages: Sequence[Entry]) -> float:
-    """Return the largest share of the text's words that one of the messages has."""
-    own = _words(text)
-    return max((len(own & _words(one.text)) / len(own) for one in messages), default=0.0) if own else 0.0
-
-
-def _words(text: str) -> set[str]:
-    """Return the words that two texts can have in common: three letters or more; beyond ASCII each letter."""
-    return set(re.findall(r"[a-z0-9]{3,}|[^\W\x00-\x7f]", text.lower()))

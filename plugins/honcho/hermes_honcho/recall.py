@@ -11,9 +11,10 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hermes_core import BackendRefused, BackendUnavailable
+from hermes_core import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import Settings, clip
 from hermes_core.recall import count_tokens
 from hermes_honcho.client import Client, View
@@ -31,7 +32,7 @@ MAX_BACKOFF_TURNS = 8
 """Turns, in cadences, that an idle reasoning is left alone at most."""
 
 ROUNDS_END = 20.0
-"""Seconds for all rounds of reasoning; the hook has 30, and a turn that comes meanwhile waits for its end."""
+"""Seconds for all rounds of reasoning; the hook has 30."""
 
 TURN_WAITS, SHORTEST_WAIT = 4.5, 0.2
 """Seconds that a turn's recall may take, within the five of its hook, and what is too short to think in."""
@@ -41,6 +42,11 @@ NEVER = float("-inf")
 
 TOKENS_EACH, FEWEST = 30, 5
 """Tokens of one conclusion, about, and how many are asked for where there is room for fewer."""
+
+# Honcho takes card and image off the tokens that are asked for, and tells a summary of up to 1,000 tokens if that is
+# at most 40 % of the rest. A conclusion may be much longer than most are.
+LONGEST_CONCLUSIONS, SUMMARY_TOKENS = 4, 2500
+"""Factor of the budget, and tokens beside it, with which the summary is told however much else is known."""
 
 NOTHING = "NONE"
 FIRST = (
@@ -60,6 +66,7 @@ class Talk:
 
     turn: int = 0
     base: str = ""
+    summary: str = ""
     base_turn: float | None = None
     own: str = ""
     own_turn: float | None = None
@@ -67,6 +74,7 @@ class Talk:
     answer_turn: int = 0
     asked_turn: int | None = None
     idle: int = 0
+    thinking: bool = False
 
 
 class Talks:
@@ -77,8 +85,11 @@ class Talks:
 
     def of(self, session_id: str) -> Talk:
         """Return the talk of this session."""
-        # Each step is whole by itself: both lanes of the provider come here.
-        talk = self._talks[session_id] = self._talks.pop(session_id, Talk())
+        # Recall, tools and the reasoning beside them come here at once, also for the same session: each step is whole
+        # by itself, and none takes a talk out for a moment.
+        talk = self._talks.setdefault(session_id, Talk())
+        with suppress(KeyError):  # another thread has forgotten it meanwhile
+            self._talks.move_to_end(session_id)
         if len(self._talks) > MAX_TALKS:
             self._talks.popitem(last=False)
         return talk
@@ -91,11 +102,10 @@ class Talks:
 
     def outdated(self) -> None:
         """Drop what earlier turns fetched: a rewind has removed something that it may contain."""
-        for session_id in list(self._talks):
-            talk = self._talks.get(session_id)
-            if talk is not None and talk.base_turn is not None:
+        for talk in list(self._talks.values()):
+            if talk.base_turn is not None:
                 talk.base_turn = talk.own_turn = NEVER
-                talk.base = talk.own = talk.answer = ""
+                talk.base = talk.summary = talk.own = talk.answer = ""
 
     def forget(self, session_id: str) -> None:
         """Drop the talk of a session that is over."""
@@ -130,50 +140,56 @@ class Layers:
     client: Client
     options: Settings
     clock: Callable[[], float] = time.monotonic
+    sieve: Callable[[str], str] = str
     talks: Talks = field(default_factory=Talks)
 
     def recall(self, talk: Talk, message: str, place: Place, budget: int) -> str:
         """Return the text for this turn in at most `budget` tokens, "" if nothing is known."""
         until = self.clock() + TURN_WAITS
-        base = self._base(talk, message, place, budget)
+        base, summary = self._base(talk, message, place, budget)
+        answer = self._ready(talk)
         wait = min(self.options.firstTurnDialecticWait, until - self.clock())
-        if base and talk.asked_turn is None and wait > SHORTEST_WAIT:
+        # Until Honcho has concluded something, which takes half an hour, its reasoning is all that can answer.
+        unanswered = talk.asked_turn is None or not (base or answer)
+        if unanswered and not talk.thinking and self._thinks(talk) and wait > SHORTEST_WAIT:
             self._first_answer(talk, message, place, wait)
-        answer, talk.answer = self._ready(talk), ""
-        return fit([base, answer], self._budget(budget))
+            answer = self._ready(talk)
+        talk.answer = ""
+        return fit([base, summary, answer], self._budget(budget))
 
     def prepare(self, talk: Talk, message: str, place: Place, budget: int) -> str:
         """Ask the reasoning for the next turn if it is time, and return a text for the case that the next
         look-up fails.
         """
         if talk.base_turn is None:
-            talk.base = self._look(message, place, budget, hurry=False)
+            talk.base, talk.summary = self._look(message, place, budget, hurry=False)
         if place.self_image and self._due(talk, talk.own_turn):
             own = self.client.view(place.ai, place.ai, message, near=self.options.searchMaxDistance)
             talk.own, talk.own_turn = "\n\n".join(_own(own)), talk.turn
-        wait = self.options.dialecticCadence * min(1 + talk.idle, MAX_BACKOFF_TURNS)
-        if talk.asked_turn is None or talk.turn - talk.asked_turn >= wait:
+        if self._thinks(talk):
             self._think(talk, message, place)
-        return fit([talk.base, talk.own, self._ready(talk)], self._budget(budget))
+        known = "\n\n".join(filter(None, (talk.base, talk.own)))
+        return fit([known, talk.summary, self._ready(talk)], self._budget(budget))
 
     # ------------------------------------------------------------- what is known
 
-    def _base(self, talk: Talk, message: str, place: Place, budget: int) -> str:
+    def _base(self, talk: Talk, message: str, place: Place, budget: int) -> tuple[str, str]:
         first = talk.base_turn is None
         if first and not self.options.firstTurnBaseWait and talk.turn <= 1:
-            return talk.base
+            return talk.base, talk.summary
         if not first and self.options.injectionFrequency == "first-turn":
-            return ""
+            return "", ""
         if self._due(talk, talk.base_turn):
-            talk.base = self._look(message, place, budget, hurry=True)
+            talk.base, talk.summary = self._look(message, place, budget, hurry=True)
             talk.base_turn = talk.turn
-        return "\n\n".join(filter(None, (talk.base, talk.own)))
+        return "\n\n".join(filter(None, (talk.base, talk.own))), talk.summary
 
     def _due(self, talk: Talk, last: float | None) -> bool:
         cadence = self.options.contextCadence
         return last is None or cadence == 1 or bool(talk.turn - last >= cadence)
 
-    def _look(self, message: str, place: Place, budget: int, *, hurry: bool) -> str:
+    def _look(self, message: str, place: Place, budget: int, *, hurry: bool) -> tuple[str, str]:
+        """Return what is known of the person, and the summary of the conversation."""
         room = self._budget(budget)
         most = max(FEWEST, min(room // TOKENS_EACH, 100))
         near = self.options.searchMaxDistance
@@ -184,12 +200,22 @@ class Layers:
             message,
             near=near,
             most=most,
-            tokens=max(room, 1),
+            tokens=LONGEST_CONCLUSIONS * max(room, 1) + SUMMARY_TOKENS,
             hurry=hurry,
         )
-        return "\n\n".join(_sections(place, known))
+        # The surest first: those remain if the budget is small.
+        facts = _titled(
+            (f"## Card of {place.user}", _bullets(known.card)),
+            (f"## What Honcho knows about {place.user}", self.sieve(known.representation)),
+        )
+        return "\n\n".join(facts), "".join(_titled(("## This conversation so far", known.summary)))
 
     # -------------------------------------------------------------- what it thinks
+
+    def _thinks(self, talk: Talk) -> bool:
+        """Return True if the reasoning is due: by its cadence, and less often while it has nothing to say."""
+        wait = self.options.dialecticCadence * min(1 + talk.idle, MAX_BACKOFF_TURNS)
+        return talk.asked_turn is None or bool(talk.turn - talk.asked_turn >= wait)
 
     def _ready(self, talk: Talk) -> str:
         """Return the answer that waits, unless the talk has moved on."""
@@ -199,22 +225,29 @@ class Layers:
 
     def _first_answer(self, talk: Talk, message: str, place: Place, wait: float) -> None:
         try:
-            self._keep(talk, self._ask(FIRST, message, "", rounds(self.options)[0], place, wait))
-        except BackendUnavailable as exc:
-            # It thinks longer than a turn can wait, or not at all; `prepare` asks again after the turn.
+            self._keep(talk, talk.turn, self._ask(FIRST, message, "", rounds(self.options)[0], place, wait))
+        except (BackendUnavailable, BackendRefused) as exc:
+            # It thinks longer than a turn can wait, or not at all; `prepare` asks again after the turn. Of a person
+            # of whom Honcho has no peer yet it knows nothing.
             log.debug("the first turn goes on without Honcho's reasoning: %s", exc)
 
     def _think(self, talk: Talk, message: str, place: Place) -> None:
         """Run all rounds of reasoning. If the model behind it is broken, recall goes on without."""
         until, draft = self.clock() + ROUNDS_END, ""
+        # The next turn may begin meanwhile: the answer belongs to this one.
+        turn, talk.thinking = talk.turn, True
         try:
             for level in rounds(self.options):
                 wait = min(self.options.timeout, until - self.clock())
                 if wait > SHORTEST_WAIT:
                     draft = self._ask(CHECKED if draft else FIRST, message, draft, level, place, wait)
+        except BackendNotFound as exc:
+            log.debug("Honcho has no peer to think about yet: %s", exc)
         except (BackendUnavailable, BackendRefused) as exc:
             log.warning("Honcho's reasoning fails: %s", exc)
-        self._keep(talk, draft)
+        finally:
+            talk.thinking = False
+        self._keep(talk, turn, draft)
 
     def _ask(self, form: str, message: str, draft: str, level: str, place: Place, wait: float) -> str:
         most = self.options.dialecticMaxInputChars
@@ -223,11 +256,11 @@ class Layers:
         chosen = level if self.options.dialecticDepthLevels else self.level(level, message)
         return self.client.ask(place.observer, place.user, question[:most], chosen, timeout=wait)
 
-    def _keep(self, talk: Talk, answer: str) -> None:
+    def _keep(self, talk: Talk, turn: int, answer: str) -> None:
         text = "" if answer.strip(" .").upper() == NOTHING else answer
-        talk.asked_turn = talk.turn
+        talk.asked_turn = turn
         talk.idle = 0 if text else talk.idle + 1
-        talk.answer, talk.answer_turn = clip(text, self.options.dialecticMaxChars), talk.turn
+        talk.answer, talk.answer_turn = clip(text, self.options.dialecticMaxChars), turn
 
     def level(self, base: str, message: str) -> str:
         """Return the level for a message: longer messages get more reasoning, up to the cap."""
@@ -239,15 +272,6 @@ class Layers:
 
     def _budget(self, budget: int) -> int:
         return min(budget, self.options.contextTokens or budget)
-
-
-def _sections(place: Place, known: View) -> list[str]:
-    """Yield the known facts, the surest first: those remain if the budget is small."""
-    return _titled(
-        (f"## Card of {place.user}", _bullets(known.card)),
-        (f"## What Honcho knows about {place.user}", known.representation),
-        ("## This conversation so far", known.summary),
-    )
 
 
 def _own(known: View) -> list[str]:
@@ -266,7 +290,9 @@ def _titled(*sections: tuple[str, str]) -> list[str]:
 
 
 def fit(parts: Sequence[str], budget: int) -> str:
-    """Return the parts in order, cut to `budget` tokens in all. The last part keeps a third, if it is not empty.
+    """Return the parts in order, cut to `budget` tokens in all.
+
+    The first part gives way. Each of `n` parts after it keeps up to one share in `n + 2` of the budget.
 
     >>> fit(["what is known", ""], 100)
     'what is known'
@@ -274,9 +300,11 @@ def fit(parts: Sequence[str], budget: int) -> str:
     told = [part for part in parts if part]
     if not told:
         return ""
-    last = cut(told[-1], budget // 3 if len(told) > 1 else budget)
-    first = cut("\n\n".join(told[:-1]), budget - count_tokens(last) - 1) if len(told) > 1 else ""
-    return "\n\n".join(filter(None, (first, last)))
+    share = budget // (len(told) + 1) if len(told) > 1 else budget
+    later = [cut(part, share) for part in told[1:]]
+    # One token for each blank line between two parts.
+    first = cut(told[0], budget - sum(count_tokens(part) + 1 for part in later))
+    return "\n\n".join(filter(None, (first, *later)))
 
 
 def cut(text: str, budget: int) -> str:

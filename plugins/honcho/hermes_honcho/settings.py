@@ -103,9 +103,12 @@ def rounds(options: Settings) -> list[str]:
 
 
 def observed(options: Settings) -> dict[str, tuple[bool, bool]]:
-    """Return (observe me, observe others) of "user" and "ai" in every session. Raises `ConfigError`."""
-    apart = options.observationMode == "unified"
-    flags = {"user": (True, not apart), "ai": (not apart, True)}
+    """Return (observe me, observe others) of "user" and "ai" in every session. Raises `ConfigError`.
+
+    Users observe nobody unless `observation` says so: nothing here asks for what they observed, and Honcho allows ten
+    observers in a session, which a group chat soon has.
+    """
+    flags = {"user": (True, False), "ai": (options.observationMode != "unified", True)}
     for who, given in (options.observation or {}).items():
         if who not in flags or not isinstance(given, dict) or given.keys() - {"observeMe", "observeOthers"}:
             raise ConfigError(

@@ -1,12 +1,18 @@
-"""A Honcho server on loopback, as strict as its published API (v3, server 3.x): paths, status codes, bodies, limits.
+"""A Honcho server on loopback that answers as server 3.0.12 does: paths, status codes, bodies, limits, order of work.
 
-A field, filter or parameter that the API does not have is refused and kept in `complaints`. The language model is
-missing: a conclusion is drawn at once from each message, word for word; `answer` is what the dialectic says.
+In one point it is stricter: a field, filter or parameter that the API does not have is refused and kept in
+`complaints`, where the server ignores it. The language model is missing: a conclusion is a message, word for word, and
+`answer` is what the dialectic says. Vectors are bags of words.
+
+The deriver works between two requests, as the real one works beside them: `settle` runs it. With `flush` False it has
+the gate of the server's defaults: 512 tokens of one sender in one session, or 30 minutes, which `pass_time` lets pass.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,9 +26,7 @@ LEVELS = ("minimal", "low", "medium", "high", "max")
 MESSAGE_FILTERS = frozenset(
     {"workspace_id", "session_id", "peer_id", "token_count", "created_at", "metadata"}
 )
-CONCLUSION_FILTERS = frozenset(
-    {"id", "session_id", "workspace_id", "observer_id", "observed_id", "level", "source_ids", "times_derived"}
-)
+CONCLUSION_FILTERS = frozenset({"id", "session_id", "workspace_id", "observer_id", "observed_id", "level"})
 LIST_FILTERS = frozenset({"id", "created_at", "is_active", "workspace_id", "metadata"})
 PAGE = frozenset({"page", "size", "reverse"})
 CONTEXT = frozenset(
@@ -40,6 +44,16 @@ CONTEXT = frozenset(
 CHAT = frozenset(
     {"query", "stream", "target", "session_id", "reasoning_level", "response_format", "include_evidence"}
 )
+
+
+MAX_OBSERVERS = 10
+MAX_TOKENS = 8192
+GATE_TOKENS, GATE_AGE = 512, timedelta(minutes=30)
+MESSAGE_TOKENS = re.compile(r"<\|endof(?:text|prompt)\|>")
+"""Special tokens of the tokenizer that counts messages and conclusions: refused."""
+
+EMBEDDING_TOKENS = re.compile(r"<\|(?:endof(?:text|prompt)|fim_(?:prefix|middle|suffix))\|>")
+"""Special tokens of the tokenizer of the embedding model, which raises on them."""
 
 
 class Refusal(Exception):
@@ -63,6 +77,7 @@ class Workspace:
         self.sessions: dict[str, dict[str, Any]] = {}
         self.members: dict[str, dict[str, dict[str, Any]]] = {}
         self.messages: list[dict[str, Any]] = []
+        self.queue: list[dict[str, Any]] = []
         self.conclusions: list[dict[str, Any]] = []
         self.cards: dict[tuple[str, str], list[str]] = {}
         self.summaries: dict[str, str] = {}
@@ -77,6 +92,10 @@ class HonchoServer(StandIn):
         self.workspaces: dict[str, Workspace] = {}
         self.answer: Callable[[str], str | None] = lambda query: None
         self.derives = True
+        self.flush = True
+        self.embeds = True
+        self.deletes = True
+        self.elapsed = timedelta(0)
         self.asked: list[dict[str, Any]] = []
         self._number = 0
         for method in ("GET", "POST", "PUT", "DELETE"):
@@ -95,8 +114,33 @@ class HonchoServer(StandIn):
         return [m["content"] for w in self.workspaces.values() for m in w.messages]
 
     def concluded(self) -> list[str]:
-        """Every conclusion of every workspace, in order of arrival."""
+        """Every conclusion of every workspace, in order of arrival, when the deriver has done its work."""
+        self.settle()
         return [c["content"] for w in self.workspaces.values() for c in w.conclusions]
+
+    def settle(self) -> None:
+        """Let the deriver do the work that is due: delete sessions, and conclude from messages past the gate."""
+        for w in self.workspaces.values():
+            for session in [s["id"] for s in w.sessions.values() if not s["is_active"] and self.deletes]:
+                self._deleted(w, session)
+            units: dict[tuple[str, str], list[dict[str, Any]]] = {}
+            for item in w.queue:
+                units.setdefault((item["session_id"], item["peer_id"]), []).append(item)
+            for unit in units.values():
+                due = self.flush or sum(item["token_count"] for item in unit) >= GATE_TOKENS
+                if due or self._now() - unit[0]["enqueued"] >= GATE_AGE:
+                    for item in unit:
+                        w.queue.remove(item)
+                        for observer in item["observers"]:
+                            self._conclude(w, item["text"], observer, item["peer_id"], item["session_id"])
+
+    def pass_time(self, delta: timedelta) -> None:
+        """Let time pass for the server's clock, and the deriver do what is due then."""
+        self.elapsed += delta
+        self.settle()
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC) + self.elapsed
 
     @staticmethod
     def refusal(status: int, detail: str) -> Exception:
@@ -111,8 +155,8 @@ class HonchoServer(StandIn):
 
     def _reply(self, request: Any) -> Any:
         try:
-            if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
-                raise Refusal(401, "Invalid JWT")
+            self._authorize(request.headers.get("authorization"))
+            self.settle()
             if request.body and request.json is None and b"multipart" not in self._kind(request):
                 raise wrong("json_invalid", ["body"], "JSON decode error")
             return self._routed(request)
@@ -120,6 +164,12 @@ class HonchoServer(StandIn):
             if refusal.complaint:
                 self.complaints.append(f"{request.method} {request.path}: {refusal.detail}")
             return refusal.status, {"detail": refusal.detail}
+
+    def _authorize(self, header: str | None) -> None:
+        if self.key is not None and header is None:
+            raise Refusal(401, "No access token provided")
+        if self.key is not None and header != f"Bearer {self.key}":
+            raise Refusal(401, "Invalid JWT")
 
     def _kind(self, request: Any) -> bytes:
         return str(request.headers.get("content-type", "")).encode()
@@ -135,14 +185,14 @@ class HonchoServer(StandIn):
             found = re.fullmatch(f"/workspaces/([^/]+){pattern}", path)
             if found and method == request.method:
                 name, *parts = found.groups()
-                if name not in self.workspaces:
+                if name not in self.workspaces and not path.endswith("/search"):
                     raise Refusal(404, f"Workspace {name} not found")
                 query = {key: values[0] for key, values in request.query.items()}
-                return handler(self, name, self.workspaces[name], parts, request, query)
+                return handler(self, name, self.workspaces.get(name) or Workspace(), parts, request, query)
         raise Refusal(404, "Not Found", complaint=True)
 
     def _made(self) -> dict[str, Any]:
-        return {"metadata": {}, "configuration": {}, "created_at": datetime.now(UTC).isoformat()}
+        return {"metadata": {}, "configuration": {}, "created_at": self._now().isoformat()}
 
     def _id(self) -> str:
         self._number += 1
@@ -153,29 +203,76 @@ class HonchoServer(StandIn):
     def session(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         body = fields(request.json, "id", "metadata", "configuration", "peers", "scopes")
         existed = named(body["id"]) in w.sessions
-        self._session(name, w, body["id"])
-        for peer, config in (body.get("peers") or {}).items():
-            self._join(name, w, body["id"], peer, fields(config, "observe_me", "observe_others"))
+        peers = {
+            peer: fields(config, "observe_me", "observe_others")
+            for peer, config in (body.get("peers") or {}).items()
+        }
+        self._session(name, w, body["id"], peers)
         return (200 if existed else 201), w.sessions[body["id"]]
 
-    def _session(self, name: str, w: Workspace, session: str) -> None:
+    def _session(self, name: str, w: Workspace, session: str, peers: dict[str, dict[str, Any]]) -> None:
+        """Make the session if it is not there, and let the peers join: anew, but as they were configured first."""
+        if session in w.sessions and not w.sessions[session]["is_active"]:
+            raise Refusal(404, f"Session {session} not found in workspace {name}")
+        present = w.members.get(named(session), {})
+        self._count_observers(session, {**peers, **present}, peers)
         new = {"id": session, "is_active": True, "workspace_id": name, **self._made()}
-        w.sessions.setdefault(named(session), new)
+        w.sessions.setdefault(session, new)
+        for peer, config in peers.items():
+            self._peer(name, w, peer)
+            member = w.members.setdefault(session, {}).setdefault(
+                peer, {"observe_me": None, "observe_others": None, **config}
+            )
+            member["joined"] = self._now()
         w.members.setdefault(session, {})
 
-    def _join(self, name: str, w: Workspace, session: str, peer: str, config: dict[str, Any]) -> None:
+    def _count_observers(self, session: str, members: dict[str, Any], new: dict[str, Any]) -> None:
+        """Refuse an eleventh observer, counted as the server does: as configured in this call, and as before."""
+        count = sum(
+            bool({**member, **new.get(peer, {})}.get("observe_others")) for peer, member in members.items()
+        )
+        if count > MAX_OBSERVERS and any(config.get("observe_others") for config in new.values()):
+            says = (
+                f"Cannot create session {session} with {count} observers. Maximum allowed is {MAX_OBSERVERS}"
+            )
+            raise Refusal(
+                400, f"{says} observers per session. Observers are peers with 'observe_others' set to true."
+            )
+
+    def _peer(self, name: str, w: Workspace, peer: str) -> None:
         w.peers.setdefault(named(peer), {"id": peer, "workspace_id": name, **self._made()})
-        w.members[session].setdefault(peer, {"joined": datetime.now(UTC)}).update(config)
+
+    def member(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
+        session, peer = parts
+        config = w.members.get(session, {}).get(peer)
+        if config is None or not w.sessions[session]["is_active"]:
+            raise Refusal(404, f"Session peer {peer} not found in session {session} in workspace {name}")
+        if request.method == "GET":
+            return {key: config[key] for key in ("observe_me", "observe_others")}
+        change = fields(request.json, "observe_me", "observe_others")
+        self._count_observers(session, w.members[session], {peer: change})
+        config.update(change)
+        return 204, None
 
     def delete_session(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
-        session = existing(w, parts[0])
+        if parts[0] not in w.sessions or not w.sessions[parts[0]]["is_active"]:
+            raise Refusal(404, f"Session {parts[0]} not found in workspace {name}")
+        w.sessions[parts[0]]["is_active"] = False
+        return 202, {"message": "Session deleted successfully"}
+
+    def _deleted(self, w: Workspace, session: str) -> None:
+        """What the deriver does with a session that was to be deleted."""
         del w.sessions[session], w.members[session]
-        w.messages = [m for m in w.messages if m["session_id"] != session]
-        w.conclusions = [c for c in w.conclusions if c["session_id"] != session]
-        return 202, {"message": "Session deletion has been queued"}
+        w.summaries.pop(session, None)
+        for name in ("messages", "conclusions", "queue"):
+            setattr(w, name, [one for one in getattr(w, name) if one["session_id"] != session])
+
+    def peer_sessions(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
+        own = [s for s in w.sessions.values() if parts[0] in w.members[s["id"]]]
+        return page(own, request, query, LIST_FILTERS)
 
     def sessions(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
-        return page(w.sessions.values(), request, query, LIST_FILTERS)
+        return page([s for s in w.sessions.values() if s["is_active"]], request, query, LIST_FILTERS)
 
     def peers(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         return page(w.peers.values(), request, query, LIST_FILTERS)
@@ -193,39 +290,53 @@ class HonchoServer(StandIn):
             if len(one["content"]) > 25_000:
                 where = ["body", "messages", number, "content"]
                 raise wrong("string_too_long", where, "String should have at most 25000 characters")
-            if "\x00" in one["content"]:
-                raise Refusal(500, "An unexpected error occurred", complaint=True)
-        return 201, [self._add(name, w, named(parts[0]), one) for one in given]
+            if MESSAGE_TOKENS.search(one["content"]):
+                where = ["body", "messages", number]
+                raise Refusal(
+                    422,
+                    [{"type": "value_error", "loc": where, "msg": "Value error, disallowed special token"}],
+                )
+        if any(EMBEDDING_TOKENS.search(one["content"]) for one in given):
+            raise Refusal(500, "An unexpected error occurred")
+        return 201, self._add(name, w, named(parts[0]), given)
 
-    def _add(self, name: str, w: Workspace, session: str, one: dict[str, Any]) -> dict[str, Any]:
-        self._session(name, w, session)
-        if one["peer_id"] not in w.members[session]:
-            self._join(name, w, session, one["peer_id"], {})
-        message = {
-            "id": self._id(),
-            "content": one["content"],
-            "peer_id": one["peer_id"],
-            "session_id": session,
-            "workspace_id": name,
-            "metadata": one.get("metadata") or {},
-            "created_at": one.get("created_at") or datetime.now(UTC).isoformat(),
-            "token_count": len(one["content"]) // 4,
-        }
-        w.messages.append(message)
-        if self.derives and w.members[session][one["peer_id"]].get("observe_me", True):
-            self._derive(w, message)
-        return message
+    def _add(
+        self, name: str, w: Workspace, session: str, given: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        self._session(name, w, session, {one["peer_id"]: {} for one in given})
+        made = []
+        for one in given:
+            content = one["content"].replace("\x00", "")
+            message = {
+                "id": self._id(),
+                "content": content,
+                "peer_id": one["peer_id"],
+                "session_id": session,
+                "workspace_id": name,
+                "metadata": one.get("metadata") or {},
+                "created_at": one.get("created_at") or self._now().isoformat(),
+                "token_count": tokens(content),
+            }
+            made.append(message)
+            w.messages.append(message)
+            self._enqueue(w, message)
+        return made
 
-    def _derive(self, w: Workspace, message: dict[str, Any]) -> None:
-        author, session = message["peer_id"], message["session_id"]
-        observers = [p for p, c in w.members[session].items() if p == author or c.get("observe_others")]
+    def _enqueue(self, w: Workspace, message: dict[str, Any]) -> None:
+        """Put a message before the deriver, for the observers that the session has now."""
+        author, members = message["peer_id"], w.members[message["session_id"]]
+        observe_me = members[author]["observe_me"]
+        if not self.derives or observe_me is False:
+            return
+        observers = [author, *(p for p, c in members.items() if p != author and c["observe_others"])]
+        keys = ("session_id", "peer_id", "token_count")
         text = message["content"].strip()[:300]
-        for observer in observers if text else ():
-            self._conclude(w, text, observer, author, session)
+        if text:
+            item = {"observers": observers, "text": text, "enqueued": self._now()}
+            w.queue.append({**{key: message[key] for key in keys}, **item})
 
     def messages(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
-        session = existing(w, parts[0])
-        own = [m for m in w.messages if m["session_id"] == session]
+        own = [m for m in w.messages if m["session_id"] == parts[0]]
         return page(own, request, query, MESSAGE_FILTERS)
 
     def update_message(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
@@ -243,12 +354,14 @@ class HonchoServer(StandIn):
         text = form["file"].decode()
         chunks = [text[at : at + 25_000] for at in range(0, len(text), 25_000)]
         peer = form["peer_id"].decode()
-        made = [self._add(name, w, named(parts[0]), {"content": c, "peer_id": peer}) for c in chunks]
-        return 201, made
+        if EMBEDDING_TOKENS.search(text):
+            raise Refusal(500, "An unexpected error occurred")
+        return 201, self._add(name, w, named(parts[0]), [{"content": c, "peer_id": peer} for c in chunks])
 
     def search(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         body = fields(request.json, "query", "filters", "limit", "scope")
         bounded(body.get("limit", 10), 1, 100, "limit")
+        self._embed(body["query"])
         filters = dict(body.get("filters") or {})
         seen_by = filters.pop("peer_perspective", None)
         if seen_by is not None and len(parts):
@@ -259,8 +372,15 @@ class HonchoServer(StandIn):
         if parts and request.path.split("/")[-3] == "peers":
             found = [m for m in found if m["peer_id"] == parts[0]]
         elif parts:
-            found = [m for m in found if m["session_id"] == existing(w, parts[0])]
-        return like(found, body["query"])[: body.get("limit", 10)]
+            found = [m for m in found if m["session_id"] == parts[0]]
+        return [message for _, message in nearest(found, body["query"])][: body.get("limit", 10)]
+
+    def _embed(self, text: str) -> None:
+        """Refuse a query that the embedding model can't take, or every one while it is away."""
+        if EMBEDDING_TOKENS.search(text) or tokens(text) > MAX_TOKENS:
+            raise Refusal(422, f"Query exceeds maximum token limit of {MAX_TOKENS}.")
+        if not self.embeds:
+            raise Refusal(500, "An unexpected error occurred")
 
     # ----------------------------------------------------------------- knowledge
 
@@ -274,11 +394,16 @@ class HonchoServer(StandIn):
                 raise wrong(
                     "string_too_short", ["body", "conclusions"], "String should have 1 to 65535 characters"
                 )
+            if EMBEDDING_TOKENS.search(one["content"]) or tokens(one["content"]) > MAX_TOKENS:
+                says = "Value error, Content exceeds maximum embedding token limit of 8192"
+                raise Refusal(422, [{"type": "value_error", "loc": ["body", "conclusions"], "msg": says}])
             for peer in (one["observer_id"], one["observed_id"]):
                 if peer not in w.peers:
                     raise Refusal(404, f"Peer {peer} not found in workspace {name}")
             if one.get("session_id") is not None:
                 existing(w, one["session_id"])
+        if not self.embeds:
+            raise Refusal(500, "An unexpected error occurred")
         return 201, [
             self._conclude(w, c["content"], c["observer_id"], c["observed_id"], c.get("session_id"))
             for c in given
@@ -292,9 +417,7 @@ class HonchoServer(StandIn):
             "observed_id": observed,
             "session_id": session,
             "level": "explicit",
-            "source_ids": None,
-            "times_derived": 1,
-            "created_at": datetime.now(UTC).isoformat(),
+            "created_at": self._now().isoformat(),
         }
         w.conclusions.append(made)
         return made
@@ -305,8 +428,13 @@ class HonchoServer(StandIn):
     def query(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         body = fields(request.json, "query", "top_k", "distance", "filters")
         bounded(body.get("top_k", 10), 1, 100, "top_k")
-        found = [c for c in w.conclusions if fits(c, body.get("filters") or {}, CONCLUSION_FILTERS)]
-        return like(found, body["query"])[: body.get("top_k", 10)]
+        filters = body.get("filters") or {}
+        if not {"observer_id", "observed_id"} <= filters.keys():
+            raise Refusal(422, "observer and observed must be specified for semantic search.", complaint=True)
+        self._embed(body["query"])
+        own = [c for c in w.conclusions if fits(c, filters, CONCLUSION_FILTERS)]
+        near = [c for distance, c in nearest(own, body["query"]) if distance <= (body.get("distance") or 2)]
+        return near[: body.get("top_k", 10)]
 
     def forget(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         kept = [c for c in w.conclusions if c["id"] != parts[0]]
@@ -317,24 +445,35 @@ class HonchoServer(StandIn):
 
     def context(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         parameters(query, CONTEXT)
-        session = existing(w, parts[0])
-        target, observer = query.get("peer_target"), query.get("peer_perspective")
-        if (observer or query.get("search_query")) and not target:
-            raise Refusal(422, "peer_target is required", complaint=True)
+        session, target, observer = parts[0], query.get("peer_target"), query.get("peer_perspective")
+        if observer and not target:
+            raise Refusal(422, "peer_target must be provided if peer_perspective is provided", complaint=True)
+        if target and target not in w.peers:
+            raise Refusal(404, f"Peer {target} not found in workspace {name}")
         knows = self._known(w, observer or target, target, query) if target else (None, None)
-        summary = w.summaries.get(session)
+        room = int(query.get("tokens", 100_000)) - tokens(knows[0] or "") - tokens("\n".join(knows[1] or ()))
         own = [m for m in w.messages if m["session_id"] == session]
+        summary = w.summaries.get(session) if query.get("summary", "true") == "true" else None
         told = {
             "content": summary,
             "message_id": own[-1]["id"] if own else "",
             "summary_type": "short",
-            "created_at": datetime.now(UTC).isoformat(),
-            "token_count": len(summary or "") // 4,
+            "created_at": self._now().isoformat(),
+            "token_count": tokens(summary or ""),
         }
+        if not summary or told["token_count"] > int(room * 0.4):
+            told = {}
+        room -= told.get("token_count", 0)
+        recent: list[dict[str, Any]] = []
+        for message in reversed(own):
+            room -= message["token_count"]
+            if room < 0:
+                break
+            recent.insert(0, message)
         return {
             "id": session,
-            "messages": own[-20:],
-            "summary": told if summary and query.get("summary") == "true" else None,
+            "messages": recent,
+            "summary": told or None,
             "peer_representation": knows[0],
             "peer_card": knows[1],
         }
@@ -342,20 +481,24 @@ class HonchoServer(StandIn):
     def peer_context(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         parameters(query, (CONTEXT - {"tokens", "summary", "peer_target", "peer_perspective"}) | {"target"})
         target = query.get("target", parts[0])
-        if not {parts[0], target} <= w.peers.keys():
-            raise Refusal(404, "Peer not found")
         text, card = self._known(w, parts[0], target, query)
         return {"peer_id": parts[0], "target_id": target, "representation": text, "peer_card": card}
 
     def _known(self, w: Workspace, observer: str, observed: str, query: dict[str, str]) -> tuple[Any, Any]:
-        """Representation and card: what fits the question, filled up with the newest."""
-        bounded(float(query.get("search_max_distance", 1)), 0, 1, "search_max_distance")
-        top = bounded(int(query.get("search_top_k", 5)), 1, 100, "search_top_k")
+        """Representation and card: what is near the question, and of what is left of the number the newest."""
         most = bounded(int(query.get("max_conclusions", 25)), 1, 100, "max_conclusions")
         own = [c for c in w.conclusions if (c["observer_id"], c["observed_id"]) == (observer, observed)]
-        found = like(own, query.get("search_query", ""))[:top]
-        found += [c for c in reversed(own) if c not in found]
-        lines = [f"[{c['created_at'][:19].replace('T', ' ')}] {c['content']}" for c in found[:most]]
+        found: list[dict[str, Any]] = []
+        room = most
+        if asked := query.get("search_query", ""):
+            near = bounded(float(query.get("search_max_distance", 1)), 0, 1, "search_max_distance")
+            top = min(bounded(int(query.get("search_top_k", most // 3)), 1, 100, "search_top_k"), most)
+            room = most - top
+            embeds = self.embeds and not EMBEDDING_TOKENS.search(asked) and tokens(asked) <= MAX_TOKENS
+            if embeds:
+                found = [c for distance, c in nearest(own, asked) if distance <= near][:top]
+        found += [c for c in reversed(own) if c not in found][:room]
+        lines = [f"[{c['created_at'][:19].replace('T', ' ')}] {c['content']}" for c in found]
         text = "\n".join(["## Explicit Observations\n", *lines]) if lines else ""
         return text, w.cards.get((observer, observed))
 
@@ -363,9 +506,8 @@ class HonchoServer(StandIn):
         parameters(query, frozenset({"target"}))
         pair = (parts[0], query.get("target", parts[0]))
         if request.method == "PUT":
+            self._peer(name, w, pair[0])
             w.cards[pair] = fields(request.json, "peer_card")["peer_card"]
-            if pair[0] not in w.peers:
-                raise Refusal(404, f"Peer {pair[0]} not found")
         return {"peer_card": w.cards.get(pair)}
 
     def chat(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
@@ -376,20 +518,30 @@ class HonchoServer(StandIn):
             raise wrong(
                 "literal_error", ["body", "reasoning_level"], "Input should be 'minimal', ... or 'max'"
             )
+        if body.get("target", parts[0]) not in {parts[0], *w.peers}:
+            raise Refusal(404, f"Peer {body['target']} not found in workspace {name}")
+        if body.get("session_id") is not None:
+            existing(w, body["session_id"])
+        self._peer(name, w, parts[0])
         self.asked.append({"peer": parts[0], **body})
         return {"content": self.answer(body["query"]) or None}
 
     def queue(self, name: str, w: Workspace, parts: list[str], request: Any, query: Any) -> Any:
         parameters(query, frozenset({"observer_id", "sender_id", "session_id"}))
-        done = len(w.messages)
-        units = {"total_work_units": done, "completed_work_units": done}
-        return {**units, "in_progress_work_units": 0, "pending_work_units": 0, "sessions": None}
+        session = query.get("session_id")
+        waiting = sum(session in (None, item["session_id"]) for item in w.queue)
+        done = sum(session in (None, message["session_id"]) for message in w.messages) - waiting
+        units = {"total_work_units": done + waiting, "completed_work_units": done}
+        return {**units, "in_progress_work_units": 0, "pending_work_units": waiting, "sessions": None}
 
 
 ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("POST", "/sessions", HonchoServer.session),
     ("POST", "/sessions/list", HonchoServer.sessions),
     ("DELETE", "/sessions/([^/]+)", HonchoServer.delete_session),
+    ("GET", "/sessions/([^/]+)/peers/([^/]+)/config", HonchoServer.member),
+    ("PUT", "/sessions/([^/]+)/peers/([^/]+)/config", HonchoServer.member),
+    ("POST", "/peers/([^/]+)/sessions", HonchoServer.peer_sessions),
     ("POST", "/peers/list", HonchoServer.peers),
     ("POST", "/sessions/([^/]+)/messages", HonchoServer.add_messages),
     ("POST", "/sessions/([^/]+)/messages/list", HonchoServer.messages),
@@ -442,7 +594,7 @@ def bounded(value: float, low: int, high: int, name: str) -> Any:
 
 
 def existing(w: Workspace, session: str) -> str:
-    if session not in w.sessions:
+    if session not in w.sessions or not w.sessions[session]["is_active"]:
         raise Refusal(404, f"Session {session} not found")
     return session
 
@@ -450,9 +602,7 @@ def existing(w: Workspace, session: str) -> str:
 def joined_before(w: Workspace, peer: str, message: dict[str, Any]) -> bool:
     """Whether the peer was in the session when the message was made, by the message's own time."""
     member = w.members[message["session_id"]].get(peer)
-    return member is not None and datetime.fromisoformat(message["created_at"]) >= member[
-        "joined"
-    ] - timedelta(0)
+    return member is not None and datetime.fromisoformat(message["created_at"]) >= member["joined"]
 
 
 def fits(item: dict[str, Any], filters: dict[str, Any], known: frozenset[str]) -> bool:
@@ -472,6 +622,8 @@ def fits(item: dict[str, Any], filters: dict[str, Any], known: frozenset[str]) -
 def compares(value: Any, wanted: Any) -> bool:
     if isinstance(value, dict):
         return all(value.get(key) == one for key, one in wanted.items())
+    if isinstance(wanted, list):
+        return value in wanted
     if not isinstance(wanted, dict):
         return bool(wanted == "*" or value == wanted)
     tests: dict[str, Callable[[Any], bool]] = {
@@ -495,16 +647,28 @@ def page(items: Iterable[dict[str, Any]], request: Any, query: dict[str, str], k
     return {"items": shown, "total": len(found), "page": number, "size": size, "pages": pages}
 
 
-def words(text: str) -> set[str]:
-    """Words of four letters or more; of scripts beyond ASCII each letter."""
-    return set(re.findall(r"[a-z0-9]{4,}|[^\W\x00-\x7f]", text.lower()))
+def words(text: str) -> Counter[str]:
+    """Words of three letters or more; of scripts beyond ASCII each letter."""
+    return Counter(re.findall(r"[a-z0-9]{3,}|[^\W\x00-\x7f]", text.lower()))
 
 
-def like(items: Sequence[dict[str, Any]], question: str) -> list[dict[str, Any]]:
-    """Items that share words with the question, the most first: what stands in for vectors."""
+def nearest(items: Sequence[dict[str, Any]], question: str) -> list[tuple[float, dict[str, Any]]]:
+    """All items with their cosine distance from the question, the nearest first, and of equal ones the newest."""
     asked = words(question)
-    scored = [(len(asked & words(item["content"])), item) for item in items]
-    return [item for score, item in sorted(scored, key=lambda pair: -pair[0]) if score]
+    pairs = [(1 - cosine(asked, words(item["content"])), item) for item in reversed(items)]
+    return sorted(pairs, key=lambda pair: pair[0])
+
+
+def cosine(one: Counter[str], other: Counter[str]) -> float:
+    length = math.sqrt(sum(n * n for n in one.values())) * math.sqrt(sum(n * n for n in other.values()))
+    return sum(n * other[word] for word, n in one.items()) / length if length else 0.0
+
+
+def tokens(text: str) -> int:
+    """About what the server's tokenizer counts: four ASCII characters, one ideograph, a third of an emoji."""
+    ascii_chars = sum(char < "\x80" for char in text)
+    emoji = sum(char >= "\U0001f000" for char in text)
+    return -(-ascii_chars // 4) + 3 * emoji + (len(text) - ascii_chars - emoji)
 
 
 def multipart(request: Any) -> dict[str, bytes]:

@@ -122,16 +122,31 @@ def test_a_message_is_cut_where_it_pauses(text: str, longest: int, parts: list[s
     assert [part.text for part in _parts(line(text), longest)] == parts
 
 
-def test_messages_are_found_that_a_peer_saw_or_wrote(client: Client, server: HonchoServer) -> None:
+def test_messages_are_found_that_were_said_in_the_sessions_of_a_peer(
+    client: Client, server: HonchoServer
+) -> None:
     client.ensure("elsewhere", {"ada": (True, True), AI: (True, True)})
-    client.store(
-        "talk", [line("The boathouse is red"), line("A red boathouse", part="assistant", peer=AI)], 1000
-    )
+    answer = line("A red boathouse", part="assistant", peer=AI, at=2.0)
+    client.store("talk", [line("The boathouse is red", at=1.0), answer], 1000)
     client.store("elsewhere", [line("Another boathouse", turn="t2", peer="ada")], 1000)
-    client.store("talk", [line("My old boathouse", turn="t3", at=1.0)], 1000)
-    found = client.search("which boathouse", 10, seen_by=USER)
-    assert {one.text for one in found} == {"The boathouse is red", "A red boathouse", "My old boathouse"}
+    client.store("talk", [line("Rain today", turn="t3")], 1000)
+    found = [one.text for one in client.search("which boathouse", 2, seen_by=USER)]
+    assert found == ["A red boathouse", "The boathouse is red"]
     assert client.search(" \x00 ", 10, seen_by=USER) == []
+    assert client.search("boathouse", 10, seen_by="nobody") == []
+
+
+def test_of_very_many_sessions_the_newest_are_searched_and_all_that_the_peer_said(
+    client: Client, server: HonchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_honcho.client.MAX_SEARCHED_SESSIONS", 3)
+    for number in range(5):
+        answer = line(f"Answer {number}", turn=f"t{number}", part="assistant", peer=AI)
+        client.store(f"talk{number}", [line(f"Boathouse {number}", turn=f"t{number}"), answer], 1000)
+    found = [one.text for one in client.search("boathouse", 20, seen_by=USER)]
+    assert {text for text in found if "Boathouse" in text} == {f"Boathouse {n}" for n in range(5)}
+    assert "Answer 4" in found
+    assert "Answer 0" not in found
 
 
 def test_turns_that_were_taken_back_are_found_no_more(client: Client, server: HonchoServer) -> None:
@@ -192,7 +207,6 @@ def test_reasoning_is_asked_with_a_level_and_answers_nothing_or_text(
 def test_a_conclusion_is_kept_once_found_and_deleted(client: Client, server: HonchoServer) -> None:
     (made,) = client.conclude(**DIRECTIONS, texts=["Likes tea", "Likes tea ", " "])
     assert client.conclude(**DIRECTIONS, texts=["Likes tea"]) == []
-    assert [one.text for one in client.conclusions(**DIRECTIONS, query="which tea then")] == []
     assert [one.id for one in client.conclusions(**DIRECTIONS, query="likes")] == [made.id]
     assert not client.drop(USER, USER, made.id)
     assert client.drop(**DIRECTIONS, conclusion=made.id)
@@ -225,8 +239,9 @@ def test_a_conclusion_among_many_is_known_by_its_meaning(client: Client, server:
     assert server.calls("POST", "/conclusions/query") == 1
 
 
-def test_what_was_concluded_since_a_time_is_listed(client: Client) -> None:
+def test_what_was_concluded_since_a_time_is_listed(client: Client, server: HonchoServer) -> None:
     client.store("talk", [line("The boathouse is red")], 1000)
+    server.settle()
     since = datetime.now(UTC)
     client.store("talk", [line("The boathouse is blue", turn="t2")], 1000)
     found = client.concluded_since("talk", since)
@@ -249,6 +264,7 @@ def test_files_sessions_peers_and_the_queue(client: Client, server: HonchoServer
 
 CALLS: dict[str, Callable[[Client], Any]] = {
     "ensure": lambda c: c.ensure("new", BOTH),
+    "configure": lambda c: c.configure("talk", BOTH),
     "sessions": lambda c: c.sessions(5),
     "peers": lambda c: c.peers(5),
     "pending": lambda c: c.pending(),
@@ -309,6 +325,9 @@ def test_whatever_goes_wrong_has_its_error_in_every_call(
         before = len(server.requests)
         if (name, error) == ("view", BackendNotFound):
             assert not call(client)
+            continue
+        if name == "configure" and not {"cut", "garbage"}.isdisjoint(fault):
+            call(client)  # its answer has no body
             continue
         with pytest.raises(error) as raised:
             call(client)
@@ -424,13 +443,74 @@ def test_what_a_turn_waits_for_has_its_own_short_time(server: HonchoServer) -> N
     client.close()
 
 
-def test_a_session_that_somebody_deleted_is_made_again(client: Client, server: HonchoServer) -> None:
-    server.the.sessions.clear()
-    server.the.members.clear()
-    with pytest.raises(BackendNotFound):
-        client.context("talk", AI, USER)
-    client.ensure("talk", BOTH)
-    assert client.context("talk", AI, USER).recent == ()
+def test_a_session_is_asked_for_again_when_it_may_have_been_deleted(
+    client: Client, server: HonchoServer
+) -> None:
+    client.delete_session("talk")
+    server.settle()
+    client.ensure("talk", BOTH, again=True)
+    assert {peer: one["observe_others"] for peer, one in server.the.members["talk"].items()} == {
+        USER: True,
+        AI: True,
+    }
+
+
+def test_members_of_a_session_that_is_there_get_the_configuration_of_now(
+    client: Client, server: HonchoServer
+) -> None:
+    later = {USER: (True, False), AI: (False, True)}
+    client.ensure("talk", later)
+    assert server.the.members["talk"][AI]["observe_me"] is True
+    for _ in range(2):
+        client.configure("talk", later)
+    assert {p: (m["observe_me"], m["observe_others"]) for p, m in server.the.members["talk"].items()} == later
+    assert server.calls("PUT", "/config") == 2
+
+
+# ----------------------------------------------------- what tokenizers do not take
+
+SPECIAL = ("<|endoftext|>", "<|endofprompt|>", "<|fim_prefix|>", "<|fim_suffix|>")
+
+
+@pytest.mark.parametrize("token", SPECIAL)
+def test_a_text_with_a_special_token_arrives_with_the_token_broken(
+    client: Client, server: HonchoServer, token: str
+) -> None:
+    text = f"The tokenizer ends a text with {token} always."
+    broken = text.replace("<|", "<| ")
+    for _ in range(2):
+        client.store("talk", [line("Hello", part="user"), line(text, part="assistant", peer=AI)], 1000)
+        client.conclude(**DIRECTIONS, texts=[text])
+    assert server.texts() == ["Hello", broken]
+    assert [c["content"] for c in server.the.conclusions if c["session_id"] is None] == [broken]
+    assert client.upload("talk", AI, "SOUL.md", text) == 1
+    assert broken in [one.text for one in client.search(text, 5, seen_by=USER)]
+    assert broken in [one.text for one in client.conclusions(**DIRECTIONS, query=text)]
+    assert "tokenizer" in client.context("talk", AI, USER, text).representation
+    client.ask(AI, USER, text, "low")
+    client.retract(**DIRECTIONS, text=text)
+    assert [c["content"] for c in server.the.conclusions if c["session_id"] is None] == []
+
+
+def test_a_text_without_a_special_token_is_sent_once(client: Client, server: HonchoServer) -> None:
+    server.fail(status=500)
+    before = len(server.requests)
+    with pytest.raises(BackendUnavailable):
+        client.upload("talk", AI, "SOUL.md", "a <| b |> c")
+    assert len(server.requests) == before + 1
+
+
+@pytest.mark.parametrize(
+    "text", ["🚣" * 4000, "字" * 20_000, "word " * 8000], ids=["emoji", "ideographs", "words"]
+)
+def test_a_text_of_too_many_tokens_is_cut_to_what_embedding_models_take(
+    client: Client, server: HonchoServer, text: str
+) -> None:
+    (made,) = client.conclude(**DIRECTIONS, texts=[text])
+    assert len(made.text) > 2000
+    assert client.conclude(**DIRECTIONS, texts=[text]) == []
+    assert client.conclusions(**DIRECTIONS, query=text) != []
+    client.search(text, 5, seen_by=USER)
 
 
 MADE: dict[str, Callable[[], Exception]] = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hermes_honcho import HonchoProvider
 from hermes_honcho.settings import SETTINGS
 
 from hermes_core import (
+    BackendNotFound,
     Delegation,
     HermesHome,
     MemoryManager,
@@ -24,7 +27,7 @@ from hermes_core import (
     load_provider,
     open_memory,
 )
-from hermes_core.kit import ConfigError, load_settings
+from hermes_core.kit import ConfigError, load_settings, poll
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.stand_in import KEY, HonchoServer
 
@@ -91,8 +94,48 @@ def test_turns_that_wait_outlive_the_process_and_belong_to_their_session(
     later.say("Remark 2", turn_id="t3")
     later.say("Remark 1", turn_id="t1")
     later.provider.on_session_end(agent.session)
+    said = {"s1": ["Remark 1", "Noted.", "Remark 2", "Noted."], "s2": ["Elsewhere", "Noted."]}
+    for session, texts in said.items():
+        assert [m["content"] for m in server.the.messages if m["session_id"] == session] == texts
+    assert later.provider.ledger.waiting_turns() == 0
+
+
+def test_turns_of_a_crashed_session_are_sent_with_the_next_turn_of_any_other(
+    start: Start, server: HonchoServer
+) -> None:
+    crashed = start(writeFrequency="5", session=Session("s1", home=str(start().home), **ADA))
+    crashed.say("Remark 1", turn_id="t1")
+    assert crashed.provider.ledger.waiting_turns() == 1
+    later = start(session=Session("s2", home=str(crashed.home)))
+    with server.outage():
+        later.say("Elsewhere 1", turn_id="t2")
+    assert later.provider.ledger.waiting_turns() == 2
+    later.say("Elsewhere 2", turn_id="t3")
+    assert [(m["peer_id"], m["content"]) for m in server.the.messages] == [
+        ("telegram-ada", "Remark 1"),
+        ("hermes", "Noted."),
+    ]
+    assert later.provider.ledger.waiting_turns() == 2
+
+
+def test_a_turn_that_is_refused_keeps_no_other_of_its_batch_out(
+    start: Start, server: HonchoServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = server._reply
+
+    def refuses(request: Any) -> Any:
+        bad = "poison" in str(request.json) and request.path.endswith("/messages")
+        return (422, {"detail": "Value error"}) if bad else answer(request)
+
+    server.route("POST", "/v3/*", refuses)
+    agent = start(writeFrequency="3")
+    for text in ("Remark 1", "poison", "Remark 2"):
+        agent.say(text)
     assert server.texts() == ["Remark 1", "Noted.", "Remark 2", "Noted."]
-    assert {m["session_id"] for m in server.the.messages} == {"s1"}
+    assert "Honcho refuses turn 's1-2' of session 's1'" in caplog.text
+    ledger = agent.provider.ledger
+    assert (ledger.waiting_turns(), ledger.refused()) == (0, 1)
+    agent.provider.on_session_end(agent.session)
 
 
 def test_half_of_an_emoji_waits_like_any_other_text(start: Start, server: HonchoServer) -> None:
@@ -140,6 +183,36 @@ def test_a_turn_taken_back_takes_along_what_was_concluded_from_it(agent: Agent, 
     assert "Likes strong tea" in server.concluded()
     assert "Bellwether" not in agent.tool("honcho_search", query="Bellwether")["result"]
     agent.provider.on_session_switch(switch(agent.session, agent.session, rewound=(gone, "never stored")))
+
+
+def test_an_undone_turn_is_concluded_from_later_and_told_nobody(agent: Agent, server: HonchoServer) -> None:
+    server.flush = False
+    agent.say(TORTOISE)
+    gone = agent.say("My bank is called Nordbank.", "I will remember Nordbank.")
+    agent.provider.on_session_switch(switch(agent.session, agent.session, rewound=(gone,)))
+    agent.say("Hello again.")
+    assert len(agent.provider.ledger.rewinds()) == 1  # Honcho has not concluded from it yet
+    server.pass_time(timedelta(minutes=31))
+    assert "My bank is called Nordbank." in server.concluded()
+    later = agent.other()
+    told = later.ask("Which bank do I use, and what is my tortoise called?")
+    assert ("Nordbank" in told, TORTOISE in told) == (False, True)
+    assert "Nordbank" not in later.tool("honcho_context")["result"]
+    later.say("Hello again.")
+    assert "Nordbank" not in str(server.concluded())
+    assert TORTOISE in server.concluded()
+    assert agent.provider.ledger.rewinds() == []
+
+
+def test_a_fact_that_was_kept_in_an_undone_turn_goes_with_it(agent: Agent, server: HonchoServer) -> None:
+    agent.tool("honcho_conclude", conclusion="Likes strong tea")
+    agent.say("I like strong tea.")
+    agent.tool("honcho_conclude", conclusion="Banks at Nordbank")
+    gone = agent.say("Keep in mind where my account is.")
+    agent.tool("honcho_conclude", conclusion="Owns a boat")
+    agent.provider.on_session_switch(switch(agent.session, agent.session, rewound=(gone,)))
+    kept = [c["content"] for c in server.the.conclusions if c["session_id"] is None]
+    assert kept == ["Likes strong tea", "Owns a boat"]
 
 
 def test_what_a_subagent_found_is_a_message_of_the_agent_and_kept_once(
@@ -214,6 +287,70 @@ def test_a_honcho_that_knows_the_person_is_given_nothing(
     assert "Likes tea" not in server.concluded()
 
 
+KEEPS: dict[str, Callable[[Agent], Any]] = {
+    "honcho_conclude": lambda agent: agent.tool("honcho_conclude", conclusion="Has a boat"),
+    "honcho_profile": lambda agent: agent.tool("honcho_profile", card=["Has a boat"]),
+    "memory": lambda agent: agent.provider.on_memory_write(
+        MemoryWrite("w1", "add", "user", "Has a boat"), agent.session
+    ),
+}
+
+
+@pytest.mark.parametrize("way", KEEPS)
+def test_a_fact_that_is_kept_in_the_first_turn_keeps_no_notes_out(
+    start: Start, home: HermesHome, server: HonchoServer, way: str
+) -> None:
+    remember(home, "Runs Debian", "Likes tea")
+    agent = start()
+    KEEPS[way](agent)
+    agent.say(TORTOISE)
+    assert {"Likes tea", "Runs Debian"} <= set(server.concluded())
+
+
+def test_notes_that_honcho_refuses_keep_nothing_else_out(
+    start: Start, home: HermesHome, server: HonchoServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    remember(home, "The tokenizer uses <|endoftext|> as a marker", f"Likes tea\n§\nRefused {BOATHOUSE}")
+    answer = server._reply
+
+    def refuses(request: Any) -> Any:
+        bad = request.path.endswith("/conclusions") and BOATHOUSE in str(request.json)
+        return (422, {"detail": "Value error"}) if bad else answer(request)
+
+    server.route("POST", "/v3/*", refuses)
+    agent = start()
+    agent.say(TORTOISE)
+    agent.other().say("Hello.")
+    assert {"Likes tea", "The tokenizer uses <| endoftext|> as a marker"} <= set(server.concluded())
+    assert len(server.texts()) == 4
+    assert f"Honcho refuses the note 'Refused {BOATHOUSE}'" in caplog.text
+    assert (agent.provider.ledger.waiting_notes(), agent.provider.ledger.refused()) == (0, 1)
+
+
+def test_without_embeddings_turns_arrive_and_notes_wait(
+    start: Start, home: HermesHome, server: HonchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(home, "Runs Debian", "Likes tea")
+    server.embeds = False
+    agent = start()
+    agent.say(TORTOISE)
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "user", "Has a boat"), agent.session)
+    agent.provider.on_memory_write(
+        MemoryWrite("w2", "remove", "memory", "", "Debian", "Runs Debian"), agent.session
+    )
+    agent.say("Hello.")
+    assert server.texts() == [TORTOISE, "Noted.", "Hello.", "Noted."]
+    assert server.calls("POST", "/conclusions") == 2
+    assert agent.provider.ledger.waiting_notes() == 2
+    server.embeds = True
+    monkeypatch.setattr("hermes_honcho.pending.RETRY_NOTES_S", 0.0)
+    later = start(session=agent.session)
+    later.say("Hello again.", turn_id="t9")
+    notes = [c["content"] for c in server.the.conclusions if c["session_id"] is None]
+    assert notes == ["Likes tea", "Has a boat"]
+    assert later.provider.ledger.waiting_notes() == 0
+
+
 def test_what_the_home_remembers_is_not_given_away_for_a_user_of_a_gateway(
     start: Start, home: HermesHome, server: HonchoServer
 ) -> None:
@@ -271,12 +408,18 @@ def test_of_users_of_a_gateway_the_agent_learns_no_image_of_itself(
     assert "I told Ada about Quillfeather." not in server.concluded()
 
 
+def observation(server: HonchoServer, session: str) -> dict[str, Any]:
+    members = server.the.members[session]
+    return {peer: (one["observe_me"], one["observe_others"]) for peer, one in members.items()}
+
+
 @pytest.mark.parametrize(
     ("given", "flags", "seen"),
     [
-        ({}, {"user": (True, True), "hermes": (True, True)}, {("user", "user"), ("hermes", "user")}),
+        ({}, {"user": (True, False), "hermes": (True, True)}, {("user", "user"), ("hermes", "user")}),
         ({"observationMode": "unified"}, {"user": (True, False), "hermes": (False, True)}, {("user", "user"), ("hermes", "user")}),
-        ({"observation": {"ai": {"observeOthers": False}}}, {"user": (True, True), "hermes": (True, False)}, {("user", "user")}),
+        ({"observation": {"ai": {"observeOthers": False}}}, {"user": (True, False), "hermes": (True, False)}, {("user", "user")}),
+        ({"observation": {"user": {"observeOthers": True}}}, {"user": (True, True), "hermes": (True, True)}, {("user", "user"), ("hermes", "user")}),
     ],
 )  # fmt: skip
 def test_who_observes_whom_is_set_for_every_session(
@@ -288,11 +431,47 @@ def test_who_observes_whom_is_set_for_every_session(
 ) -> None:
     agent = start(**given, firstTurnDialecticWait=0)
     agent.say(TORTOISE)
-    members = server.the.members["s1"]
-    assert {peer: (one["observe_me"], one["observe_others"]) for peer, one in members.items()} == flags
+    server.settle()
+    assert observation(server, "s1") == flags
     assert {
         (c["observer_id"], c["observed_id"]) for c in server.the.conclusions if c["content"] == TORTOISE
     } == seen
+    assert TORTOISE in agent.other().ask(QUESTION)
+
+
+def test_another_observation_mode_holds_for_sessions_that_are_there(
+    start: Start, server: HonchoServer
+) -> None:
+    start().say(TORTOISE, "My image of myself.")
+    start(observationMode="unified").say("More.", "Nothing about me.", turn_id="t2")
+    assert observation(server, "s1") == {"user": (True, False), "hermes": (False, True)}
+    assert "Nothing about me." not in server.concluded()
+
+
+@pytest.mark.parametrize("settings", [{}, {"observation": {"user": {"observeOthers": True}}}], ids=str)
+def test_every_speaker_of_a_group_is_stored_and_recalled(
+    start: Start, server: HonchoServer, settings: dict[str, Any]
+) -> None:
+    agent = start(**settings, firstTurnDialecticWait=0)
+    group = {"platform": "telegram", "gateway_session_key": "group"}
+    people = [agent.other(id=f"s{n}", user_id=f"p{n}", **group) for n in range(14)]
+    for number, person in enumerate(people):
+        person.say(f"Speaker {number} has boat {number}.", turn_id=f"t{number}")
+    assert len(server.texts()) == 28
+    for number, person in enumerate(people):
+        assert f"boat {number}." in person.ask(f"Which boat has speaker {number}?")
+
+
+def test_a_session_deleted_at_the_server_is_made_again_as_it_was(agent: Agent, server: HonchoServer) -> None:
+    agent.say("Hello.")
+    before = observation(server, "s1")
+    server.deletes = False
+    agent.provider.client.delete_session("s1")
+    with pytest.raises(BackendNotFound):
+        agent.say(TORTOISE, turn_id="t2")
+    server.deletes = True
+    agent.say(TORTOISE, turn_id="t2")
+    assert observation(server, "s1") == before
     assert TORTOISE in agent.other().ask(QUESTION)
 
 
@@ -329,6 +508,23 @@ def test_the_folder_names_the_session_and_a_later_process_elsewhere_keeps_to_it(
     Agent(later, home.path, Session("s9", home=str(home.path))).say("Hello.")
     later.shutdown()
     assert [m["session_id"] for m in server.the.messages] == ["project", "project", "elsewhere", "elsewhere"]
+
+
+@pytest.mark.parametrize("strategy", ["per-directory", "per-repo"])
+def test_two_folders_of_one_name_are_two_sessions(
+    start: Start, server: HonchoServer, home: HermesHome, tmp_path: Path, strategy: str
+) -> None:
+    start(sessionStrategy=strategy).say("In the first.", turn_id="t1")
+    other = HonchoProvider(lambda: tmp_path / "elsewhere" / "project")
+    (tmp_path / "elsewhere" / "project" / ".git").mkdir(parents=True)
+    for session in ("s8", "s9"):
+        other.initialize(Session(session, home=str(home.path)))
+        Agent(other, home.path, Session(session, home=str(home.path))).say("In the second.", turn_id=session)
+    other.shutdown()
+    start(session=Session("s10", home=str(home.path))).say("In the first again.", turn_id="t10")
+    rooms = [m["session_id"] for m in server.the.messages][::2]
+    assert rooms[0] == rooms[3] == "project"
+    assert rooms[1] == rooms[2] != "project"
 
 
 # ---------------------------------------------------------------------- settings
@@ -429,6 +625,13 @@ def test_the_self_test_touches_nothing_and_leaves_nothing_but_its_peer(
     assert list(server.the.peers) == ["user", "hermes", "hermes-check"]
 
 
+def test_the_self_test_reads_in_another_session_than_it_writes(agent: Agent, server: HonchoServer) -> None:
+    agent.provider.check(agent.session)
+    written = {r.path.split("/")[5] for r in server.requests if r.path.endswith("/messages")}
+    read = {r.path.split("/")[5] for r in server.requests if r.path.endswith("/context")}
+    assert (len(written), len(read), written & read) == (1, 1, set())
+
+
 def test_the_self_test_tells_of_a_server_that_can_not_conclude(agent: Agent, server: HonchoServer) -> None:
     def refuses(request: Any) -> Any:
         return (
@@ -468,6 +671,33 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(home: HermesHome, serv
         assert recalled.problems == ()
         assert TORTOISE in recalled.context
         assert TORTOISE in memory.call_tool("honcho_search", {"query": QUESTION}, second)
+
+
+def test_reasoning_under_way_keeps_neither_the_next_turn_nor_a_tool_waiting(
+    home: HermesHome, server: HonchoServer
+) -> None:
+    asked, finish = threading.Event(), threading.Event()
+
+    def slow(query: str) -> str:
+        asked.set()
+        finish.wait(60)
+        return "Loves reptiles."
+
+    settings = {"baseUrl": server.url, "firstTurnDialecticWait": 0, "dialecticCadence": 99}
+    home.provider_json("honcho").write_text(json.dumps(settings))
+    with open_memory(home, provider="honcho") as memory:
+        session = memory.start_session()
+        memory.begin_turn(TORTOISE, session)
+        server.answer = slow
+        memory.end_turn(session, TORTOISE, "A fine name.")
+        assert memory.flush(30)
+        assert asked.wait(20)
+        for _ in range(2):
+            recalled = memory.begin_turn(QUESTION, session)
+            assert (recalled.problems, TORTOISE in recalled.context) == ((), True)
+            assert TORTOISE in memory.call_tool("honcho_search", {"query": QUESTION}, session)
+        finish.set()
+        assert poll(lambda: "Loves reptiles." in memory.begin_turn(QUESTION, session).context, 20)
 
 
 @pytest.mark.parametrize("context", ["cron", "subagent", "review", "flush"])

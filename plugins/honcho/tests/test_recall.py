@@ -12,7 +12,7 @@ from hermes_honcho.recall import Talks, cut, fit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core import MemoryWrite, Query, SessionSwitch
+from hermes_core import MemoryWrite, Query, Session, SessionSwitch
 from hermes_core.kit import BackendUnavailable
 from hermes_core.recall import count_tokens
 from plugins.honcho.tests.conftest import Agent
@@ -178,20 +178,49 @@ def test_without_an_image_of_itself_the_agent_is_told_none(
     agent = start(**settings, **ALONE)
     agent.say("Hello", "I am your boat keeper.")
     agent.other(**identity).warm("Who keeps the boat?")
-    assert not [r.path for r in server.requests if r.path.endswith("/peers/hermes/context")]
+    looks = [r.query for r in server.requests if r.path.endswith("/peers/hermes/context")]
+    assert all("target" in query for query in looks)
 
 
 # -------------------------------------------------------------- the second layer
 
 
 def test_the_first_turn_waits_a_moment_for_reasoning(start: Start, server: HonchoServer) -> None:
-    server.answer = lambda query: "Calls animals by long names."
     agent = start()
-    assert agent.ask(QUESTION) == ""
     agent.say(TORTOISE)
+    server.answer = lambda query: "Calls animals by long names."
     assert "## Honcho's thoughts on this\nCalls animals by long names." in agent.ask(QUESTION)
     assert QUESTION in server.asked[0]["query"]
     assert (server.asked[0]["peer"], server.asked[0]["target"]) == ("hermes", "user")
+
+
+def test_where_nothing_is_concluded_yet_the_reasoning_is_asked(start: Start, server: HonchoServer) -> None:
+    server.flush = False
+    start().say(TORTOISE)
+    server.answer = lambda query: "Its name is Quillfeather."
+    later = start(session=Session("s2", home=str(start().home)))
+    assert "Its name is Quillfeather." in later.ask(QUESTION)
+    server.answer = lambda query: "It eats dandelions."
+    assert "It eats dandelions." in later.ask("And what does it eat?")
+    server.answer = lambda query: "NONE"
+    later.ask("Where does it sleep?")
+    count = len(server.asked)
+    later.ask("And when?")
+    assert len(server.asked) == count
+
+
+def test_the_summary_is_told_however_much_else_is_known(start: Start, server: HonchoServer) -> None:
+    agent = start(**ALONE)
+    for number in range(120):
+        agent.say(f"My tortoise number {number} is called Quillfeather the {number}th of the garden. " * 3)
+    server.the.summaries["s1"] = "They spoke of animals. " + "And of much more. " * 220
+    server.answer = lambda query: "Loves reptiles. " * 30
+    agent.ask(QUESTION)
+    agent.warm(QUESTION)
+    told = agent.ask(QUESTION)
+    assert "## This conversation so far\nThey spoke of animals." in told
+    assert "## Honcho's thoughts on this\nLoves reptiles." in told
+    assert 1000 < count_tokens(told) <= 1500
 
 
 def test_reasoning_that_takes_too_long_for_a_first_turn_is_left_out(

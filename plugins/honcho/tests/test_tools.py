@@ -51,12 +51,20 @@ def test_the_card_is_read_written_and_cleared(agent: Agent) -> None:
 
 
 def test_what_was_said_is_found_with_author_and_session(agent: Agent) -> None:
+    assert agent.tool("honcho_search", query="Quillfeather") == {"result": "No relevant context found."}
     agent.say(TORTOISE, "What a long name, Quillfeather.")
-    found = agent.other().tool("honcho_search", query="Quillfeather")
+    found = agent.other().tool("honcho_search", query="long name, Quillfeather")
     assert found == {
-        "result": f"[user · s1] {TORTOISE}\n\n[hermes · s1] What a long name, Quillfeather.",
+        "result": f"[hermes · s1] What a long name, Quillfeather.\n\n[user · s1] {TORTOISE}",
     }
-    assert agent.tool("honcho_search", query="submarine") == {"result": "No relevant context found."}
+
+
+def test_what_the_agent_said_long_ago_is_found_after_more_was_said(agent: Agent) -> None:
+    agent.say("When is the release?", "OK, release on Monday, billing later.", at=1_700_000_000.0)
+    agent.say("Thanks.", at=1_700_000_100.0)
+    agent.other().say("Hello again.")
+    found = agent.other(id="s3").tool("honcho_search", query="release billing")["result"]
+    assert found.startswith("[hermes · s1] OK, release on Monday")
 
 
 def test_a_search_keeps_to_its_size(agent: Agent) -> None:
@@ -110,7 +118,7 @@ def test_conclusions_are_saved_listed_and_deleted(agent: Agent) -> None:
     agent.tool("honcho_conclude", conclusion="Has a boat")
     listed = agent.tool("honcho_conclude", list=True)["conclusions"]
     assert [one["content"] for one in listed] == ["Has a boat", "Likes tea"]
-    assert agent.tool("honcho_conclude", list=True, query="boat")["conclusions"] == listed[:1]
+    assert agent.tool("honcho_conclude", list=True, query="tea")["conclusions"] == listed[::-1]
     assert agent.tool("honcho_conclude", delete_id=listed[0]["id"])["result"]
     assert "there is no conclusion" in agent.tool("honcho_conclude", delete_id=listed[0]["id"])["error"]
     assert agent.tool("honcho_conclude", peer="ai", list=True)["conclusions"] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core import Field
-from hermes_core.kit import RECALL_MODE, ConfigError, Settings
+from hermes_core.kit import FILE_FOLDERS, RECALL_MODE, ConfigError, Settings
 
 NAME = "openviking"
 KEY = "OPENVIKING_API_KEY"
@@ -76,6 +76,7 @@ SETTINGS = (
         "At the default profile's terminal: also what others keep there.",
         advanced=True,
     ),
+    FILE_FOLDERS,
     Field("timeout", float, 15.0, "Seconds to wait for an answer.", minimum=0.1, maximum=55.0, advanced=True),
     Field(
         "start_server", bool, False, "Start a server on this machine when none answers; stop it at the end."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -14,8 +15,8 @@ from hermes_core.kit import (
     Range,
     ToolInputInvalid,
     clip,
-    file_to_send,
     query_text,
+    read_file_to_send,
     tool,
 )
 from hermes_core.recall import analyse
@@ -36,6 +37,9 @@ EVERYWHERE = "viking://"
 
 LARGEST_FILE = 20 * 1024 * 1024
 """Bytes of a file on this machine that the model may add."""
+
+# Addresses that the server fetches: web pages and git repositories.
+_WEB = re.compile(r"(?:https?|git|ssh|git\+(?:https?|ssh))://|git@[\w.-]+:", re.IGNORECASE)
 
 Level = Literal["abstract", "overview", "full"]
 
@@ -157,7 +161,7 @@ class Tools(BackendProvider[Client]):
     @tool("viking_add_resource")
     def add_resource(
         self,
-        url: Annotated[str, "web address, git repository, or a file of this machine"],
+        url: Annotated[str, "web address, git repository, or a file of the working folder"],
         session: Session,
         reason: Annotated[str, "what it is good for"] = "",
         to: Annotated[str | None, "URI that it gets"] = None,
@@ -210,12 +214,11 @@ class Tools(BackendProvider[Client]):
 
     def _source(self, space: Space, url: str, session: Session) -> dict[str, Any]:
         """Return what to add: an address for the server to fetch, or an uploaded file of this machine."""
-        local = url[:7].lower() == "file://"  # which the server would take for one of its own
-        if url.startswith("git@") or ("://" in url and not local):
+        # No other scheme: a server on this machine would take file:// for a file of its own.
+        if _WEB.match(url):
             return {"path": url}
-        file = file_to_send(url[7:] if local else url, session, LARGEST_FILE)
-        client = self.client
-        return {"temp_file_id": client.upload(space, file.name, file.read_bytes()), "source_name": file.name}
+        file = read_file_to_send(url, session, LARGEST_FILE, self.options.file_folders)
+        return {"temp_file_id": self.client.upload(space, file.name, file.content), "source_name": file.name}
 
 
 def _shown(hit: Hit) -> dict[str, Any]:

@@ -165,9 +165,13 @@ def test_a_document_that_was_waited_for_says_how_it_went(agent: Agent, server: V
 
 
 def test_a_file_of_the_machine_is_handed_over_by_its_owner(
-    agent: Agent, server: Viking, tmp_path_factory: pytest.TempPathFactory
+    agent: Agent,
+    server: Viking,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path_factory.mktemp("files") / "pump.md"
+    monkeypatch.chdir(file.parent)
     file.write_text("# Pump")
     for url in (str(file), f"file://{file}"):
         agent.tool("add_resource", url=url)
@@ -179,9 +183,13 @@ def test_a_file_of_the_machine_is_handed_over_by_its_owner(
 
 
 def test_files_that_hold_keys_or_are_too_large_or_none_are_not_handed_over(
-    agent: Agent, server: Viking, tmp_path_factory: pytest.TempPathFactory
+    agent: Agent,
+    server: Viking,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
+    monkeypatch.chdir(folder)
     hidden = folder / ".ssh" / "id_rsa"
     hidden.parent.mkdir()
     hidden.write_text("key")
@@ -196,6 +204,38 @@ def test_files_that_hold_keys_or_are_too_large_or_none_are_not_handed_over(
         for url in (str(path), f"file://{path}", f"FILE://{path}"):
             assert "error" in agent.tool("add_resource", url=url), url
     assert server.uploads == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "{0}/outside.md",
+        "file://{0}/outside.md",
+        "file:{0}/outside.md",
+        "fi\tle://{0}/outside.md",
+        "local://{0}/outside.md",
+        "/proc/self/environ",
+        "file:///proc/self/environ",
+        "git@{0}/outside.md",
+    ],
+)
+def test_no_file_outside_the_working_folder_and_the_named_folders_is_added(
+    today: Viking,
+    start: Callable[..., Agent],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("files")
+    for name in ("work/a.md", "papers/b.md", "outside.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    monkeypatch.chdir(tmp_path / "work")
+    agent = start(today, file_folders=[str(tmp_path / "papers")])
+    assert "error" in agent.tool("add_resource", url=url.format(tmp_path))
+    assert today.added == []
+    for path in ("a.md", "../papers/b.md"):
+        assert agent.tool("add_resource", url=path)["status"] == "added"
 
 
 def test_a_tool_without_a_server_fails_and_says_so(today: Viking, start: Callable[..., Agent]) -> None:

@@ -12,8 +12,8 @@ from hermes_core.kit import (
     BackendProvider,
     Range,
     ToolInputInvalid,
-    file_to_send,
     profile_name,
+    read_file_to_send,
     storable,
     tool,
 )
@@ -45,18 +45,18 @@ class FileTools(BackendProvider[Client]):
     @tool("retaindb_upload_file")
     def upload(
         self,
-        local_path: Annotated[str, "a file on this machine"],
+        local_path: Annotated[str, "a file of the working folder or of another folder that may be sent"],
         session: Session,
         remote_path: Annotated[str | None, "where to put it; its name unless told otherwise"] = None,
         scope: Literal["USER", "PROJECT", "ORG"] = "PROJECT",
         ingest: Annotated[bool, "also learn from it"] = False,
     ) -> dict[str, Any]:
         """Upload a file to the shared store."""
-        path = file_to_send(local_path, session, LARGEST_FILE)
-        name = storable(remote_path or path.name).strip("/")
+        local = read_file_to_send(local_path, session, LARGEST_FILE, self.options.file_folders)
+        name = storable(remote_path or local.name).strip("/")
         if ".." in PurePosixPath(name).parts or not name:
             raise ToolInputInvalid(f"remote_path can't be {remote_path!r}", "send a plain path")
-        file = self.client.upload(path.name, path.read_bytes(), self._root(session) + name, scope)
+        file = self.client.upload(local.name, local.content, self._root(session) + name, scope)
         if file is None:
             raise _no_store()
         if ingest and file.get("id"):

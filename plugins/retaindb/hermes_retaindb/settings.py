@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes_core import Field
-from hermes_core.kit import RECALL_MODE, Settings
+from hermes_core.kit import FILE_FOLDERS, RECALL_MODE, Settings
 
 NAME = "retaindb"
 KEY = "RETAINDB_API_KEY"
@@ -53,6 +53,7 @@ SETTINGS = (
         "Offer the file store to the model; auto: when there is a key, which RetainDB Local has none.",
         choices=("auto", "on", "off"),
     ),
+    FILE_FOLDERS,
     Field("timeout", float, 8.0, "Seconds to wait for an answer.", minimum=0.5, maximum=30.0),
 )
 

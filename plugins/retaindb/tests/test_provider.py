@@ -300,7 +300,8 @@ def test_context_comes_with_its_hash_and_with_reasons_on_request(agent: Agent) -
         ("read_file", {"file_id": "nope"}, "File not found"),
         ("delete_file", {"file_id": "x" * 201}, "file_id is too long"),
         ("upload_file", {"local_path": "/no/such"}, "is no file"),
-        ("upload_file", {"local_path": "/tmp"}, "is no file"),
+        ("upload_file", {"local_path": "/tmp"}, "is not below"),
+        ("upload_file", {"local_path": "/proc/self/environ"}, "a part of the system"),
         ("upload_file", {"local_path": "~nobody-of-this-name/x"}, "is no file"),
         ("upload_file", {"local_path": "a\x00b"}, "is no file"),
     ],
@@ -320,7 +321,10 @@ def test_what_the_server_refuses_is_told_to_the_model_and_an_outage_to_the_host(
         agent.tool("remember", content=FACT)
 
 
-def test_the_model_uploads_reads_learns_from_and_deletes_a_file(agent: Agent, tmp_path: Path) -> None:
+def test_the_model_uploads_reads_learns_from_and_deletes_a_file(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     note = tmp_path / "note.txt"
     note.write_text("The tortoise sleeps.")
     sent = agent.tool("upload_file", local_path=str(note), remote_path="/notes/n.txt", ingest=True)
@@ -343,8 +347,14 @@ def test_the_model_uploads_reads_learns_from_and_deletes_a_file(agent: Agent, tm
     [(b"x" * 40_000, 32_000, True), (b"\xff\xfe", None, None), (b"a\x00b", None, None)],
 )
 def test_a_long_file_is_cut_and_a_binary_one_is_named(
-    agent: Agent, tmp_path: Path, content: bytes, read: int | None, truncated: bool | None
+    agent: Agent,
+    tmp_path: Path,
+    content: bytes,
+    read: int | None,
+    truncated: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "f").write_bytes(content)
     file_id = agent.tool("upload_file", local_path=str(tmp_path / "f"))["file"]["id"]
     told = agent.tool("read_file", file_id=file_id)
@@ -358,6 +368,21 @@ def test_the_home_is_never_uploaded_also_not_by_a_link(agent: Agent, tmp_path: P
     assert agent.server.files == {}
 
 
+def test_only_files_of_the_working_folder_and_of_named_folders_are_uploaded(
+    start: Start, serve: Callable[..., RetainDB], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("work/a.txt", "papers/b.txt", "other/c.txt", "work/prod.env"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    monkeypatch.chdir(tmp_path / "work")
+    agent = start(serve(), file_folders=[str(tmp_path / "papers")])
+    for name in ("a.txt", "../papers/b.txt", f"file://{tmp_path}/papers/b.txt"):
+        assert "file" in agent.tool("upload_file", local_path=name)
+    assert "is not below" in agent.tool("upload_file", local_path="../other/c.txt")["error"]
+    assert "like a file of keys" in agent.tool("upload_file", local_path="prod.env")["error"]
+    assert len(agent.server.files) == 3
+
+
 def test_no_file_of_another_profile_is_uploaded(agent: Agent, tmp_path: Path) -> None:
     for name in (".hermes/.env", ".hermes/profiles/home/state.db"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -368,7 +393,10 @@ def test_no_file_of_another_profile_is_uploaded(agent: Agent, tmp_path: Path) ->
     assert agent.server.files == {}
 
 
-def test_users_of_a_messenger_have_files_of_their_own(agent: Agent, tmp_path: Path) -> None:
+def test_users_of_a_messenger_have_files_of_their_own(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "f").write_text("secret")
     ada, bob = (agent.session(platform="telegram", user_id=name) for name in ("ada", "bob"))
     told = agent.tool("upload_file", local_path=str(tmp_path / "f"), remote_path="users/telegram%3Aada/f")
@@ -381,7 +409,10 @@ def test_users_of_a_messenger_have_files_of_their_own(agent: Agent, tmp_path: Pa
         assert "there is no file" in agent.tool(name, bob, file_id=file_id)["error"]
 
 
-def test_nobody_reads_the_owners_files_by_uploading_them(agent: Agent, tmp_path: Path) -> None:
+def test_nobody_reads_the_owners_files_by_uploading_them(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / ".ssh").mkdir()
     for name in ("taxes.txt", ".ssh/id_rsa"):
         (tmp_path / name).write_text("secret")
@@ -395,7 +426,10 @@ def test_nobody_reads_the_owners_files_by_uploading_them(agent: Agent, tmp_path:
     assert agent.server.files == {}
 
 
-def test_a_server_without_files_says_so(start: Start, serve: Callable[..., RetainDB], tmp_path: Path) -> None:
+def test_a_server_without_files_says_so(
+    start: Start, serve: Callable[..., RetainDB], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "f").write_text("x")
     agent = start(serve("local"), key="", file_tools="on")
     assert "keeps no files" in agent.tool("upload_file", local_path=str(tmp_path / "f"))["error"]

@@ -1,0 +1,120 @@
+"""The life of one published provider in this host, run by `published.py` in the environment of its package.
+
+The provider that config.yaml names is activated in a fresh home. Two turns are stored and delivered, recall is asked for,
+a tool is called, the session ends, a second session asks again, and the memory is closed. The last line of the output is
+JSON with what happened.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from published_corpus import ANSWER, USER, WORD, arguments, writes
+
+from hermes_core import Memory, Session, open_memory
+from hermes_core.home import HermesHome
+from hermes_core.loader.discover import discover, normalise
+
+START_TIMEOUT_S, DELIVERY_TIMEOUT_S, SHUTDOWN_TIMEOUT_S = 40.0, 40.0, 15.0
+SECOND_USER = "My office is on the third floor, next to the library."
+SECOND_ANSWER = "The third floor, next to the library."
+QUESTIONS = ("What is the name of my dog?", f"dog {WORD}", "PostgreSQL database")
+AVOIDED = ("forget", "delete", "reset", "clear", "purge", "remove")
+MAX_TOOLS = 6
+
+
+def main() -> int:
+    """Print the names under which a distribution offers a provider, or live the life of the configured one."""
+    what, *names = sys.argv[1:]
+    home = HermesHome.resolve()
+    if what == "names":
+        places = [place for place in discover(home) if normalise(place.distribution) == normalise(names[0])]
+        result: dict[str, Any] = {
+            "names": list(dict.fromkeys(place.name for place in places if not place.shadowed_by))
+        }
+    else:
+        result = Life(home).result
+    print("\n" + json.dumps(result))
+    return 0
+
+
+class Life:
+    """The life of the configured provider; `result` has what happened."""
+
+    def __init__(self, home: HermesHome) -> None:
+        self.result: dict[str, Any] = {
+            "loads": False,
+            "recall": "",
+            "tools": 0,
+            "tool": "",
+            "delivered": False,
+        }
+        memory = open_memory(home)
+        try:
+            if memory.loaded is None:
+                self.result["reason"] = "; ".join(memory.problems())
+                return
+            self.result.update(loads=True, source=memory.loaded.entry.source)
+            self._live(memory)
+        finally:
+            began = time.monotonic()
+            memory.close(SHUTDOWN_TIMEOUT_S)
+            self.result["shutdown"] = round(time.monotonic() - began, 1)
+
+    def _live(self, memory: Memory) -> None:
+        session = memory.start_session("session-one")
+        memory.manager.initialize_all(session, wait=START_TIMEOUT_S)
+        self._tell_state(memory)
+        for user, answer in ((USER, ANSWER), (SECOND_USER, SECOND_ANSWER)):
+            memory.begin_turn(user, session)
+            memory.end_turn(session, user, answer)
+        self.result["delivered"] = memory.flush(DELIVERY_TIMEOUT_S)
+        self._recall(memory, session, "P")
+        self._use_tools(memory, session)
+        memory.end_session(session)
+        memory.flush(DELIVERY_TIMEOUT_S)
+        again = memory.start_session("session-two")
+        memory.manager.initialize_all(again, wait=START_TIMEOUT_S)
+        self._recall(memory, again, "R")
+        self._tell_state(memory)
+
+    def _recall(self, memory: Memory, session: Session, mark: str) -> None:
+        """Note the mark if the provider, not the host's own search, brings the word back."""
+        for question in QUESTIONS:
+            recall = memory.begin_turn(question, session).recall
+            if any(WORD in text or "PostgreSQL" in text for _, text in recall.contexts):
+                self.result["recall"] += mark
+                return
+
+    def _use_tools(self, memory: Memory, session: Session) -> None:
+        """Call tools that write, then tools that read, and note the answers."""
+        assert memory.loaded is not None
+        own = {schema["name"] for schema in memory.tool_schemas()} - {"memory", "session_search"}
+        schemas = [schema for schema in memory.tool_schemas() if schema["name"] in own]
+        self.result["tools"] = len(schemas)
+        usable = [schema for schema in schemas if not any(word in schema["name"] for word in AVOIDED)]
+        usable.sort(key=lambda schema: not writes(schema["name"]))
+        for schema in (usable[:MAX_TOOLS] + usable[-MAX_TOOLS:])[: 2 * MAX_TOOLS]:
+            text = USER if writes(schema["name"]) else WORD
+            answer = memory.call_tool(schema["name"], arguments(schema, text), session)
+            if not writes(schema["name"]) and WORD in answer and "T" not in self.result["recall"]:
+                self.result["recall"] += "T"
+            if '"error"' not in answer[:200]:
+                self.result["tool"] = "ok"
+            else:
+                self.result["tool"] = self.result["tool"] or answer[:120]
+
+    def _tell_state(self, memory: Memory) -> None:
+        for health in memory.manager.health():
+            if memory.loaded is not None and health.name == memory.loaded.entry.name:
+                hooks = dict(health.hooks)
+                self.result.update(state=health.state, reason=health.reason, hooks=sorted(hooks))
+        assert memory.loaded is not None
+        self.result["warnings"] = [*memory.loaded.warnings, *memory.loaded.late_warnings()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

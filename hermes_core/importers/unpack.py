@@ -1,0 +1,107 @@
+"""Files to import: those that a folder or a pattern names, and the content of packed files."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from hermes_core.errors import ImportFailed
+from hermes_core.importers.stream import first_bytes, open_file
+
+SUFFIXES = (".jsonl", ".json", ".ndjson")
+"""Names of files of conversations, also with one of `PACKED_SUFFIXES`."""
+
+PACKED_SUFFIXES = (".gz", ".zst")
+DATABASE = "state.db"
+
+# Few bytes may become very many, which are in memory at once.
+_CHUNK_BYTES = 4096
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_ZIP = b"PK\x03\x04"
+
+
+def find_files(pattern: Path) -> list[Path]:
+    """Return the files that a path or a pattern (`*`, `?`, `[...]`, `**`) names, in order, each once.
+
+    Of a folder, also of one that a pattern names, these are the files below it whose name shows that they may hold
+    conversations. Links to folders are not followed.
+    """
+    path = pattern.expanduser()
+    places = [path] if os.path.lexists(path) else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
+    files = [file for place in places for file in (_files_below(place) if place.is_dir() else [place])]
+    return sorted(dict.fromkeys(files))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            plain = name.lower()
+            for suffix in PACKED_SUFFIXES:
+                plain = plain.removesuffix(suffix)
+            if plain.endswith(SUFFIXES) or name == DATABASE:
+                yield Path(parent, name)
+
+
+@contextmanager
+def unpack(path: Path) -> Iterator[Path]:
+    """Yield the file itself, or a copy of its content if it is packed with gzip or Zstandard.
+
+    The copy is removed at the end. A file is read more than once, so its content can't come from a stream.
+    """
+    first = first_bytes(path)
+    if first.startswith(_ZIP):
+        raise ImportFailed("it is a ZIP archive", "unpack it, and import a file that it holds")
+    if not first.startswith((_GZIP, _ZSTD)):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="hermes-import-") as folder:
+        # Some formats take the id of a conversation from the name of its file.
+        copy = Path(folder, path.stem or path.name)
+        with open_file(path) as packed, copy.open("wb") as plain:
+            if first.startswith(_GZIP):
+                _unpack_gzip(packed, plain)
+            else:
+                _unpack_zstd(packed, plain)
+        yield copy
+
+
+def _unpack_gzip(packed: BinaryIO, plain: BinaryIO) -> None:
+    try:
+        with gzip.open(packed) as source:
+            shutil.copyfileobj(source, plain)
+    except (OSError, EOFError, zlib.error) as exc:
+        raise ImportFailed(
+            "it is packed with gzip", f"unpack it, since it can't be read here: {exc}"
+        ) from exc
+
+
+def _unpack_zstd(packed: BinaryIO, plain: BinaryIO) -> None:
+    try:
+        import zstandard
+    except ImportError as exc:
+        remedy = "pip install 'hermes-memory-core[zstd]', or unpack it"
+        raise ImportFailed("it is packed with Zstandard", remedy) from exc
+    try:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while chunk := packed.read(_CHUNK_BYTES):
+            while chunk:
+                if frame.eof:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+                plain.write(frame.decompress(chunk))
+                chunk = frame.unused_data
+        if not frame.eof:
+            raise EOFError("it is cut off")
+    except (OSError, EOFError, zstandard.ZstdError) as exc:
+        raise ImportFailed(
+            "it is packed with Zstandard", f"unpack it, since it can't be read here: {exc}"
+        ) from exc

@@ -1,0 +1,370 @@
+"""Reading of a local file that a tool of a provider sends away.
+
+A model chooses the path, and what it read before may have chosen it for the model. So a file leaves the machine only if
+it is below the working folder or a folder that the person named, and is none that holds keys. The file is opened once,
+and what was opened is what is checked and read: a path that changes between check and read sends nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from hermes_core.contract.values import Field, Session
+from hermes_core.errors import ConfigError, ToolInputInvalid
+from hermes_core.home import HermesHome
+
+FILE_FOLDERS = Field(
+    "file_folders",
+    list,
+    help="Folders whose files the agent may send, besides the working folder.",
+    advanced=True,
+)
+"""The setting of a provider with a tool that sends files. `read_file_to_send` takes its value as `folders`."""
+
+# Folders in which the system shows its state and its secrets as files: /proc/self/environ has every key of the process.
+_SYSTEM_FOLDERS = (
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run/credentials",
+    "/run/secrets",
+    "/run/user",
+    "/var/run/secrets",
+)
+
+# Folders of keys, wherever they are. Below a folder that the person named, other hidden folders are refused as well.
+_KEY_FOLDERS = frozenset(
+    [
+        ".ssh",
+        ".aws",
+        ".azure",
+        ".gnupg",
+        ".kube",
+        ".docker",
+        ".hermes",
+        ".password-store",
+        ".mozilla",
+        ".thunderbird",
+        ".gcloud",
+        "gcloud",
+        ".oci",
+        ".terraform.d",
+        ".claude",
+        ".codex",
+        ".gemini",
+        "keychains",
+        "keyrings",
+    ]
+)
+
+# Names of files that hold keys, in lower case. Hidden files, such as .env, .netrc and .npmrc, need no pattern.
+_KEY_FILES = [
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    "id_xmss*",
+    "ssh_host_*_key",
+    "*.pem",
+    "*.key",
+    "*.p8",
+    "*.p12",
+    "*.pfx",
+    "*.pk8",
+    "*.ppk",
+    "*.agekey",
+    "*.keytab",
+    "*.jks",
+    "*.jceks",
+    "*.keystore",
+    "*.truststore",
+    "*.kdb",
+    "*.kdbx",
+    "*.gpg",
+    "*.pgp",
+    "*.ovpn",
+    "*.mobileprovision",
+    "*.env",
+    "*.netrc",
+    "_netrc",
+    "netrc",
+    "client_secret*.json",
+    "service*account*.json",
+    "*adminsdk*.json",
+    "auth.json",
+    "htpasswd",
+    "*.htpasswd",
+    "pgpass",
+    "pgpass.conf",
+    "kubeconfig",
+    "*.kubeconfig",
+    "shadow",
+    "gshadow",
+    "sudoers",
+    "master.passwd",
+    "*.tfvars",
+    "*.tfvars.json",
+    "*.tfstate",
+    "wallet.dat",
+    "wallet.json",
+    "key3.db",
+    "key4.db",
+    "logins.json",
+    "signons.sqlite",
+    "cookies",
+    "cookies.sqlite",
+    "cookies.txt",
+    "login?data",
+    "web?data",
+    "local?state",
+]
+
+# Such a word is a name of its own or the last word of a name: aws_credentials.json, but not credentials.md or token.py.
+_KEY_WORD = re.compile(
+    r"(?:.*[._ -])?(?:credentials?|secrets?|tokens?|passwords?|passwd|api[_-]?keys?|private[_-]?keys?)"
+    r"(?:\.(?:json|ya?ml|toml|ini|cfg|conf|properties|xml|csv|txt|db|sqlite|enc))*"
+)
+
+# Endings under which editors and people keep copies: id_rsa.bak holds the same key.
+_COPY = re.compile(r"(?:~|\.(?:bak|backup|old|orig|save|swp|swo|tmp|copy|txt|\d+)|[ _-]copy| \(\d+\))$")
+
+_PRIVATE_KEY = re.compile(
+    rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File-|AGE-SECRET-KEY-1|openssh-key-v1\0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine that may be sent.
+
+    Attributes:
+        path: Its path, with links followed.
+        content: Its content.
+    """
+
+    path: Path
+    content: bytes
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.name
+
+
+def read_file_to_send(path: str, session: Session, max_bytes: int, folders: Sequence[str] = ()) -> LocalFile:
+    """Read a file that a tool sends to a server.
+
+    A file may be sent if it is below the working folder or one of `folders`, with links followed. Refused are: files for
+    a user of a gateway, because the files belong to the gateway's owner; hidden files and folders; the agent's homes;
+    what the system shows as files (`/proc`, `/sys`, `/dev`); names and contents of keys (`*.pem`, `id_rsa`,
+    `credentials`, a private key under any name); a file with several hard links, because its other name may be outside;
+    all that is no regular file.
+
+    Args:
+        path: The path or `file://` address that the model sent. It may begin with "~", and a relative path starts in the
+            working folder.
+        session: The session of the call.
+        max_bytes: Size of the largest file.
+        folders: Further folders whose files may be sent: the value of the setting `FILE_FOLDERS`.
+
+    Raises:
+        ToolInputInvalid: The file may not be sent. The message says why, for the model and the person.
+    """
+    shown = repr(path[:100])
+    if session.owner:
+        raise ToolInputInvalid(f"{shown} is a file of somebody else", "files are for the one at the terminal")
+    missing = ToolInputInvalid(
+        f"{shown} is no file of up to {max_bytes // 2**20} MiB", "send the path of one"
+    )
+    try:
+        real = Path(os.path.realpath(_local_path(path, shown)))
+    except (OSError, RuntimeError, ValueError) as exc:
+        raise missing from exc
+    roots = [*_named_roots(folders or ()), *_working_root()]
+    root = next((root for root in roots if root.path in real.parents), None)
+    try:
+        own = _own_homes(session)
+        if any(_is_any_of(parent.stat(), own) for parent in real.parents):
+            raise _of_home(shown)
+        _check_names(real, root, shown)
+        if root is None:
+            raise _outside(shown, roots)
+        descriptor = _open_below(root.path, real, own, shown)
+    except OSError as exc:
+        raise missing from exc
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > max_bytes:
+            raise missing
+        _check_opened(facts, shown)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(max_bytes + 1)  # a file may grow meanwhile
+    finally:
+        os.close(descriptor)
+    if len(content) > max_bytes:
+        raise missing
+    if _PRIVATE_KEY.search(content):
+        raise ToolInputInvalid(f"{shown} has a private key in it", "send a file without keys")
+    return LocalFile(real, content)
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A folder whose files may be sent; `named` is True if the person named it, also if it is hidden."""
+
+    path: Path
+    named: bool
+
+
+def _local_path(path: str, shown: str) -> Path:
+    """Return the path that the model means. Raises `ToolInputInvalid` for an address of another machine."""
+    text = path.strip()
+    if text[:5].lower() == "file:":
+        address = urlsplit(text)
+        if address.netloc.lower() not in ("", "localhost"):
+            raise ToolInputInvalid(f"{shown} is a file of another machine", "send a path of this one")
+        text = url2pathname(address.path) if os.name == "nt" else unquote(address.path)
+    if not text:
+        raise ToolInputInvalid(f"{shown} names no file", "send the path of one")
+    return Path(text).expanduser()
+
+
+def _outside(shown: str, roots: Sequence[_Root]) -> ToolInputInvalid:
+    allowed = " or ".join(repr(str(root.path)) for root in roots) or "any folder that may be sent"
+    return ToolInputInvalid(
+        f"{shown} is not below {allowed}",
+        f"ask the person to copy it there, or to name its folder in the setting {FILE_FOLDERS.name!r}",
+    )
+
+
+def _of_home(shown: str) -> ToolInputInvalid:
+    return ToolInputInvalid(f"{shown} is of the agent's own home", "such files hold keys; send another")
+
+
+def _named_roots(folders: Sequence[str]) -> Iterator[_Root]:
+    for folder in folders:
+        # A folder that does not exist, or begins with the home of an unknown person, allows nothing.
+        with suppress(OSError, RuntimeError, ValueError):
+            if name := str(folder).strip():
+                yield _Root(Path(os.path.realpath(Path(name).expanduser(), strict=True)), True)
+
+
+def _working_root() -> Iterator[_Root]:
+    with suppress(OSError):  # the folder may be gone
+        path = Path(os.path.realpath(Path.cwd()))
+        if path != Path(path.anchor):  # a service runs in /, and that is no place of work
+            yield _Root(path, False)
+
+
+def _check_names(real: Path, root: _Root | None, shown: str) -> None:
+    """Raise `ToolInputInvalid` for a file that its path says is hidden, of the system, or a key."""
+    if any(real.is_relative_to(folder) for folder in _SYSTEM_FOLDERS):
+        raise ToolInputInvalid(f"{shown} is no file but a part of the system", "send another")
+    parts = real.parts[1:]
+    below = real.relative_to(root.path).parts if root else parts
+    if any(
+        part.startswith(".") for part in (below if root and root.named else parts)
+    ) or not _KEY_FOLDERS.isdisjoint(part.casefold() for part in real.parts[:-1]):
+        raise ToolInputInvalid(f"{shown} is hidden, or among keys", "such files hold keys; send another")
+    if any(_names_key(part) for part in below):
+        raise ToolInputInvalid(f"{shown} is named like a file of keys", "send a file without keys")
+
+
+def _names_key(name: str) -> bool:
+    name = name.casefold()
+    if os.name == "nt":  # Windows opens "key.pem." and "key.pem::$DATA" as key.pem
+        name = name.partition(":")[0].rstrip(" .")
+    while True:
+        if name.endswith(".pub"):
+            return False
+        if _KEY_WORD.fullmatch(name) or any(fnmatch(name, pattern) for pattern in _KEY_FILES):
+            return True
+        shorter = _COPY.sub("", name)
+        if shorter in ("", name):
+            return False
+        name = shorter
+
+
+def _own_homes(session: Session) -> list[os.stat_result]:
+    """Return the agent's home and the homes around it.
+
+    They are told by what they are and not by their paths, because a file system may know a folder by several names.
+    """
+    paths = {session.home} - {""}
+    with suppress(ConfigError):
+        paths.add(str(HermesHome.resolve().path))
+    homes = []
+    for path in paths:
+        home = Path(os.path.realpath(path))
+        # A profile's home is inside the main one: both, and the other profiles, hold keys.
+        with suppress(FileNotFoundError):
+            homes.append((home.parent.parent if home.parent.name == "profiles" else home).stat())
+    return homes
+
+
+def _is_any_of(facts: os.stat_result, folders: Sequence[os.stat_result]) -> bool:
+    return any(os.path.samestat(facts, folder) for folder in folders)
+
+
+def _check_opened(facts: os.stat_result, shown: str) -> None:
+    """Raise `ToolInputInvalid` for an open file of the system, or one that has another name."""
+    for folder in ("/proc", "/sys"):  # they may be mounted elsewhere too, as for a container
+        with suppress(OSError):
+            device = Path(folder).stat().st_dev
+            if device == facts.st_dev != Path("/").stat().st_dev:
+                raise ToolInputInvalid(f"{shown} is no file but a part of the system", "send another")
+    if facts.st_nlink > 1:
+        raise ToolInputInvalid(
+            f"{shown} has {facts.st_nlink} names (hard links), and one may be of a file elsewhere",
+            "send a copy of it",
+        )
+
+
+def _open_below(root: Path, real: Path, own: Sequence[os.stat_result], shown: str) -> int:
+    """Open a file below a folder and return its descriptor. A link on the way is an error, and so is a home of `own`.
+
+    The path was resolved before, so there is no link in it, unless somebody put one there since. `O_NONBLOCK` keeps a
+    named pipe from blocking.
+    """
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+    )
+    if sys.platform == "win32" or os.open not in os.supports_dir_fd:
+        return _open_unchanged(real, flags)
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        *folders, name = real.relative_to(root).parts
+        for part in folders:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+            if _is_any_of(os.fstat(folder), own):
+                raise _of_home(shown)
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _open_unchanged(real: Path, flags: int) -> int:
+    """Open a file where folders can't be opened, and make sure that the path still leads to it without a link."""
+    descriptor = os.open(real, flags)
+    unchanged = False
+    try:
+        facts = os.fstat(descriptor)
+        unchanged = os.path.realpath(real) == str(real) and os.path.samestat(real.stat(), facts)
+    finally:
+        if not unchanged:
+            os.close(descriptor)
+    if not unchanged:
+        raise OSError(f"{str(real)!r} changed while it was opened")
+    return descriptor

@@ -1,0 +1,259 @@
+"""The inventory of a home: which of its stores have held data, so that an emptied store does not pass for a new one.
+
+The stores are the notes and all SQLite files of the home, also those of providers. A store that is in the inventory and
+is empty or missing is lost. Nothing is written to a lost database until a backup is in its place or the loss is accepted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from hermes_core.errors import StorageError
+from hermes_core.storage.files import ensure_folder, locked, sync_folder, write_atomic
+
+FILE_NAME = "stores.json"
+
+STATE_DB = "state.db"
+
+# Files below deeper folders are parts of a store, or a program's own.
+MAX_DEPTH = 4
+
+# Times after the year 2286 are damage, and some functions refuse them.
+LAST_TIME = 10_000_000_000.0
+
+# The other profiles are homes of their own; the rest holds no memory, or only copies.
+_SKIPPED_FOLDERS = frozenset(
+    {"profiles", "plugins", "logs", "locks", "migration", "node_modules", "venv", ".venv"}
+)
+_COPIES = (".damaged", ".lost-", ".repairing")
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+_LOG_SUFFIXES = ("-wal", "-shm", "-journal")
+
+# Tables of our own databases that have rows before a person has said anything.
+_BOOKKEEPING = frozenset({"schema_migrations", "state_meta", "outbox_totals"})
+
+
+@dataclass(frozen=True, slots=True)
+class LostStore:
+    """A store that held data and is empty or missing now.
+
+    Attributes:
+        name: Path of the store, relative to the home.
+        path: The file.
+        since: Time in epoch seconds from which it is known that the store held data; None if unknown.
+    """
+
+    name: str
+    path: Path
+    since: float | None = None
+
+    @property
+    def message(self) -> str:
+        """The fact as a sentence."""
+        day = time.strftime(" since %Y-%m-%d", time.localtime(self.since)) if self.since else ""
+        return f"{str(self.path)!r} held data{day} and is {'empty' if self.path.exists() else 'gone'}"
+
+    @property
+    def remedy(self) -> str:
+        """The commands that restore the store or accept the loss."""
+        accept = "or accept the loss with `hermes-memory doctor --accept-loss`"
+        if self.path.suffix == ".md":
+            user = " --user PLATFORM:ID" if "/users/" in self.name else ""
+            return f"`hermes-memory memory undo{user}` restores it; {accept}"
+        rescue = ", or run `hermes-memory sessions repair`" if self._can_be_read else ""
+        return f"stop every hermes-memory process and put a backup in its place{rescue}; {accept}"
+
+    @property
+    def _can_be_read(self) -> bool:
+        return self.name == STATE_DB and any(file.exists() for file in _files_of(self.path))
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}"
+
+
+class Inventory:
+    """The stores of the home `folder` that have held data, in its file `stores.json`.
+
+    The file is written when a store first holds data, and when a loss is accepted. A home that can't be written has no
+    inventory; other checks report such a home.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._known: set[str] = set()
+
+    @property
+    def path(self) -> Path:
+        """The file of the inventory."""
+        return self.folder / FILE_NAME
+
+    def record(self) -> None:
+        """Enter the stores that hold data now."""
+        known = _read(self.path)
+        self._add([name for name, path in self._stores() if name not in known and holds_data(path)])
+
+    def add(self, path: Path) -> None:
+        """Enter one store that is known to hold data."""
+        name = path.relative_to(self.folder).as_posix()
+        if name not in self._known:  # each turn asks
+            self._add([name])
+
+    def lost(self) -> list[LostStore]:
+        """Return the stores that held data and are empty or missing now."""
+        known: dict[str, float | None] = {**_read(self.path)}
+        state = self.folder / STATE_DB
+        if state.exists():
+            known.setdefault(STATE_DB, None)  # never made without a header, so that an empty file was emptied
+        stores = (LostStore(name, self.folder / name, since) for name, since in sorted(known.items()))
+        return [store for store in stores if _is_empty(store.path)]
+
+    def accept(self) -> list[LostStore]:
+        """Take the lost stores off the inventory, so that they begin anew. Return them.
+
+        What is left of a database, such as its write-ahead log, is moved to a folder `NAME.lost-TIME` beside it.
+        """
+        accepted = self.lost()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
+        for store in accepted:
+            if store.path.suffix != ".md":
+                _move_aside(store.path, store.path.with_name(f"{store.path.name}.lost-{stamp}"))
+        self.remove({store.name for store in accepted})
+        return accepted
+
+    def remove(self, names: set[str]) -> None:
+        """Take these stores off the inventory."""
+        self._change(lambda known: {name: at for name, at in known.items() if name not in names})
+        self._known -= names
+
+    def _add(self, names: list[str]) -> None:
+        now = self._clock()
+        with contextlib.suppress(StorageError):
+            if names:
+                self._change(lambda known: {**dict.fromkeys(names, now), **known})
+            self._known.update(names)
+
+    def _change(self, change: Callable[[dict[str, float]], dict[str, float]]) -> None:
+        with locked(self.path):
+            before = _read(self.path)
+            if (after := change(before)) != before:
+                write_atomic(self.path, (json.dumps(after, indent=1, sort_keys=True) + "\n").encode())
+
+    def _stores(self) -> Iterator[tuple[str, Path]]:
+        """Yield the name and the path of each store that exists."""
+        for folder, folders, files in os.walk(self.folder):
+            relative = Path(folder).relative_to(self.folder)
+            # Skills have many folders, and only the first one a journal.
+            deep = len(relative.parts) >= MAX_DEPTH - 1 or relative.parts[:1] == ("skills",)
+            folders[:] = [
+                name
+                for name in folders
+                if not (deep or name in _SKIPPED_FOLDERS or any(part in name for part in _COPIES))
+            ]
+            notes = relative.parts[:1] == ("memories",)
+            for name in files:
+                if name.endswith(_DATABASES) or (notes and name in ("MEMORY.md", "USER.md")):
+                    yield (relative / name).as_posix(), Path(folder, name)
+
+
+def lost_store(path: Path) -> LostStore | None:
+    """Return the store at `path` if it is in the inventory of a folder above it and is empty or missing now."""
+    path = path.absolute()
+    if not _is_empty(path):
+        return None
+    for folder in path.parents[:MAX_DEPTH]:
+        name = path.relative_to(folder).as_posix()
+        if (since := _read(folder / FILE_NAME).get(name)) is not None:
+            return LostStore(name, path, since)
+    return None
+
+
+def remove_from_inventory(path: Path) -> None:
+    """Take the store at `path` off the inventory, because this program empties it at a person's request."""
+    for folder in path.absolute().parents[:MAX_DEPTH]:
+        name = path.absolute().relative_to(folder).as_posix()
+        if name in _read(folder / FILE_NAME):
+            Inventory(folder).remove({name})
+
+
+def holds_data(path: Path) -> bool:
+    """Return True if notes have text, or a database has rows that are more than its own bookkeeping."""
+    with contextlib.suppress(OSError, sqlite3.Error, UnicodeError):
+        if _is_empty(path):
+            return False
+        if path.suffix == ".md":
+            return True
+        # Never opened as a plain file: closing it would drop the locks that SQLite holds on it in this process.
+        # Not read-only: such a connection leaves an empty log behind.
+        uri = f"file:{quote(str(path))}?mode=rw"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
+            return _has_rows(connection)
+    return False
+
+
+def _has_rows(connection: sqlite3.Connection) -> bool:
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
+    virtual = [name for name, sql in rows if str(sql).upper().startswith("CREATE VIRTUAL")]
+    for name, _ in rows:
+        # A full-text index keeps rows of its own in tables that are named after it, even when it is empty.
+        inner = any(name == table or name.startswith(f"{table}_") for table in virtual)
+        if inner or name in _BOOKKEEPING or name.startswith("sqlite_"):
+            continue
+        quoted = name.replace('"', '""')
+        if connection.execute(f'SELECT 1 FROM "{quoted}" LIMIT 1').fetchone():  # noqa: S608  a name of its schema
+            return True
+    return False
+
+
+def _is_empty(path: Path) -> bool:
+    """Return True if the file is missing or empty, or holds only white space. False if that can't be found out."""
+    try:
+        if not path.is_file():
+            return not path.exists()
+        size = path.stat().st_size
+        return not size or (path.suffix == ".md" and size < 4096 and not path.read_bytes().strip())
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> dict[str, float]:
+    """Return the time of the first entry by the name of the store; an empty dict if the file can't be read."""
+    try:
+        # Opening a pipe would block.
+        entries = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(entries, dict):
+        return {}
+    return {
+        name: float(at)
+        for name, at in entries.items()
+        if isinstance(at, int | float)
+        and 0 <= at < LAST_TIME
+        and not Path(name).is_absolute()
+        and ".." not in Path(name).parts
+    }
+
+
+def _files_of(path: Path) -> list[Path]:
+    return [path, *(path.with_name(path.name + suffix) for suffix in _LOG_SUFFIXES)]
+
+
+def _move_aside(path: Path, folder: Path) -> None:
+    files = [file for file in _files_of(path) if file.exists()]
+    if not files:
+        return
+    ensure_folder(folder)
+    for file in files:
+        file.replace(folder / file.name)
+    sync_folder(path.parent)

@@ -1,0 +1,133 @@
+"""Parts of Hermes Agent's contract that came in August 2026, through the memory as a host uses it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hermes_core import open_memory
+from hermes_core.home import HermesHome
+from hermes_core.loader.hermes_agent.turn_authors import turn_author
+from tests.loader.conftest import DUCK, REGISTER, Site
+
+RECORDER = f"""
+import json
+from pathlib import Path
+from hermes_constants import get_hermes_home
+
+def note(**facts):
+    with (get_hermes_home() / "heard.jsonl").open("a") as file:
+        file.write(json.dumps(facts, default=str) + "\\n")
+{DUCK}
+"""
+
+
+def heard(home: HermesHome, kind: str) -> list[Any]:
+    lines = (home.path / "heard.jsonl").read_text().splitlines()
+    return [json.loads(line)[kind] for line in lines if kind in json.loads(line)]
+
+
+# ------------------------------------------------------------------------------------------------------------- authors
+
+
+@pytest.mark.parametrize(
+    ("author", "user", "expected"),
+    [
+        ("bot:ops", "42", {"id": "bot:ops", "name": "ops", "is_bot": True}),
+        ("bot:host/ops", "", {"id": "bot:host/ops", "name": "ops", "is_bot": True}),
+        ("plugin:calendar", "42", {"id": "plugin:calendar", "name": "calendar", "is_bot": True}),
+        ("Ada", "42", {"id": "42", "name": "Ada", "is_bot": False}),
+        ("", "42", {"id": "42", "name": "Bob", "is_bot": False}),
+        ("robot: Ada", "", {"id": "", "name": "robot: Ada", "is_bot": False}),
+    ],
+)
+def test_programs_are_told_from_people(author: str, user: str, expected: dict[str, Any]) -> None:
+    assert turn_author(author, user, "Bob") == expected
+
+
+SYNC = """
+    def sync_turn(self, user, assistant, *, session_id="", messages=None, turn_author=None):
+        note(synced=[user, messages, turn_author])
+"""
+
+
+def test_a_turn_brings_its_author_and_the_conversation_so_far(site: Site) -> None:
+    site.plugin("duck", RECORDER + SYNC + REGISTER)
+    with open_memory(site.home, provider="duck") as memory:
+        session = memory.start_session(platform="telegram", user_id="42")
+        memory.end_turn(session, "tea?", "Tea.", author="Ada")
+        memory.end_turn(
+            session, "my key is sk-proj-abcdefghij0123456789abcdefghij", "Noted.", author="bot:ops"
+        )
+        assert memory.flush()
+    first, second = heard(site.home, "synced")
+    assert [message["content"] for message in first[1]] == ["tea?", "Tea."]
+    assert [message["content"] for message in second[1]][:2] == ["tea?", "Tea."]
+    assert len(second[1]) == 4
+    assert "abcdefghij" not in json.dumps(second)
+    assert (first[2]["id"], first[2]["name"], second[2]) == (
+        "42",
+        "Ada",
+        {"id": "bot:ops", "name": "ops", "is_bot": True},
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- initialize
+
+START = """
+    def initialize(self, session_id, **kwargs):
+        kwargs.get("warning_callback", print)("the pond is shallow")
+        kwargs.get("status_callback", print)("starting")
+        note(started=kwargs)
+"""
+
+
+def test_the_start_brings_title_folder_and_callbacks(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    site.plugin("duck", RECORDER + START + REGISTER)
+    monkeypatch.chdir(tmp_path)
+    with open_memory(site.home, provider="duck") as memory:
+        memory.start_session(title="Ducks")
+        assert memory.manager.initialize_all(memory.local_session, wait=10.0) is None
+        memory.start_session(platform="telegram", user_id="42", user_id_alt="ada")
+        memory.flush()
+        problems = memory.problems()
+    local, remote = heard(site.home, "started")[0], heard(site.home, "started")[-1]
+    assert (local["session_title"], local["session_title_source"], local["cwd"]) == (
+        "Ducks",
+        "user",
+        str(tmp_path),
+    )
+    assert (remote["user_id_alt"], "warning_callback" in remote, "cwd" in remote) == ("ada", False, False)
+    assert [text for text in problems if "shallow" in text] == ["duck: the pond is shallow"]
+
+
+# -------------------------------------------------------------------------------------------------------------- recall
+
+STATUS = """
+    def recall_status(self):
+        from agent.memory_provider import RecallStatus
+        return RecallStatus("Pond", COUNT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        ("3", "\N{BRAIN} Pond: recalled 3 memories"),
+        ("1", "\N{BRAIN} Pond: recalled 1 memory"),
+        ("0", "\N{BRAIN} Pond: recalled relevant memory"),
+        ("None", ""),
+        ("1 / 0", ""),
+    ],
+)
+def test_a_recall_says_what_it_brought(site: Site, count: str, said: str) -> None:
+    site.plugin("duck", RECORDER + STATUS.replace("COUNT", count) + REGISTER)
+    with open_memory(site.home, provider="duck") as memory:
+        session = memory.start_session()
+        memory.manager.initialize_all(session, wait=10.0)
+        parts = memory.begin_turn("tea?", session).recall.parts
+    assert [part.recall.status for part in parts if part.recall] == [said]
