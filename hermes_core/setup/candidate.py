@@ -32,6 +32,7 @@ from hermes_core.loader.discover import (
     select,
 )
 from hermes_core.loader.load import LoadedProvider, load_provider
+from hermes_core.loader.requirements import missing_packages
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
@@ -210,15 +211,6 @@ INSTALL_TIMEOUT_S = 900.0
 CHECK_TIMEOUT_S = 5.0
 
 
-def missing_packages(requires: Iterable[str]) -> list[str]:
-    """Return the requirements that this environment does not meet. Markers are honoured.
-
-    >>> missing_packages(["pluggy>=1", "pluggy<0.1", "not-there-at-all", "x; python_version < '3'"])
-    ['pluggy<0.1', 'not-there-at-all']
-    """
-    return [need for need in requires if not _is_met(need)]
-
-
 def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
     """Return the requirements of these extras, [] if the distribution is not installed as a package."""
     from packaging.requirements import Requirement
@@ -269,23 +261,6 @@ def install_packages(packages: Sequence[str]) -> None:
 def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:
     """Return the programs whose check fails here."""
     return [tool for tool in tools if not _is_there(tool)]
-
-
-def _is_met(need: str) -> bool:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(need)
-    except InvalidRequirement:
-        return False
-    if requirement.marker and not requirement.marker.evaluate():
-        return True
-    try:
-        version = importlib_metadata.version(requirement.name)
-    except importlib_metadata.PackageNotFoundError:
-        return False
-    # A person who installed a pre-release wants it to count.
-    return requirement.specifier.contains(version, prereleases=True)
 
 
 def _is_of(marker: Marker, extras: Collection[str]) -> bool:
