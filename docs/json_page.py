@@ -94,7 +94,9 @@ def documents() -> dict[str, Any]:
         "hermes-memory outbox list": list[OutboxRow],
         "hermes-memory plugins install": list[ProviderEntry],
         "hermes-memory plugins list": list[ProviderEntry],
+        "hermes-memory plugins update": list[ProviderEntry],
         "hermes-memory providers": list[ProviderEntry],
+        "hermes-memory providers install": list[ProviderEntry],
         "hermes-memory recall": {
             **_fields(RecallReport),
             "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),

@@ -1,212 +1,204 @@
-"""`hermes-memory plugins`: packages of memory providers, in the environment that runs this program."""
+"""`hermes-memory plugins`: plugin folders of the home, from GitHub, a catalog, a folder or an archive."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import json
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
-import importlib_metadata
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.export import export
 from hermes_core.cli.output import json_option, print_document, print_table, warn
+from hermes_core.cli.packages import provider_entries
 from hermes_core.cli.shell import complete_provider
-from hermes_core.config import load_config
-from hermes_core.home import HermesHome, expanded
-from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry, discover, normalise, select
+from hermes_core.errors import HermesError, SetupFailed
+from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.loader.discover import FOLDERS, ProviderEntry, discover
 from hermes_core.safety.terminal import printable
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Installer:
-    """The program that installs. `command` comes before the verb, `options` after it."""
-
-    name: str
-    command: tuple[str, ...]
-    options: tuple[str, ...] = ()
-
-    def run(self, verb: str, *words: str) -> bool:
-        """Run it with its output on standard error. Return True if it succeeded."""
-        done = subprocess.run([*self.command, verb, *self.options, *words], stdout=sys.stderr, check=False)
-        return done.returncode == 0
+from hermes_core.setup.plugin_folders import (
+    InstalledPlugin,
+    install_plugin,
+    plugin_folder,
+    plugin_records,
+    remove_plugin,
+    update_plugin,
+)
+from hermes_core.setup.plugin_source import PluginSource, catalog_entry, parse_source, refuse_removed
 
 
 @click.group(cls=Group)
 def plugins() -> None:
-    """Install, remove and list packages of memory providers; hand one to Hermes Agent."""
+    """Install, update, remove and list plugin folders of the home; hand a provider to Hermes Agent."""
 
 
 plugins.add_command(export)
 
 
 @plugins.command("install")
-@click.argument("packages", nargs=-1, required=True)
-@click.option("-e", "--editable", is_flag=True, help="Use the code of a folder in place, to work on it.")
-@click.option("-U", "--upgrade", is_flag=True, help="Take the newest version of what is installed already.")
+@click.argument("source")
+@click.option(
+    "--name", default="", help="Its name here (default: the name in its plugin.yaml, else of its folder)."
+)
+@click.option("--ref", default="", help="A commit, branch or tag; a whole commit id pins it.")
+@click.option("--force", is_flag=True, help="Replace a plugin of that name.")
+@click.option("--allow-removed", is_flag=True, help="Also what the catalog's maintainers removed.")
 @json_option
 @click.pass_context
-def install_packages(
-    ctx: click.Context, packages: tuple[str, ...], editable: bool, upgrade: bool, as_json: bool
+def install_folder(
+    ctx: click.Context, source: str, name: str, ref: str, force: bool, allow_removed: bool, as_json: bool
 ) -> None:
-    """Install PACKAGES: names as on PyPI, our own providers' short names, or paths of folders and wheels.
+    """Install the plugin SOURCE into `plugins/` of the home, and load it once in a process of its own.
 
-    pip does it, or uv where there is no pip, in the environment that runs hermes; what it says goes to standard error.
-    Then the providers that are available now are listed. The active provider stays the one that it was. Exits with 1
-    when the packages could not be installed, and when they offer no memory provider.
+    SOURCE is OWNER/REPO or OWNER/REPO/FOLDER on GitHub, a git URL, a name of Hermes Agent's catalog (at the commit that
+    was reviewed), a folder, or an archive (.tar.gz, .zip) on this machine or at a URL. Only a SOURCE that is elsewhere
+    uses the network.
+
+    A plugin that does not load is not installed. If packages that its plugin.yaml names are missing, it is installed and
+    listed as unavailable: pip is never run here, and `hermes-memory memory setup NAME` installs them after a question.
     """
     home = home_of(ctx)
-    before, hosted = entries(home), _has_hermes_agent()
-    wanted = [_requirement(package) for package in packages]
-    options = ["--upgrade"] if upgrade else []
-    named = [word for one in wanted for word in (["--editable", one] if editable else [one])]
-    installer = find_installer()
-    if not installer.run("install", *options, *named):
-        raise Failure(f"{installer.name} did not install {', '.join(wanted)}; it says why above")
-    now = _brought(before, entries(home), wanted)
-    if not hosted and _has_hermes_agent():
-        warn(
-            [
-                "hermes-agent was installed as a requirement, and the command hermes is now its own; this program is "
-                "hermes-memory, and its providers do not need hermes-agent"
-            ]
-        )
-    if as_json:
-        print_document(now)
-    for entry in () if as_json else now:
-        click.echo(printable(f"{entry.name} {entry.version} ({entry.distribution}): {entry.state}"))
-    if not now:
-        raise Failure(
-            f"installed, but no memory provider came with {', '.join(wanted)}; "
-            f"{installer.name} uninstall removes it"
-        )
-    if not as_json and (idle := [entry.name for entry in now if entry.state == "idle"]):
-        click.echo(f"hermes-memory memory use {idle[0]} makes it the active one")
+    with _interruptible():
+        place = _resolved(parse_source(source, ref), allow_removed=allow_removed)
+        installed = install_plugin(home, place, name=name, force=force)
+    _report(home, [installed], as_json=as_json)
 
 
-@plugins.command()
+@plugins.command("update")
+@click.argument("name", required=False)
+@json_option
+@click.pass_context
+def update_folder(ctx: click.Context, name: str | None, as_json: bool) -> None:
+    """Update the plugin NAME from where it came, or all plugins. A version that does not load changes nothing.
+
+    A plugin of the catalog moves to the commit that the catalog names now; one that was pinned by --ref does not move.
+    """
+    home = home_of(ctx)
+    if name:
+        with _interruptible():
+            _report(home, [update_plugin(home, name.removeprefix(FOLDER_PREFIX))], as_json=as_json)
+        return
+    updated, failures = [], []
+    # Hermes Agent records plugins of other sorts too, and a person may have deleted a folder.
+    here = {place.path.name for place in discover(home) if place.is_folder and place.path}
+    for one, record in plugin_records(home).items():
+        if one not in here or (record.get("pinned") and not record.get("catalog_name")):
+            continue
+        try:
+            with _interruptible():
+                updated.append(update_plugin(home, one))
+        except HermesError as exc:
+            failures.append(f"{one}: {exc}")
+    _report(home, updated, as_json=as_json)
+    if failures:
+        raise Failure("; ".join(failures))
+
+
+@plugins.command("remove")
 @click.argument("name", shell_complete=complete_provider)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
-def uninstall(ctx: click.Context, name: str, yes: bool) -> None:
-    """Remove the package of the provider NAME; its data stays. The active provider is not removed."""
+def remove_folder(ctx: click.Context, name: str, yes: bool) -> None:
+    """Remove the plugin folder NAME with all that is in it. The active provider is not removed."""
     home = home_of(ctx)
-    package = _package_of(home, name)
-    offered = sorted({one.name for one in entries(home) if normalise(one.distribution) == normalise(package)})
-    active = load_config(home).memory.provider
-    if {place.name for place in select(discover(home), active)} & set(offered):
-        raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
+    try:
+        folder = plugin_folder(home, name)
+    except SetupFailed:
+        if package := _package_of(home, name):
+            raise Failure(
+                f"{name!r} is the Python package {package!r}; run: hermes-memory providers uninstall {name}"
+            ) from None
+        raise
     if not yes:
-        click.confirm(f"Remove {package} (providers: {', '.join(offered)})?", abort=True)
-    installer = find_installer()
-    answer_yes = ["--yes"] if installer.name == "pip" else []
-    if not installer.run("uninstall", *answer_yes, package):
-        raise Failure(f"{installer.name} did not remove {package}; it says why above")
-    click.echo(f"{package} is removed; its data stays where it is")
+        click.confirm(f"Remove {str(folder)!r} and what it stored there?", abort=True)
+    with _interruptible():
+        click.echo(f"removed {remove_plugin(home, name)}")
 
 
 @plugins.command("list")
 @json_option
 @click.pass_context
-def list_packages(ctx: click.Context, as_json: bool) -> None:
-    """List what providers come from: packages with their versions, and folders of the home."""
-    found = [one for one in entries(home_of(ctx)) if one.installed]
+def list_folders(ctx: click.Context, as_json: bool) -> None:
+    """List what providers come from: plugin folders of the home with their sources, and Python packages."""
+    home = home_of(ctx)
+    entries = [one for one in provider_entries(home) if one.installed]
     if as_json:
-        print_document(found)
+        print_document(entries)
         return
-    rows = [(e.distribution or "a folder", e.version, e.name, e.state, e.path) for e in found]
-    columns = ("package", "version", "provider", "state", "where")
-    print_table("", columns, rows, "No package of a provider is installed.")
+    records = plugin_records(home)
+    rows = [(_origin(one, records), one.version, one.name, one.state, one.path) for one in entries]
+    print_table("", ("from", "version", "provider", "state", "where"), rows, "No provider is installed.")
 
 
-def find_installer() -> Installer:
-    """Return pip of the environment that runs this program, else uv for it. Raises `Failure` if there is neither."""
-    # pip comes first because it has the person's own settings (index, proxy).
-    if importlib.util.find_spec("pip") is not None:
-        command = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check")
-        return Installer("pip", command)
-    uv = shutil.which("uv")
-    if uv is None:
-        raise Failure(
-            f"the environment of {sys.executable!r} has no pip, and there is no uv; "
-            f"run '{sys.executable} -m ensurepip', or install uv"
-        )
-    return Installer("uv", (uv, "pip"), ("--python", sys.executable))
+def _origin(entry: ProviderEntry, records: dict[str, dict[str, Any]]) -> str:
+    """Return where a provider came from: its package, or the source and commit of its folder."""
+    if entry.distribution:
+        return entry.distribution
+    record = records.get(entry.name.removeprefix(FOLDER_PREFIX), {}) if entry.source == FOLDERS[0] else {}
+    source, commit = str(record.get("source") or ""), str(record.get("revision") or "")
+    if record.get("catalog_name"):
+        source = f"catalog: {record['catalog_name']}"
+    return f"{source} {commit[:12]}".strip() or "a folder"
 
 
-def entries(home: HermesHome) -> list[ProviderEntry]:
-    """Return the catalog as it is on disk now. Nothing is imported."""
-    # The installer ran in another process, so the caches of this one are stale.
-    importlib.invalidate_caches()
-    config = load_config(home)
-    control = LoadControl.of(config.providers)
-    return discover_providers(home, control=control, active=config.memory.provider)
+def _resolved(source: PluginSource, *, allow_removed: bool) -> PluginSource:
+    """Return the source with the catalog's entry looked up, and say whose code will run."""
+    if source.is_local:
+        return source
+    if source.kind == "catalog":
+        source = catalog_entry(source)
+        warn([f"from the catalog: {source.about}"])
+    else:
+        warn([f"{source.address} was not reviewed for the catalog; its code runs with your rights"])
+    warn(filter(None, ["" if allow_removed else refuse_removed(source)]))
+    return source
 
 
-def _has_hermes_agent() -> bool:
-    importlib.invalidate_caches()
-    return next(iter(importlib_metadata.distributions(name="hermes-agent")), None) is not None
-
-
-def _requirement(package: str) -> str:
-    """Return the requirement for the installer: an absolute path, our own provider's distribution, or the text."""
-    path = expanded(package)
-    is_path = path.exists() and (path.suffix == ".whl" or path.is_dir() or path.name.endswith(".tar.gz"))
-    if is_path:
-        return str(path.absolute())
-    if package.startswith((".", "/", "~")):
-        raise Failure(f"{package!r} is not there; give the folder of a package, or a wheel")
-    return BUNDLED.get(package.casefold(), package)
-
-
-def _brought(
-    before: Sequence[ProviderEntry], after: Iterable[ProviderEntry], wanted: Sequence[str]
-) -> list[ProviderEntry]:
-    """Return the providers that are new or of another version, and those of the requested packages."""
-    known = {(entry.name, entry.distribution, entry.version) for entry in before if entry.installed}
-    named = {normalise(match[0]) for one in wanted if (match := _NAME.match(one))}
-    places = {Path(one).as_uri() for one in wanted if Path(one).is_absolute()}
-    return [
-        entry
-        for entry in after
-        if entry.installed
-        and (
-            (entry.name, entry.distribution, entry.version) not in known
-            or normalise(entry.distribution) in named
-            or _installed_from(entry.distribution) in places
-        )
-    ]
-
-
-def _installed_from(distribution: str) -> str:
-    """Return the URL of the folder or file that a distribution was installed from, "" if it came from an index."""
-    if not distribution:
-        return ""
-    try:
-        text = importlib_metadata.distribution(distribution).read_text("direct_url.json")
-    except importlib_metadata.PackageNotFoundError:
-        return ""
-    return str(json.loads(text).get("url", "")) if text else ""
+def _report(home: HermesHome, installed: Sequence[InstalledPlugin], *, as_json: bool) -> None:
+    """Print each plugin with its state, and what to do next."""
+    if as_json:
+        folders = {str(one.folder) for one in installed}
+        print_document([entry for entry in provider_entries(home) if entry.path in folders])
+        return
+    for one in installed:
+        version = f" at {one.revision[:12]}" if one.revision else ""
+        if not one.changed:
+            click.echo(f"{one.name}{version} is up to date")
+            continue
+        click.echo(printable(f"{one.name}{version} is in {one.folder}"))
+        if one.selector != one.name:
+            click.echo(f"{one.name} means the bundled provider; {one.selector} chooses this folder")
+        if one.load.state == "unavailable":
+            click.echo(printable(f"unavailable: {one.load.reason}"))
+        click.echo(f"next: hermes-memory memory setup {one.selector}")
 
 
 def _package_of(home: HermesHome, name: str) -> str:
-    """Return the distribution of a provider, also if its own name is given. Raises `Failure` if there is none."""
-    installed = [entry for entry in entries(home) if entry.installed]
-    by_name = [entry for entry in installed if entry.name.casefold() == name.casefold()]
-    found = by_name or [entry for entry in installed if normalise(entry.distribution) == normalise(name)]
-    if not found:
-        raise Failure(f"no installed provider is called {name!r}; 'hermes-memory plugins list' shows them")
-    if not found[0].distribution:
-        raise Failure(f"{name!r} is a folder and no package; delete {found[0].path} to remove it")
-    return found[0].distribution
+    return next(
+        (
+            one.distribution
+            for one in provider_entries(home)
+            if one.installed and one.name.casefold() == name.casefold()
+        ),
+        "",
+    )
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM interrupt as Ctrl-C does, so that what was begun is undone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -24,7 +24,14 @@ from hermes_core.safety.terminal import printable
 _HIDDEN = ("shadowed", "blocked")
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    lazy={
+        "install": "hermes_core.cli.packages:install_packages",
+        "uninstall": "hermes_core.cli.packages:uninstall_package",
+    },
+)
 @click.option("--all", "show_all", is_flag=True, help="Also those that are shadowed or blocked.")
 @json_option
 @click.pass_context

@@ -157,6 +157,10 @@ class AgentConfig:
     compress_at: float = _key(
         0.75, "Share of the context at which the conversation is summarised.", minimum=0.1, maximum=0.95
     )
+    checkpoint_required: bool = _key(
+        False,
+        "Compress only after a provider has stored a checkpoint of the messages; else the conversation stays as it is.",
+    )
     protect_first: int = _key(3, "Messages at the start that are never summarised.", minimum=0)
     protect_last: int = _key(6, "Messages at the end that are not, as far as they fit.", minimum=1)
     review: bool = _key(True, "Review the conversation every `memory.nudge_interval` turns.")

@@ -127,9 +127,10 @@ class ProviderHooks:
         "setup", worker="read", deadline=60.0, combining="this provider", on_failure="shown as a failed check"
     )
     def check(self, session: Session) -> Sequence[Check]:
-        """Test the real path for `hermes-memory doctor`: write something, recall it, delete it.
+        """Test the real path for `hermes-memory doctor`: write something, recall it in another session, delete it.
 
-        Called on an initialized provider, on request only.
+        Called on an initialized provider, on request only. The session is a primary one of a user that nobody else is,
+        and `kit.later_session` makes the other one from it.
         """
         raise NotImplementedError
 

@@ -311,6 +311,8 @@ class Capabilities:
             counts until it returns.
         slow_prefetch: Runs `queue_prefetch` beside the recall and the tools of its own session, because it takes
             seconds. At most `concurrent` preparations run at once, of one session never two.
+        checkpoints: True if `on_pre_compress` returns only after all messages are stored durably, and raises otherwise.
+            With `agent.checkpoint_required` nothing is compressed without that.
     """
 
     tool_names: frozenset[str] | None = None
@@ -320,6 +322,7 @@ class Capabilities:
     scope: Literal["process", "session"] = "process"
     concurrent: int = 1
     slow_prefetch: bool = False
+    checkpoints: bool = False
 
     def suppresses(self, target: str) -> bool:
         """Return whether the provider stores writes to this target instead of the local file."""

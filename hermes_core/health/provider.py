@@ -358,6 +358,19 @@ def _add_record(found: dict[str, HookRecord], name: str, entry: Mapping[str, Any
 # -------------------------------------------------------------------------------------------------- start and self-test
 
 
+# The user of trials. Nobody else has this id, so what a trial leaves behind is in no person's recall.
+TRIAL_USER = "hermes-doctor"
+
+
+def trial_session(home: HermesHome, session_id: str) -> Session:
+    """Return a session in which doctor and setup try a provider.
+
+    It is primary, because providers written for Hermes Agent know no other kind of session with a person, and some
+    refuse one. It has a scope of its own, and nothing of it is put into the outbox.
+    """
+    return Session(session_id, user_id=TRIAL_USER, identity=home.profile, home=str(home.path))
+
+
 def start_providers(manager: MemoryManager, session: Session) -> None:
     """Start the providers, wait for them up to the deadline of `initialize`, and send pending writes.
 

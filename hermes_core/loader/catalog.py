@@ -29,6 +29,7 @@ from hermes_core.loader.load import (
     shadowed_reason,
     shadowed_remedy,
 )
+from hermes_core.loader.requirements import missing_packages
 from hermes_core.safety.redact import redact
 
 __all__ = ["LoadControl", "ProviderEntry", "discover_providers"]
@@ -76,7 +77,8 @@ def discover_providers(
                     ProviderEntry.of(place, "blocked", refusal, "change providers.allow or providers.block")
                 )
             else:
-                entries.append(ProviderEntry.of(place, "active" if place in chosen else "idle"))
+                entry = ProviderEntry.of(place, "active" if place in chosen else "idle")
+                entries.append(entry if place in chosen else _with_packages(entry, place))
     configured = {place.name for place in chosen} | {active}
     for name in sorted(BUNDLED.keys() - {entry.name for entry in entries if entry.state != "shadowed"}):
         entries.append(_missing_bundled(name, configured=bool(active) and name in configured))
@@ -85,6 +87,20 @@ def discover_providers(
     if probe and chosen:
         entries = [_probe(e, active, home, control, points) if e.state == "active" else e for e in entries]
     return sorted(entries, key=lambda entry: (entry.name.casefold(), entry.state == "shadowed"))
+
+
+def _with_packages(entry: ProviderEntry, place: ProviderCandidate) -> ProviderEntry:
+    """Return the line of a plugin folder as unavailable if packages that it names are not installed."""
+    # The installer of a package has seen to what the package needs.
+    missing = missing_packages(place.requires) if place.is_folder and not place.distribution else []
+    if not missing:
+        return entry
+    return replace(
+        entry,
+        state="unavailable",
+        reason=f"packages that it needs are not installed: {', '.join(missing)}",
+        remedy=f"run: hermes-memory memory setup {place.name}",
+    )
 
 
 def _chosen_folder(place: ProviderCandidate, control: LoadControl) -> ProviderEntry:

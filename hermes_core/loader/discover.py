@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -422,31 +422,52 @@ def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
             logger.warning("can't read the plugin folder %s: %s", parent, exc)
             continue
         for folder in children:
-            if folder.name.startswith(("_", ".")) or not (folder / "__init__.py").is_file():
-                continue
-            text = read_source(folder / "__init__.py")
-            native = _IMPORTS_CORE.search(text) is not None
-            manifest = read_manifest(folder)
-            if manifest.get(EXPORTED):
-                continue
-            if not may_register_provider(folder, manifest) or is_recorded(folder):
-                continue
-            packages = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
-            tools = manifest.get("external_dependencies")
-            yield ProviderCandidate(
-                name=folder.name,
-                kind="native" if native else "hermes_agent",
-                source=source,
-                version=str(manifest.get("version") or ""),
-                path=folder,
-                description=str(manifest.get("description") or ""),
-                requires=_without_host(map(str, packages)) if isinstance(packages, list) else (),
-                tools=tuple(
-                    ExternalTool(*(str(tool.get(key) or "") for key in ("name", "check", "install")))
-                    for tool in (tools if isinstance(tools, list) else ())
-                    if isinstance(tool, dict) and tool.get("name")
-                ),
-            )
+            if not folder.name.startswith(("_", ".")) and not is_recorded(folder):
+                candidate = folder_candidate(folder, source)
+                if candidate is not None:
+                    yield candidate
+
+
+def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidate | None:
+    """Return a plugin folder as a candidate, None if its source shows that it is no memory provider."""
+    if not (folder / "__init__.py").is_file():
+        return None
+    manifest = read_manifest(folder)
+    if manifest.get(EXPORTED) or not may_register_provider(folder, manifest):
+        return None
+    native = _IMPORTS_CORE.search(read_source(folder / "__init__.py")) is not None
+    tools = manifest.get("external_dependencies")
+    return ProviderCandidate(
+        name=folder.name,
+        kind="native" if native else "hermes_agent",
+        source=source,
+        version=str(manifest.get("version") or ""),
+        path=folder,
+        description=str(manifest.get("description") or ""),
+        requires=_without_host(_required_packages(folder, manifest)),
+        tools=tuple(
+            ExternalTool(*(str(tool.get(key) or "") for key in ("name", "check", "install")))
+            for tool in (tools if isinstance(tools, list) else ())
+            if isinstance(tool, dict) and tool.get("name")
+        ),
+    )
+
+
+def _required_packages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Return the packages that plugin.yaml names, else those of a pyproject.toml beside it."""
+    for key in ("pip_dependencies", "python_dependencies"):
+        if isinstance(named := manifest.get(key), list) and named:
+            return [str(need) for need in named]
+    import tomllib
+
+    try:
+        data = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8-sig"))
+        return [str(need) for need in data["project"]["dependencies"]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, LookupError, TypeError) as exc:
+        logger.warning("can't read the dependencies in %s: %s", folder / "pyproject.toml", exc)
+        return []
 
 
 def folder_fault(home: HermesHome, name: str) -> str:

@@ -140,6 +140,13 @@ def load_provider(
     raise error
 
 
+def load_folder(
+    place: ProviderCandidate, home: HermesHome, *, timeout: float = LOAD_TIMEOUT_S
+) -> LoadedProvider:
+    """Load the provider of a plugin folder that need not lie in the home yet. Raises as `load_provider` does."""
+    return _load_candidate(place, home, place.name, LoadControl(), timeout)
+
+
 def load_observers(
     control: LoadControl | None = None,
     entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,

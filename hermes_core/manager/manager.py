@@ -30,7 +30,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError, OutboxError
+from hermes_core.errors import ConfigError, OutboxError, ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.observers import Listener, Observers
@@ -384,12 +384,18 @@ class MemoryManager:
 
     # ---------------------------------------------------------------- boundary
 
-    def on_pre_compress(self, messages: Sequence[Message], count: int, session: Session) -> str:
+    def on_pre_compress(
+        self, messages: Sequence[Message], count: int, session: Session, *, require_checkpoint: bool = False
+    ) -> str:
         """Return the text that the providers want the summary of a compression to keep.
 
         Args:
             messages: The messages that the summary will replace.
             count: Number of earlier compressions of this session.
+            require_checkpoint: True if the messages may be compressed only after a provider has stored them.
+
+        Raises:
+            ProviderError: `require_checkpoint` is True, and no provider stores checkpoints, or one has failed to.
         """
         session = self._complete(session)
         if not session.primary:
@@ -402,6 +408,8 @@ class MemoryManager:
                 "session": session,
             }
             calls.append((handle, handle.instance(session).submit("on_pre_compress", arguments)))
+        if require_checkpoint:
+            _require_checkpoint(calls)
         return _joined(calls)
 
     def on_session_end(
@@ -573,6 +581,23 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
         if not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(f"the deadline of {hook!r} is {seconds!r}", "give seconds above 0")
     return dict(deadlines)
+
+
+def _require_checkpoint(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> None:
+    """Raise `ProviderError` unless all providers that store checkpoints have done so, and at least one does."""
+    stores = [(handle, call) for handle, call in calls if handle.first.capabilities.checkpoints]
+    for handle, call in stores:
+        result = call.wait()
+        if not result.ok:
+            raise ProviderError(
+                f"provider {handle.name!r} has stored no checkpoint: {result.error or result.status}",
+                "nothing is compressed until it does, or agent.checkpoint_required is false",
+            )
+    if not stores:
+        raise ProviderError(
+            "no provider stores a checkpoint of the conversation",
+            "choose one that does, or set agent.checkpoint_required to false",
+        )
 
 
 def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> str:

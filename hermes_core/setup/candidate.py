@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import importlib_metadata
 
 from hermes_core.config import load_config
-from hermes_core.contract.values import Field, Session
+from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable, SetupFailed
 from hermes_core.health.finding import Finding, failed
-from hermes_core.health.provider import check_provider, settings_in, start_providers
+from hermes_core.health.provider import check_provider, settings_in, start_providers, trial_session
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
@@ -32,6 +32,7 @@ from hermes_core.loader.discover import (
     select,
 )
 from hermes_core.loader.load import LoadedProvider, load_provider
+from hermes_core.loader.requirements import missing_packages
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
@@ -164,8 +165,7 @@ def run_wizard(home: HermesHome, loaded: LoadedProvider) -> bool | None:
 def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
     """Start the provider through a manager, as a turn does, and run its self-test. The active provider stays active."""
     name = loaded.entry.name
-    # The context "review" keeps the trial session out of the provider's memory.
-    session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
+    session = trial_session(home, f"setup-{name}")
     try:
         with _manager(home, shutdown_timeout=5.0) as manager:
             accepted = manager.add_provider(
@@ -209,15 +209,6 @@ def _known(found: Settings, field: Field) -> Any:
 INSTALL_TIMEOUT_S = 900.0
 
 CHECK_TIMEOUT_S = 5.0
-
-
-def missing_packages(requires: Iterable[str]) -> list[str]:
-    """Return the requirements that this environment does not meet. Markers are honoured.
-
-    >>> missing_packages(["pluggy>=1", "pluggy<0.1", "not-there-at-all", "x; python_version < '3'"])
-    ['pluggy<0.1', 'not-there-at-all']
-    """
-    return [need for need in requires if not _is_met(need)]
 
 
 def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
@@ -270,23 +261,6 @@ def install_packages(packages: Sequence[str]) -> None:
 def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:
     """Return the programs whose check fails here."""
     return [tool for tool in tools if not _is_there(tool)]
-
-
-def _is_met(need: str) -> bool:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(need)
-    except InvalidRequirement:
-        return False
-    if requirement.marker and not requirement.marker.evaluate():
-        return True
-    try:
-        version = importlib_metadata.version(requirement.name)
-    except importlib_metadata.PackageNotFoundError:
-        return False
-    # A person who installed a pre-release wants it to count.
-    return requirement.specifier.contains(version, prereleases=True)
 
 
 def _is_of(marker: Marker, extras: Collection[str]) -> bool:

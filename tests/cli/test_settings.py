@@ -123,7 +123,9 @@ def test_keys_are_completed() -> None:
     assert [item.value for item in found] == ["memory.per_user", "memory.provider"]
 
 
-@pytest.mark.parametrize("command", ["memory use", "memory setup", "plugins export", "plugins uninstall"])
+@pytest.mark.parametrize(
+    "command", ["memory use", "memory setup", "plugins export", "plugins remove", "providers uninstall"]
+)
 def test_names_of_providers_are_completed(notes: Path, command: str) -> None:
     completion = ShellComplete(main, {}, "hermes-memory", "_HERMES_MEMORY_COMPLETE")
     found = completion.get_completions(command.split(), "ho")

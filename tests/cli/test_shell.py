@@ -91,7 +91,7 @@ def test_installers_of_other_programs_configure_memory_through_the_alias(
     refused = run_alias(bin_folder, "plugins", "install", "./nowhere")
     assert (refused.returncode, refused.stderr) == (
         1,
-        "error: './nowhere' is not there; give the folder of a package, or a wheel\n",
+        "error: './nowhere' is not there; give the folder of a plugin, or an archive\n",
     )
 
 

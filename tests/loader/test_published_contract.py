@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from hermes_core import open_memory
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel
+from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.turn_authors import turn_author
+from hermes_core.testing.model_server import ModelServer, Reply
 from tests.loader.conftest import DUCK, REGISTER, Site
 
 RECORDER = f"""
@@ -131,3 +135,58 @@ def test_a_recall_says_what_it_brought(site: Site, count: str, said: str) -> Non
         memory.manager.initialize_all(session, wait=10.0)
         parts = memory.begin_turn(session, "tea?").recall.parts
     assert [part.recall.status for part in parts if part.recall] == [said]
+
+
+# --------------------------------------------------------------------------------------------------------- checkpoints
+
+CHECKPOINT = """
+    pre_compress_checkpoint_api_version = VERSION
+
+    def on_pre_compress(self, messages, *, require_checkpoint=False):
+        note(compressed=[messages, require_checkpoint])
+        ANSWER
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "reason"),
+    [
+        ("2", "return 'kept'", ""),
+        ("2", "raise OSError('the disk is full')", "has stored no checkpoint: OSError: the disk is full"),
+        ("1", "return 'kept'", "no provider stores a checkpoint"),
+    ],
+)
+def test_without_a_checkpoint_nothing_is_compressed(
+    site: Site, version: str, answer: str, reason: str
+) -> None:
+    source = CHECKPOINT.replace("VERSION", version).replace("ANSWER", answer)
+    site.plugin("duck", RECORDER + source + REGISTER)
+    site.home.config_yaml.write_text(
+        "agent:\n  checkpoint_required: true\n  protect_first: 0\n  protect_last: 1\n  review: false\n"
+    )
+    with ModelServer([Reply("A pond. " * 300)] * 3 + [Reply("They spoke of ponds.")]) as server:
+        settings = ModelSettings(server.base_url, "scripted", context_length=4096)
+        with open_memory(site.home, provider="duck") as memory, closing(OpenAIModel(settings)) as model:
+            agent = Agent(memory, model)
+            for _ in range(3):
+                agent.run_turn("Tell me of a pond, please.")
+            before = agent.session.id
+            agent.compress()
+            problems, moved = agent.problems, agent.session.id != before
+    assert moved is not bool(reason), problems
+    messages, required = heard(site.home, "compressed")[0]
+    assert required is (version == "2")
+    assert {"role": "user", "content": "Tell me of a pond, please."} in messages or version == "1"
+    assert not reason or any(reason in text for text in problems)
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_the_default_compresses_without_a_checkpoint(site: Site, required: bool) -> None:
+    site.plugin("duck", DUCK + REGISTER)
+    with open_memory(site.home, provider="duck") as memory:
+        session = memory.start_session()
+        if required:
+            with pytest.raises(ProviderError, match="no provider stores a checkpoint"):
+                memory.manager.on_pre_compress([], 0, session, require_checkpoint=True)
+        else:
+            assert memory.manager.on_pre_compress([], 0, session) == ""

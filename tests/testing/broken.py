@@ -444,6 +444,13 @@ class DeafToEnds(Notebook):
         self.notes()
 
 
+@caught_by("test_what_one_session_says_is_recalled_in_another", also={"a switch keeps what was known"})
+class OneSessionAtATime(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        items = super().prefetch(query, session).items
+        return Recall(tuple(item for item in items if item.session_id == session.id))
+
+
 @caught_by("test_recall_keeps_to_its_budget")
 class Verbose(Notebook):
     def prefetch(self, query: Query, session: Session) -> Any:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes_core.config import Credentials
+from hermes_core.config import Credentials, load_config
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import (
@@ -96,6 +96,7 @@ def adapt(
     members: dict[str, Any] = dict.fromkeys(HOOK_NAMES - hooks | _NEVER)
     with call_in(home.path):
         members.update(name=name, settings=settings_of(wrapped), __doc__=type(wrapped).__doc__)
+        members["capabilities"] = Capabilities(scope="session", checkpoints=stores_checkpoints(wrapped))
     adapter: type[HermesAgentProvider] = type("HermesAgentProvider", (HermesAgentProvider,), members)
     return adapter(wrapped, home, registrations, module)
 
@@ -399,9 +400,20 @@ class HermesAgentProvider(MemoryProvider):
     # --------------------------------------------------------------- boundary
 
     def on_pre_compress(self, messages: Sequence[Message]) -> str:
-        """Return its text for the summary, "" for None."""
+        """Return its text for the summary, "" for None.
+
+        A provider that stores checkpoints gets what people and the model said, and no results of tools.
+        """
         copies = [dict(message) for message in messages]
-        return result_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": False}))
+        required = False
+        if self.capabilities.checkpoints:
+            required = load_config(self._home).agent.checkpoint_required
+            copies = [
+                {"role": message["role"], "content": message["content"]}
+                for message in copies
+                if message.get("role") in ("user", "assistant") and str(message.get("content") or "").strip()
+            ]
+        return result_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": required}))
 
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
         """Pass on all messages of the session."""
@@ -515,6 +527,12 @@ def call_accepted(
         if key not in filled and (key in named or (any_keyword and key in (keywords or {})))
     }
     return function(*values, **accepted)
+
+
+def stores_checkpoints(wrapped: Any) -> bool:
+    """Return True if a provider says that its `on_pre_compress` stores a checkpoint."""
+    version = call_foreign(lambda: wrapped.pre_compress_checkpoint_api_version)
+    return isinstance(version, int) and version >= host_modules.PRE_COMPRESS_CHECKPOINT_API_VERSION
 
 
 def accepts(function: Any, keyword: str) -> bool:

@@ -23,6 +23,7 @@ from hermes_core.kit import (
     file_name_of,
     fold_space,
     is_trivial,
+    later_session,
     query_text,
     recall_within,
     tool,
@@ -126,9 +127,8 @@ class HolographicProvider(ConfiguredProvider):
         return [str(one) for one in found if one != users_folder(path) or one.is_dir()]
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Add a fact, find it by word and by name, forget it."""
-        facts = self._facts_of(session)
-        store = facts.store
+        """Add a fact, find it by word and by name in another session, forget it."""
+        store, facts = self._facts_of(session).store, self._facts_of(later_session(session))
         word = f"check{uuid.uuid4().hex}"
         fact_id, _ = store.add(
             f"{word} is what the self-test wrote.", "general", entities=[word], source="check"

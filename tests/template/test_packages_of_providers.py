@@ -1,4 +1,4 @@
-"""`hermes-memory plugins` in an environment of its own: wheels and folders come and go, the active provider stays."""
+"""`hermes-memory providers install` in an environment of its own: wheels and folders come and go, the active stays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hermes_core.cli import main, plugins
+from hermes_core.cli import main, packages
 from tests.template.conftest import new_environment
 
 CODE = "from hermes_core import MemoryProvider\n\n\nclass P(MemoryProvider):\n    name = {name!r}\n"
@@ -69,11 +69,11 @@ def shell(environment: Path, tmp_path: Path) -> Shell:
 
 
 def test_a_package_comes_is_listed_and_goes(shell: Shell, tmp_path: Path) -> None:
-    done = shell("plugins", "install", str(wheel(tmp_path, "notes-memory", provider="notes")))
+    done = shell("providers", "install", str(wheel(tmp_path, "notes-memory", provider="notes")))
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "notes 1.0 (notes-memory): idle")
     assert "Successfully installed" in done.stderr
     assert "notes" in shell.providers()
-    gone = shell("plugins", "uninstall", "notes", "--yes")
+    gone = shell("providers", "uninstall", "notes", "--yes")
     assert gone.returncode == 0, gone.stderr
     assert "notes" not in shell.providers()
 
@@ -83,45 +83,47 @@ def test_what_is_there_already_is_told_again_and_a_newer_one_replaces_it(
 ) -> None:
     for version in ("1.0", "1.0", "2.0"):
         path = wheel(tmp_path, "twice-memory", version, provider="twice")
-        done = shell("plugins", "install", "--json", str(path))
+        done = shell("providers", "install", "--json", str(path))
         assert done.returncode == 0, done.stderr
         assert [(one["name"], one["version"]) for one in json.loads(done.stdout)] == [("twice", version)]
 
 
 def test_the_active_provider_stays_active_and_is_not_removed(shell: Shell, tmp_path: Path) -> None:
-    shell("plugins", "install", str(wheel(tmp_path, "mine-memory", provider="mine")))
+    shell("providers", "install", str(wheel(tmp_path, "mine-memory", provider="mine")))
     assert shell("memory", "use", "mine").returncode == 0
-    assert shell("plugins", "install", str(wheel(tmp_path, "other-memory", provider="other"))).returncode == 0
+    assert (
+        shell("providers", "install", str(wheel(tmp_path, "other-memory", provider="other"))).returncode == 0
+    )
     assert "provider: mine" in (shell.home / "config.yaml").read_text()
-    refused = shell("plugins", "uninstall", "mine-memory", "--yes")
+    refused = shell("providers", "uninstall", "mine-memory", "--yes")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "hermes-memory memory off" in refused.stderr
     shell("memory", "off")
-    assert shell("plugins", "uninstall", "mine-memory", "--yes").returncode == 0
+    assert shell("providers", "uninstall", "mine-memory", "--yes").returncode == 0
 
 
 def test_a_package_without_a_provider_is_told_as_such(shell: Shell, tmp_path: Path) -> None:
-    done = shell("plugins", "install", str(wheel(tmp_path, "plain-package")))
+    done = shell("providers", "install", str(wheel(tmp_path, "plain-package")))
     assert done.returncode == 1
     assert "no memory provider came with" in done.stderr
 
 
 def test_install_warns_once_when_hermes_agent_takes_the_name_hermes(shell: Shell, tmp_path: Path) -> None:
     both = [str(wheel(tmp_path, "drake-memory", provider="drake")), str(wheel(tmp_path, "hermes-agent"))]
-    told, again = shell("plugins", "install", *both), shell("plugins", "install", *both)
+    told, again = shell("providers", "install", *both), shell("providers", "install", *both)
     assert "this program is hermes-memory" in told.stderr
     assert "hermes-memory" not in again.stderr
 
 
 def test_what_can_not_be_installed_fails_with_the_installers_own_words(shell: Shell) -> None:
-    done = shell("plugins", "install", "no-such-package-anywhere")
+    done = shell("providers", "install", "no-such-package-anywhere")
     assert done.returncode == 1
     assert "No matching distribution" in done.stderr
     assert "pip did not install no-such-package-anywhere" in done.stderr
 
 
 def test_a_path_that_is_not_there_is_not_asked_of_an_index(shell: Shell) -> None:
-    done = shell("plugins", "install", "./nowhere")
+    done = shell("providers", "install", "./nowhere")
     assert (done.returncode, done.stderr) == (
         1,
         "error: './nowhere' is not there; give the folder of a package, or a wheel\n",
@@ -132,24 +134,24 @@ def test_a_folder_of_the_home_is_not_a_package(shell: Shell) -> None:
     folder = shell.home / "plugins" / "loose"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(CODE.format(name="loose"))
-    done = shell("plugins", "uninstall", "loose", "--yes")
+    done = shell("providers", "uninstall", "loose", "--yes")
     assert done.returncode == 1
     assert str(folder) in done.stderr
 
 
 def test_uninstall_removes_nothing_but_packages_of_providers(shell: Shell) -> None:
-    assert "no installed provider" in shell("plugins", "uninstall", "pip", "--yes").stderr
+    assert "no installed provider" in shell("providers", "uninstall", "pip", "--yes").stderr
 
 
 def test_a_short_name_of_ours_is_the_packages(tmp_path: Path) -> None:
-    assert plugins._requirement("holographic") == "hermes-memory-holographic"
-    assert plugins._requirement("some-package>=1.2") == "some-package>=1.2"
+    assert packages._requirement("holographic") == "hermes-memory-holographic"
+    assert packages._requirement("some-package>=1.2") == "some-package>=1.2"
 
 
 def test_an_environment_without_pip_and_uv_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pip", None)  # as where it is not installed
     monkeypatch.setenv("PATH", "")
-    done = CliRunner().invoke(main, ["plugins", "uninstall", "holographic", "--yes"])
+    done = CliRunner().invoke(main, ["providers", "uninstall", "holographic", "--yes"])
     assert done.exit_code == 1
     assert "ensurepip" in done.output
 
@@ -161,5 +163,5 @@ def test_uv_serves_an_environment_without_pip(monkeypatch: pytest.MonkeyPatch, t
     uv.chmod(0o755)
     monkeypatch.setitem(sys.modules, "pip", None)  # as where it is not installed
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert plugins.find_installer().run("install", "some-package")
+    assert packages.find_installer().run("install", "some-package")
     assert said.read_text().split() == ["pip", "install", "--python", sys.executable, "some-package"]

@@ -1,0 +1,193 @@
+"""`hermes-memory providers install` and `uninstall`: Python packages, in the environment that runs this program."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import importlib_metadata
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import json_option, print_document, warn
+from hermes_core.cli.shell import complete_provider
+from hermes_core.config import load_config
+from hermes_core.home import HermesHome, expanded
+from hermes_core.loader.catalog import discover_providers
+from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry, discover, normalise, select
+from hermes_core.safety.terminal import printable
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """The program that installs. `command` comes before the verb, `options` after it."""
+
+    name: str
+    command: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+    def run(self, verb: str, *words: str) -> bool:
+        """Run it with its output on standard error. Return True if it succeeded."""
+        done = subprocess.run([*self.command, verb, *self.options, *words], stdout=sys.stderr, check=False)
+        return done.returncode == 0
+
+
+@click.command("install")
+@click.argument("packages", nargs=-1, required=True)
+@click.option("-e", "--editable", is_flag=True, help="Use the code of a folder in place, to work on it.")
+@click.option("-U", "--upgrade", is_flag=True, help="Take the newest version of what is installed already.")
+@json_option
+@click.pass_context
+def install_packages(
+    ctx: click.Context, packages: tuple[str, ...], editable: bool, upgrade: bool, as_json: bool
+) -> None:
+    """Install PACKAGES: names as on PyPI, our own providers' short names, or paths of folders and wheels.
+
+    pip does it, or uv where there is no pip, in the environment that runs hermes; what it says goes to standard error.
+    Then the providers that are available now are listed. The active provider stays the one that it was. Exits with 1
+    when the packages could not be installed, and when they offer no memory provider.
+    """
+    home = home_of(ctx)
+    before, hosted = provider_entries(home), _has_hermes_agent()
+    wanted = [_requirement(package) for package in packages]
+    options = ["--upgrade"] if upgrade else []
+    named = [word for one in wanted for word in (["--editable", one] if editable else [one])]
+    installer = find_installer()
+    if not installer.run("install", *options, *named):
+        raise Failure(f"{installer.name} did not install {', '.join(wanted)}; it says why above")
+    now = _brought(before, provider_entries(home), wanted)
+    if not hosted and _has_hermes_agent():
+        warn(
+            [
+                "hermes-agent was installed as a requirement, and the command hermes is now its own; this program is "
+                "hermes-memory, and its providers do not need hermes-agent"
+            ]
+        )
+    if as_json:
+        print_document(now)
+    for entry in () if as_json else now:
+        click.echo(printable(f"{entry.name} {entry.version} ({entry.distribution}): {entry.state}"))
+    if not now:
+        raise Failure(
+            f"installed, but no memory provider came with {', '.join(wanted)}; "
+            f"{installer.name} uninstall removes it"
+        )
+    if not as_json and (idle := [entry.name for entry in now if entry.state == "idle"]):
+        click.echo(f"hermes-memory memory use {idle[0]} makes it the active one")
+
+
+@click.command("uninstall")
+@click.argument("name", shell_complete=complete_provider)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def uninstall_package(ctx: click.Context, name: str, yes: bool) -> None:
+    """Remove the package of the provider NAME; its data stays. The active provider is not removed."""
+    home = home_of(ctx)
+    package = _package_of(home, name)
+    offered = sorted(
+        {one.name for one in provider_entries(home) if normalise(one.distribution) == normalise(package)}
+    )
+    active = load_config(home).memory.provider
+    if {place.name for place in select(discover(home), active)} & set(offered):
+        raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
+    if not yes:
+        click.confirm(f"Remove {package} (providers: {', '.join(offered)})?", abort=True)
+    installer = find_installer()
+    answer_yes = ["--yes"] if installer.name == "pip" else []
+    if not installer.run("uninstall", *answer_yes, package):
+        raise Failure(f"{installer.name} did not remove {package}; it says why above")
+    click.echo(f"{package} is removed; its data stays where it is")
+
+
+def find_installer() -> Installer:
+    """Return pip of the environment that runs this program, else uv for it. Raises `Failure` if there is neither."""
+    # pip comes first because it has the person's own settings (index, proxy).
+    if importlib.util.find_spec("pip") is not None:
+        command = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check")
+        return Installer("pip", command)
+    uv = shutil.which("uv")
+    if uv is None:
+        raise Failure(
+            f"the environment of {sys.executable!r} has no pip, and there is no uv; "
+            f"run '{sys.executable} -m ensurepip', or install uv"
+        )
+    return Installer("uv", (uv, "pip"), ("--python", sys.executable))
+
+
+def provider_entries(home: HermesHome) -> list[ProviderEntry]:
+    """Return the catalog as it is on disk now. Nothing is imported."""
+    # The installer ran in another process, so the caches of this one are stale.
+    importlib.invalidate_caches()
+    config = load_config(home)
+    control = LoadControl.of(config.providers)
+    return discover_providers(home, control=control, active=config.memory.provider)
+
+
+def _has_hermes_agent() -> bool:
+    importlib.invalidate_caches()
+    return next(iter(importlib_metadata.distributions(name="hermes-agent")), None) is not None
+
+
+def _requirement(package: str) -> str:
+    """Return the requirement for the installer: an absolute path, our own provider's distribution, or the text."""
+    path = expanded(package)
+    is_path = path.exists() and (path.suffix == ".whl" or path.is_dir() or path.name.endswith(".tar.gz"))
+    if is_path:
+        return str(path.absolute())
+    if package.startswith((".", "/", "~")):
+        raise Failure(f"{package!r} is not there; give the folder of a package, or a wheel")
+    return BUNDLED.get(package.casefold(), package)
+
+
+def _brought(
+    before: Sequence[ProviderEntry], after: Iterable[ProviderEntry], wanted: Sequence[str]
+) -> list[ProviderEntry]:
+    """Return the providers that are new or of another version, and those of the requested packages."""
+    known = {(entry.name, entry.distribution, entry.version) for entry in before if entry.installed}
+    named = {normalise(match[0]) for one in wanted if (match := _NAME.match(one))}
+    places = {Path(one).as_uri() for one in wanted if Path(one).is_absolute()}
+    return [
+        entry
+        for entry in after
+        if entry.installed
+        and (
+            (entry.name, entry.distribution, entry.version) not in known
+            or normalise(entry.distribution) in named
+            or _installed_from(entry.distribution) in places
+        )
+    ]
+
+
+def _installed_from(distribution: str) -> str:
+    """Return the URL of the folder or file that a distribution was installed from, "" if it came from an index."""
+    if not distribution:
+        return ""
+    try:
+        text = importlib_metadata.distribution(distribution).read_text("direct_url.json")
+    except importlib_metadata.PackageNotFoundError:
+        return ""
+    return str(json.loads(text).get("url", "")) if text else ""
+
+
+def _package_of(home: HermesHome, name: str) -> str:
+    """Return the distribution of a provider, also if its own name is given. Raises `Failure` if there is none."""
+    installed = [entry for entry in provider_entries(home) if entry.installed]
+    by_name = [entry for entry in installed if entry.name.casefold() == name.casefold()]
+    found = by_name or [entry for entry in installed if normalise(entry.distribution) == normalise(name)]
+    if not found:
+        raise Failure(f"no installed provider is called {name!r}; 'hermes-memory providers' shows them")
+    if not found[0].distribution:
+        raise Failure(
+            f"{name!r} is the folder {found[0].path} and no package; run: hermes-memory plugins remove {name}"
+        )
+    return found[0].distribution
