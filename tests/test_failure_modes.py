@@ -412,14 +412,14 @@ def test_recall_of_a_session_that_went_on_is_dropped(remember: Remember) -> None
     provider.gates["prefetch"] = threading.Event()
     memory = remember(provider, recall__deadline=0.5)
     old, new = memory.start_session("old"), memory.start_session("new")
-    assert memory.begin_turn("secret of the old", old).context == ""
+    assert memory.begin_turn(old, "secret of the old").context == ""
     memory.switch_session(SessionSwitch("x1", old, new, "reset", reset=True))
     provider.results["prefetch"] = "late news of the old"
     provider.gates["prefetch"].set()
     assert provider.wait_for("on_session_switch")
     provider.results["prefetch"] = RuntimeError("nothing fresh")
-    assert memory.begin_turn("again", old).context == ""
-    assert memory.begin_turn("again", new).context == ""
+    assert memory.begin_turn(old, "again").context == ""
+    assert memory.begin_turn(new, "again").context == ""
 
 
 # ----------------------------------------------------------------------------------------------------------- agent

@@ -450,7 +450,7 @@ def test_what_a_deleted_session_delegated_is_not_sent_either(hermes_home: Hermes
     [
         lambda memory, session: memory.system_prompt(session.id),
         lambda memory, session: memory.begin_turn(session.id, "hello"),
-        lambda memory, session: memory.begin_turn(session, "hello"),
+        lambda memory, session: memory.begin_turn("hello", session),
         lambda memory, session: memory.call_tool(session.id, "memory", {"action": "add", "content": "x"}),
         lambda memory, session: memory.end_turn("hello", "hi", session),
         lambda memory, session: memory.end_turn(None, "hello", "hi"),
@@ -918,7 +918,7 @@ def test_each_user_has_sessions_of_an_id_of_their_own(hermes_home: HermesHome) -
         # A host that makes its sessions itself, one for each message.
         for person, word in zip(people, words, strict=True):
             mine = Session("chat", **{"platform": "telegram"} | person)
-            memory.begin_turn("my word?", mine)
+            memory.begin_turn(mine, "my word?")
             memory.end_turn(mine, f"again {word}", "noted")
             own = memory.start_session("chat", **{"platform": "telegram"} | person)
             said = [m.content for m in memory.sessions.get_messages(own.id) if m.role == "user"]

@@ -115,7 +115,7 @@ def _show_turn(memory: Memory) -> None:
     memory.flush()
     later = memory.start_session(platform="demo")
     prompt = memory.system_prompt(later).split("\n# ")[0].strip()
-    message = memory.begin_turn(QUESTION, later).inject(QUESTION)
+    message = memory.begin_turn(later, QUESTION).inject(QUESTION)
     console().print(
         Panel(Text(prompt), title="in the system prompt, frozen for the session", title_align="left")
     )

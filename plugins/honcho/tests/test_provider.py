@@ -662,12 +662,12 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(home: HermesHome, serv
     server.answer = lambda query: "NONE"
     with open_memory(home, provider="honcho") as memory:
         first = memory.start_session()
-        memory.begin_turn(TORTOISE, first)
+        memory.begin_turn(first, TORTOISE)
         memory.end_turn(first, TORTOISE, "A fine name.")
         memory.end_session(first)
         assert memory.flush(30)
         second = memory.start_session()
-        recalled = memory.begin_turn(QUESTION, second)
+        recalled = memory.begin_turn(second, QUESTION)
         assert recalled.problems == ()
         assert TORTOISE in recalled.context
         assert TORTOISE in memory.call_tool(second, "honcho_search", {"query": QUESTION})

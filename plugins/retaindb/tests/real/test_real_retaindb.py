@@ -103,9 +103,9 @@ def test_what_one_session_says_is_recalled_in_another(opened: Memory) -> None:
     second = opened.start_session("second")
     assert "Quillfeather" in recalled(opened, "What is my tortoise called?", second)
     assert "Ostrander" in recalled(opened, "Where does the spare boathouse key hang?", second)
-    search = json.loads(opened.call_tool("retaindb_search", {"query": "tortoise clover"}, second))
+    search = json.loads(opened.call_tool(second, "retaindb_search", {"query": "tortoise clover"}))
     assert "Quillfeather" in str(search["results"])
-    context = json.loads(opened.call_tool("retaindb_context", {"query": "tortoise clover"}, second))
+    context = json.loads(opened.call_tool(second, "retaindb_context", {"query": "tortoise clover"}))
     assert "Quillfeather" in context["context"]
 
 
