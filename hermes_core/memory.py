@@ -54,7 +54,7 @@ from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.lineage import delegated
-from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StateScope, StoredOpenTurn
+from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     Content,
@@ -351,17 +351,29 @@ class Memory:
         self, session: Session, *, source: str = "", title: str = "", started_at: float | None = None
     ) -> Session:
         """Store a session, if it is new, and start the providers for it; see `start_session`. Return it as stored."""
-        session = self._complete(session)
-        self.sessions.create_session(
-            session.id,
-            source or (session.platform if session.primary else session.agent_context),
-            user=session.owner,
-            parent_id=session.parent_id,
-            relation="delegation" if session.parent_id and session.agent_context == "subagent" else "",
-            title=title,
-            started_at=started_at,
-            identity=session.to_dict(),
-        )
+        chosen = self._complete(session)
+
+        def create(session: Session) -> Session:
+            self.sessions.create_session(
+                session.id,
+                source or (session.platform if session.primary else session.agent_context),
+                user=session.owner,
+                parent_id=session.parent_id,
+                relation="delegation" if session.parent_id and session.agent_context == "subagent" else "",
+                title=title,
+                started_at=started_at,
+                identity=session.to_dict(),
+            )
+            return session
+
+        try:
+            session = create(chosen)
+        except SessionError:
+            # Another user may have begun a session of this id since it was found to be free.
+            again = self._complete(session)
+            if again.id == chosen.id:
+                raise
+            session = create(again)
         self.manager.initialize_all(session)
         return session
 
@@ -983,22 +995,29 @@ class Conversation:
 
     Attributes:
         memory: The memory that stores the conversation.
-        session: The session of the conversation.
-        state: JSON values of this conversation, as a mapping. They are deleted with it.
-        user_state: JSON values of the user, for all their conversations.
-        app_state: JSON values of the platform, for all users.
+        session: The session of the conversation. If another user begins a session of the same id before the first
+            turn, the user is appended to the id.
     """
 
     def __init__(self, memory: Memory, session: Session, *, source: str = "", title: str = "") -> None:
         self.memory, self.session = memory, session
         self._source, self._title = source, title
         self._open_turns = OpenTurnStore(memory.sessions)
-        self.state = self._state("session", session.id)
-        self.user_state = self._state("user", session.owner)
-        self.app_state = self._state("app", session.platform)
 
-    def _state(self, scope: StateScope, owner: str) -> HostState:
-        return HostState(self.memory.sessions, scope, owner)
+    @property
+    def state(self) -> HostState:
+        """JSON values of this conversation, as a mapping. They are deleted with it."""
+        return HostState(self.memory.sessions, "session", self.session.id)
+
+    @property
+    def user_state(self) -> HostState:
+        """JSON values of the user, for all their conversations."""
+        return HostState(self.memory.sessions, "user", self.session.owner)
+
+    @property
+    def app_state(self) -> HostState:
+        """JSON values of the platform, for all users."""
+        return HostState(self.memory.sessions, "app", self.session.platform)
 
     @property
     def id(self) -> str:
@@ -1108,7 +1127,7 @@ class Conversation:
 
     def _begin(self) -> None:
         """Store the session if it is new, and start the providers for it."""
-        self.memory.begin_session(self.session, source=self._source, title=self._title)
+        self.session = self.memory.begin_session(self.session, source=self._source, title=self._title)
 
     # ----------------------------------------------------------------- reading
 
