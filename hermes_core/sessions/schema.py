@@ -138,7 +138,7 @@ def _store_words(connection: sqlite3.Connection) -> None:
 def give_to_chats(connection: sqlite3.Connection) -> None:
     """Set the owner of sessions without a user to `Session.owner`: the chat, if the session belongs to a chat.
 
-    Earlier versions stored such sessions of chats as sessions of the person at home.
+    Earlier versions stored sessions of chats, and of other platforms, as sessions of the person at home.
     """
     rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
     for key, identity in rows.fetchall():
@@ -204,4 +204,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("outbox", create_tables),
     ("sessions-by-source", _index_sources),
     ("host-tables", _add_host_tables),
+    # Again, since more than a user or a chat makes a session one of somebody outside.
+    ("owners-outside", give_to_chats),
 )
