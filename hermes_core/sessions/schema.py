@@ -146,6 +146,12 @@ def give_to_chats(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE sessions SET user = ? WHERE key = ?", (owner, key))
 
 
+def _separate_users(connection: sqlite3.Connection) -> None:
+    """Set the owners of sessions from other platforms, and forget prompts with notes that all users shared."""
+    give_to_chats(connection)
+    connection.execute("UPDATE sessions SET system_prompt = '' WHERE user <> ''")
+
+
 def _title_by_number(connection: sqlite3.Connection) -> None:
     """Find the highest number among the titles of a user without reading all of them."""
     connection.execute(
@@ -204,6 +210,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("outbox", create_tables),
     ("sessions-by-source", _index_sources),
     ("host-tables", _add_host_tables),
-    # Again, since more than a user or a chat makes a session one of somebody outside.
-    ("owners-outside", give_to_chats),
+    ("owners-outside", _separate_users),
 )
