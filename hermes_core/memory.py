@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
@@ -34,8 +35,15 @@ from hermes_core.contract.values import (
 )
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
-from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.errors import (
+    MemoryConflict,
+    OutboxError,
+    ProviderError,
+    ProviderUnavailable,
+    SessionError,
+    StorageError,
+)
+from hermes_core.home import HermesHome, expanded
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import (
@@ -213,6 +221,7 @@ class Memory:
             memory_enabled=config.memory.memory_enabled,
             user_profile_enabled=config.memory.user_profile_enabled,
             per_user=config.memory.per_user,
+            shared_base=self.shared_base,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -223,6 +232,9 @@ class Memory:
         self._external = ""
         self._taken = False
         self._failures: dict[str, str] = {}
+        self._owners = frozenset(config.identity.owners)
+        self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
+        self._warned = False
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
@@ -246,6 +258,12 @@ class Memory:
         """The name of the external provider that was chosen, even if it could not be loaded; "" for none."""
         return self._selected
 
+    @property
+    def shared_base(self) -> Path | None:
+        """Path of `memory.shared_base`; None if it is not set."""
+        name = self.config.memory.shared_base
+        return self.home.path / expanded(name) if name else None
+
     # ---------------------------------------------------------------- sessions
 
     def session(
@@ -268,6 +286,8 @@ class Memory:
     ) -> Session:
         """Return a complete `Session` of this home, without storing it.
 
+        If `identity.owners` of config.yaml lists its `outside_id`, it is a session of the person at home.
+
         Args:
             session_id: Id of the session; default: a new one.
             identity: Name of the profile; default: the profile of this home.
@@ -276,25 +296,53 @@ class Memory:
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        return known_context(
-            Session(
-                session_id or uuid.uuid4().hex,
-                parent_id,
-                platform,
-                agent_context,
-                identity or self.home.profile,
-                workspace,
-                user_id,
-                user_name,
-                chat_id,
-                chat_name,
-                chat_type,
-                thread_id,
-                gateway_session_key,
-                str(self.home.path),
-                user_id_alt,
-            )
+        session = Session(
+            session_id or uuid.uuid4().hex,
+            parent_id,
+            platform,
+            agent_context,
+            identity or self.home.profile,
+            workspace,
+            user_id,
+            user_name,
+            chat_id,
+            chat_name,
+            chat_type,
+            thread_id,
+            gateway_session_key,
+            str(self.home.path),
+            user_id_alt,
         )
+        return self._with_owner(known_context(session))
+
+    def complete(self, session: Session) -> Session:
+        """Return a session that the host made, as all methods use it: with this home, its owner, and an id of its own.
+
+        This is the only place that decides whether a session is of the person at home. Call it before a session is
+        passed to `curated` or `manager`; methods of `Memory` do it themselves.
+
+        Raises:
+            SessionError: `session` is not a `Session` but a session id, for instance.
+        """
+        if not isinstance(session, Session):
+            raise SessionError(
+                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
+            )
+        session = self._with_owner(session)
+        own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
+        if session.home and session.id == own:
+            return session
+        return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
+
+    def _with_owner(self, session: Session) -> Session:
+        """Return the session with `is_owner`, whatever the host wrote there."""
+        outside = session.outside_id
+        is_owner = outside in self._owners
+        if is_owner and outside not in self._adopted:
+            # What this person stored before config.yaml listed the id.
+            self._read("sessions of an owner", lambda: self.sessions.give_to_home(outside), 0)
+            self._adopted.add(outside)
+        return session if session.is_owner == is_owner else dataclasses.replace(session, is_owner=is_owner)
 
     def start_session(
         self,
@@ -351,7 +399,7 @@ class Memory:
         self, session: Session, *, source: str = "", title: str = "", started_at: float | None = None
     ) -> Session:
         """Store a session, if it is new, and start the providers for it; see `start_session`. Return it as stored."""
-        chosen = self._complete(session)
+        chosen = self.complete(session)
 
         def create(session: Session) -> Session:
             self.sessions.create_session(
@@ -370,7 +418,7 @@ class Memory:
             session = create(chosen)
         except SessionError:
             # Another user may have begun a session of this id since it was found to be free.
-            again = self._complete(session)
+            again = self.complete(session)
             if again.id == chosen.id:
                 raise
             session = create(again)
@@ -420,14 +468,14 @@ class Memory:
             agent_context=agent_context,
             workspace=workspace,
         )
-        return Conversation(self, self._complete(session), source=source, title=title)
+        return Conversation(self, self.complete(session), source=source, title=title)
 
     def commit_session(self, session: Session) -> None:
         """Let the provider learn from the session so far, as at its end. The session stays open.
 
         If this is called again without a new message in the session, the provider is not notified again.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
@@ -463,7 +511,7 @@ class Memory:
 
         If this is called again without a new message in the session, the provider is not notified again.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
@@ -482,7 +530,7 @@ class Memory:
 
         Rewound turns that were not sent yet never reach the provider. It is asked to forget the others.
         """
-        session = self._complete(session)
+        session = self.complete(session)
 
         def undo() -> list[str]:
             with self.sessions.transaction():
@@ -519,7 +567,7 @@ class Memory:
 
         As long as this memory is open, the text is the same for the whole session.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         return self.manager.build_system_prompt(session)
 
     def frozen_prompt(self, session: Session) -> str:
@@ -527,7 +575,7 @@ class Memory:
 
         The first call for a stored session stores the text.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         prompt = self.sessions.memory_prompt(session.id)
         if prompt is None:
             prompt = self.manager.build_system_prompt(session)
@@ -563,7 +611,7 @@ class Memory:
             arguments: The arguments as a dict, or as JSON text.
             call_id: Id that the model gave the call.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
@@ -605,7 +653,7 @@ class Memory:
         Args:
             begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         query = self._query(text_of(text), recent)
         number = None
         if begins_turn:
@@ -624,7 +672,8 @@ class Memory:
             "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
         ).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
-        return TurnRecall(recall, contexts, (*self._faults(session), *seen.left_out))
+        problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
+        return TurnRecall(recall, contexts, problems)
 
     def end_turn(
         self,
@@ -654,7 +703,7 @@ class Memory:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
@@ -722,7 +771,7 @@ class Memory:
             session: The session of the message; default: `local_session`.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
-        session = self._complete(session or self.local_session)
+        session = self.complete(session or self.local_session)
         if read_your_writes:
             self.wait_for_writes()
         self.manager.initialize_all(session)
@@ -754,7 +803,7 @@ class Memory:
         """Return a sentence for each configured part of the memory that does not work.
 
         Args:
-            session: A session of the user whose USER.md is checked; default: the person at home.
+            session: A session of the user whose notes are checked; default: the person at home.
         """
         return [*map(redact, self._late_warnings), *self._faults(session)]
 
@@ -765,6 +814,7 @@ class Memory:
 
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
+        session = self.local_session if session is None else self.complete(session)
         lost = [str(store) for store in self.inventory.lost()]
         problems = [str(self._load_error)] if self._load_error else []
         problems += lost
@@ -775,7 +825,8 @@ class Memory:
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         if self.sessions.vectors is not None:
             problems += filter(None, [self.sessions.vectors.fault])
-        problems += [str(conflict) for conflict in self.curated.of(session).problems().values()]
+        notes = self.curated.of(session)
+        problems += [*map(str, notes.problems().values()), *notes.base_problems()]
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
         problems += [
             problem
@@ -784,6 +835,32 @@ class Memory:
         ]
         # They reach the person, other programs and models; an error may quote an address with a password.
         return [redact(problem) for problem in problems]
+
+    def sharing_problem(self, owner: str = "") -> str:
+        """Return a sentence if people of this home may see too little or too much of each other's notes, else "".
+
+        Args:
+            owner: `Session.owner` of a user who may have no stored session yet.
+        """
+        if self.config.memory.per_user:
+            if self._owners or not self._has_own_texts():
+                return ""
+            return (
+                "the notes and skills of this home are for the person at this machine only, who has no id on other "
+                "platforms yet; if you write there too, name yourself: hermes-memory identity add telegram:123 "
+                "(hermes-memory identity list shows who wrote)"
+            )
+        users = {
+            *self._read("users", lambda: self.sessions.users(limit=2), list[str]()),
+            *filter(None, [owner]),
+        }
+        at_home = self._read("sessions", lambda: bool(self.sessions.list_sessions(user="", limit=1)), False)
+        if len(users) + at_home < 2:
+            return ""
+        return (
+            "memory.per_user is false, so all users of this home see and change the same notes and skills; "
+            "hermes-memory config set memory.per_user true gives each of them their own"
+        )
 
     @property
     def outbox_problem(self) -> str:
@@ -886,6 +963,21 @@ class Memory:
         self._failures.pop(what, None)
         return value
 
+    def _sharing_problems(self, session: Session) -> list[str]:
+        """Return `sharing_problem` in the first turn of somebody outside, and nothing later in this process."""
+        if not session.owner or self._warned:
+            return []
+        problem = self.sharing_problem(session.owner)
+        self._warned = bool(problem)
+        return [problem] if problem else []
+
+    def _has_own_texts(self) -> bool:
+        """Return True if the person at home has notes or skills."""
+        with contextlib.suppress(MemoryConflict):
+            if any(self.curated.entries(target) for target in self.curated.enabled_targets):
+                return True
+        return any(self.home.skills.glob("*/*/SKILL.md"))
+
     def _with_state(self, entry: ProviderEntry) -> ProviderEntry:
         """Return a copy of `entry` with its current state if it is this memory's provider, else `entry` itself."""
         if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
@@ -905,21 +997,6 @@ class Memory:
                     return dataclasses.replace(entry, notes=notes)
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
-
-    def _complete(self, session: Session) -> Session:
-        """Return the session with this home, if the host made it without one, and with an id of this user's own.
-
-        Raises:
-            SessionError: `session` is not a `Session` but a session id, for instance.
-        """
-        if not isinstance(session, Session):
-            raise SessionError(
-                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
-            )
-        own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
-        if session.home and session.id == own:
-            return session
-        return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
 
     def _without_injected(
         self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -59,11 +60,14 @@ from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
 from hermes_core.memory import Memory
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.skills.store import SkillStore
+from hermes_core.skills.store import SkillStore, open_skills
 from hermes_core.stopping import current_stop, stopped_by
 from hermes_core.turn_recall import TurnRecall
 
 Item = TypeVar("Item")
+
+# Users of a gateway whose skills are held open; others are opened again.
+MAX_SKILL_STORES = 64
 
 SUBAGENT_INSTRUCTIONS = (
     "You are a subagent: do the one task that you are given, with your tools, and answer with a report of what you did "
@@ -145,7 +149,7 @@ class Agent:
         self._toolsets = None if enabled is None else frozenset(enabled)
         problems += unknown_toolsets(enabled, self._host_tools)
         shared = shared_services(memory)
-        self._skills = shared.skills
+        self._skills = shared.skills_of(session)
         delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
         others = [*delegating, *built_in_tools(self._skills, memory), *self._host_tools]
         all_tools = (
@@ -199,7 +203,7 @@ class Agent:
 
     @property
     def skills(self) -> SkillStore | None:
-        """The skills of the home; None if they are switched off."""
+        """The skills of the session's owner; None if they are switched off."""
         return self._skills
 
     @property
@@ -594,16 +598,32 @@ class SharedServices:
 
     Attributes:
         background: Runner of background reviews, one at a time. Stopped when the memory is closed.
-        skills: The store of skills, closed with the memory; None if skills are switched off.
     """
 
     def __init__(self, memory: Memory) -> None:
-        settings = memory.config.skills
         self.background = Background()
-        self.skills = SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
-        if self.skills is not None:
-            memory.at_close.callback(self.skills.close)
+        # Not the memory itself: the table of services holds it weakly.
+        self._home, self._config = memory.home, memory.config
+        self._skills: OrderedDict[str, SkillStore] = OrderedDict()
+        memory.at_close.callback(self._close_skills)
         memory.at_close.callback(self.background.stop)
+
+    def skills_of(self, session: Session) -> SkillStore | None:
+        """Return the store of skills of the session's owner; None if skills are switched off."""
+        if not self._config.skills.enabled:
+            return None
+        owner = session.owner if self._config.memory.per_user else ""
+        with _lock:
+            store = self._skills.pop(owner, None) or open_skills(self._home, self._config, owner)
+            self._skills[owner] = store
+            # An agent may still use a store that is dropped here. Its files are closed with the last use.
+            while len(self._skills) > MAX_SKILL_STORES:
+                self._skills.popitem(last=False)
+        return store
+
+    def _close_skills(self) -> None:
+        for store in self._skills.values():
+            store.close()
 
 
 _lock = threading.Lock()  # a gateway makes agents on several threads

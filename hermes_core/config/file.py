@@ -363,7 +363,12 @@ def _misplaced(name: str, node: Any) -> str:
     if name in BLOCKS or isinstance(node, yaml.MappingNode):
         return ""
     return next(
-        (key for key in (name, f"memory.{name}", f"recall.{name}", f"model.{name}") if key in KEYS), ""
+        (
+            key
+            for key in (name, *(f"{block}.{name}" for block in ("memory", "identity", "recall", "model")))
+            if key in KEYS
+        ),
+        "",
     )
 
 

@@ -20,7 +20,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files
-from hermes_core.health.finding import Finding, backend_remedy, failed, run_check
+from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
 from hermes_core.health.provider import (
     check_provider,
     examine_catalog,
@@ -88,6 +88,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         entries = memory.providers()
         return [
             *run_check("built-in memory", lambda: _examine_curated(memory)),
+            *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
             *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
@@ -129,6 +130,19 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
         )
     if not memory.curated.enabled_targets:
         yield Finding("built-in memory", "note", "it is switched off in config.yaml")
+
+
+def _examine_owners(memory: Memory) -> Iterator[Finding]:
+    """Check that the person at home and other users see what is theirs. Without other users there is only a note."""
+    if problem := memory.sharing_problem():
+        state: FindingState = "warning" if memory.sessions.users(limit=1) else "note"
+        what, _, remedy = problem.partition("; ")
+        yield Finding("owners", state, what, remedy)
+    else:
+        owners = ", ".join(memory.config.identity.owners)
+        yield Finding(
+            "owners", "ok", f"the person at home is {owners}" if owners else "nobody on other platforms"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------- trial

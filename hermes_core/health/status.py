@@ -60,6 +60,14 @@ class OutboxStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityStatus:
+    """Who the person at home is: `owners` are ids on other platforms; `remark` says what may be wrong, "" if nothing."""
+
+    owners: tuple[str, ...] = ()
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderStatus:
     """The status of the selected provider: its state, settings, last error and hooks.
 
@@ -93,6 +101,7 @@ class Status:
     home: str
     profile: str
     builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
+    identity: IdentityStatus = IdentityStatus()
     provider: str = ""
     selected: ProviderStatus | None = None
     outbox: OutboxStatus = OutboxStatus()
@@ -147,6 +156,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
+        IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),
         memory.selected,
         _provider(memory, entries),
         outbox,

@@ -58,7 +58,7 @@ def import_sessions(
         who: dict[str, Any] = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:
             # A session without an owner belongs to the home until a file names its user.
-            memory.sessions.create_session(imported.id, user=Session(imported.id, **who).owner)
+            memory.sessions.create_session(imported.id, user=memory.session(imported.id, **who).owner)
         session = memory.start_session(
             imported.id,
             source=imported.source,

@@ -120,7 +120,7 @@ class ToolSet:
             clock: Returns seconds.
         """
         self._memory = memory
-        self._session = session
+        self._session = session = memory.complete(session)
         self._clock = clock
         self._last_write = clock()
         own = _Reading(memory)
@@ -201,7 +201,9 @@ class _Reading:
         wanted = [one for one in store.enabled_targets if target in (one, "all")]
         if not wanted:
             return {"error": f"the {target} store is switched off"}
-        return {one: shown_entries(store, one) for one in wanted}
+        shared = store.shared_entries()
+        own: dict[str, Any] = {one: shown_entries(store, one) for one in wanted}
+        return {"shared": {"entries": shared}, **own} if shared else own
 
     @tool(
         "recall",
@@ -308,20 +310,11 @@ class _Conversations:
                     f"{session_id[:100]!r} is no conversation that store_turn began",
                     "send the session_id of its result, or none for a new conversation",
                 )
-        return self._memory.start_session(
-            session_id,
-            source=MCP_SOURCE,
-            title=title,
-            platform=session.platform,
-            user_id=session.user_id,
-            user_name=session.user_name,
-            chat_id=session.chat_id,
-            chat_name=session.chat_name,
-            chat_type=session.chat_type,
-            thread_id=session.thread_id,
-            identity=session.identity,
-            workspace=session.workspace,
-        )
+        # All that says who speaks: with less, the conversation could be another person's.
+        others = ("id", "parent_id", "agent_context", "home", "is_owner")
+        who = {name: value for name, value in session.to_dict().items() if name not in others}
+        conversation = self._memory.session(session_id, **who)
+        return self._memory.begin_session(conversation, source=MCP_SOURCE, title=title)
 
     def _store(self, conversation: Session, user: str, assistant: str) -> bool:
         """Store a turn and return True, or False if it is stored already, because clients repeat a call."""

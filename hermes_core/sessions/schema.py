@@ -138,12 +138,18 @@ def _store_words(connection: sqlite3.Connection) -> None:
 def give_to_chats(connection: sqlite3.Connection) -> None:
     """Set the owner of sessions without a user to `Session.owner`: the chat, if the session belongs to a chat.
 
-    Earlier versions stored such sessions of chats as sessions of the person at home.
+    Earlier versions stored sessions of chats, and of other platforms, as sessions of the person at home.
     """
     rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
     for key, identity in rows.fetchall():
         owner = Session.from_dict({"id": "", **json.loads(identity)}).owner
         connection.execute("UPDATE sessions SET user = ? WHERE key = ?", (owner, key))
+
+
+def _separate_users(connection: sqlite3.Connection) -> None:
+    """Set the owners of sessions from other platforms, and forget prompts with notes that all users shared."""
+    give_to_chats(connection)
+    connection.execute("UPDATE sessions SET system_prompt = '' WHERE user <> ''")
 
 
 def _title_by_number(connection: sqlite3.Connection) -> None:
@@ -204,4 +210,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("outbox", create_tables),
     ("sessions-by-source", _index_sources),
     ("host-tables", _add_host_tables),
+    ("owners-outside", _separate_users),
 )

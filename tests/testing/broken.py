@@ -933,6 +933,14 @@ class EndsForAll(_Everybodys):
         super().on_session_end(reader, self.nobody(session))
 
 
+@caught_by("test_an_owner_has_the_memory_of_the_home_from_outside")
+class OwnersApart(Notebook):
+    """Goes by the id of the user, also if it is one of the person at home."""
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        return super().prefetch(query, replace(session, is_owner=False))
+
+
 @caught_by("test_a_switch_of_one_user_shows_others_nothing")
 class GoesWhereTheLastOneWent(Notebook):
     now = ""

@@ -42,6 +42,7 @@ from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
 from hermes_core.loader.hermes_agent.environment import (
     call_in,
+    described_session,
     environment_of,
     hold_environment,
     lent_sessions,
@@ -206,6 +207,7 @@ class HermesAgentProvider(MemoryProvider):
         providers read them there.
         """
         self._session = session
+        session = described_session(session)
         keywords = {
             "hermes_home": str(self._home.path),
             "session_id": session.id,
@@ -221,16 +223,13 @@ class HermesAgentProvider(MemoryProvider):
             "chat_type": session.chat_type,
             "thread_id": session.thread_id,
             "gateway_session_key": session.gateway_session_key,
+            "user_id": session.user_id,
+            "user_id_alt": session.user_id_alt,
+            "user_name": session.user_name,
             **self._facts(session),
         }
         if session.platform == "cli":
             known |= {"status_callback": self._note_status, "warning_callback": self._note_warning}
-        else:  # Hermes Agent tells no user on the command line
-            known |= {
-                "user_id": session.user_id,
-                "user_id_alt": session.user_id_alt,
-                "user_name": session.user_name,
-            }
         keywords |= {key: value for key, value in known.items() if value}
         first = positional_names(self.wrapped.initialize)
         by_position = (session.id,) if first and "session_id" not in first else ()
@@ -269,6 +268,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
         """Pass on the turn's number, the message and its author."""
+        session = described_session(session)
         author = turn_author("", session.user_id, session.user_name) or {}
         keywords = {"author_" + key: value for key, value in author.items()}
         optional = {"platform": session.platform}
@@ -280,6 +280,7 @@ class HermesAgentProvider(MemoryProvider):
         Many of these providers return only what `queue_prefetch` has warmed. If nothing is warm, this very query is
         queued and asked for once more, so that the first turn of a process has its recall too.
         """
+        session = described_session(session)
         keywords = {"session_id": session.id}
         text = result_text(self._call("prefetch", query.text, keywords=keywords))
         if not text.strip() and overrides(self.wrapped, "queue_prefetch"):
@@ -293,7 +294,7 @@ class HermesAgentProvider(MemoryProvider):
             is_first_turn=not query.recent,
             model="",
             platform=session.platform,
-            sender_id="" if session.platform == "cli" else session.user_id,
+            sender_id=session.user_id,
         )
         # Hermes Agent accepts both forms from a callback: a text, and a mapping with the key "context".
         contexts = [
@@ -335,6 +336,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Pass on the two texts; messages, author and the turn's id to methods that take them."""
+        session = described_session(session)
         optional: dict[str, Any] = {"turn_id": turn.id}
         keywords: dict[str, Any] = {"session_id": session.id}
         if author := turn_author(turn.author, session.user_id, session.user_name):
@@ -368,6 +370,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Pass on the change, with `old_text` and its origin in the metadata."""
+        session = described_session(session)
         metadata = {
             "write_origin": "assistant_tool" if session.primary else "background_review",
             "execution_context": "foreground" if session.primary else "background_review",
@@ -419,9 +422,8 @@ class HermesAgentProvider(MemoryProvider):
         """Pass on all messages of the session."""
         messages = [dict(message) for message in reader.messages()]
         self._call("on_session_end", messages, optional={"session_id": session.id, "reason": reason})
-        self._run_hooks(
-            "on_session_finalize", session_id=session.id, platform=session.platform, reason=reason
-        )
+        platform = described_session(session).platform
+        self._run_hooks("on_session_finalize", session_id=session.id, platform=platform, reason=reason)
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Pass on the new id. `rewound` is passed only if turns were rewound."""
@@ -442,7 +444,7 @@ class HermesAgentProvider(MemoryProvider):
             self._run_hooks(
                 "on_session_reset",
                 session_id=switch.new.id,
-                platform=switch.new.platform,
+                platform=described_session(switch.new).platform,
                 reason="new_session",
                 old_session_id=switch.old.id,
                 new_session_id=switch.new.id,
