@@ -160,7 +160,10 @@ def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[Stream
         if relation == "delegation":
             # In some versions a delegate has the source of its parent, and only a mark shows that no person spoke.
             head = replace(head, identity={**head.identity, "agent_context": "subagent"})
-        yield replace(head, relation=relation), chain([first], said)
+        origin = head.identity.get("parent_id", "") if relation == "branch" else ""
+        # A branch begins with a copy of its parent.
+        head = replace(head, relation=relation, copyable=bool(origin), copied_from=origin)
+        yield head, chain([first], said)
 
 
 def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:

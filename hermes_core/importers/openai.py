@@ -84,6 +84,7 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
         started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),
         turns=tuple(split_turns(messages)),
         minted=source == "openai",
+        copyable=source == "chatgpt",
     )
 
 
