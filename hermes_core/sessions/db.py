@@ -507,6 +507,14 @@ class SessionDB:
         """Return `session_id` and the ids of all sessions that are connected with it by parents and children."""
         return lineage.family(self.database, session_id)
 
+    def children(self, session_id: str) -> list[str]:
+        """Return the ids of the sessions that have this session as their parent, also if it is not stored."""
+        rows = self.database.execute(
+            "SELECT id FROM sessions WHERE parent_id = ? AND parent_id <> '' ORDER BY key",
+            (sqlite_text(session_id),),
+        )
+        return [row["id"] for row in rows]
+
     # ------------------------------------------------------------------ messages
 
     @_with_index
