@@ -146,6 +146,21 @@ class ProviderHooks:
         raise NotImplementedError
 
     @_policy(
+        "setup",
+        worker="read",
+        deadline=1.0,
+        combining="added to the writes in the outbox",
+        on_failure="counted as none",
+    )
+    def pending_writes(self, session: Session) -> int:
+        """Return the number of writes that the provider took and keeps, so that its backend does not have them yet.
+
+        Called on an initialized provider, for `hermes-memory memory status` and `doctor`. No network. Define it if the
+        provider sends writes in batches.
+        """
+        raise NotImplementedError
+
+    @_policy(
         "setup", worker="read", deadline=1.0, combining="this provider", on_failure="the command is left out"
     )
     def register_cli(self, group: Any) -> None:

@@ -24,6 +24,7 @@ from hermes_core.health.provider import (
     examine_provider,
     hook_records,
     last_error,
+    pending_writes,
     selected_health,
     setting_lines,
     settings_in,
@@ -52,7 +53,10 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """Writes that no provider has taken yet, None when the outbox can't be read; `oldest_age_s` is in seconds."""
+    """Writes that no backend has yet, None when the outbox can't be read; `oldest_age_s` is in seconds.
+
+    `waiting` also counts the writes that the provider keeps for a batch, which are not in the outbox.
+    """
 
     waiting: int | None = 0
     dead_letters: int | None = 0
@@ -205,10 +209,10 @@ def _last_call(memory: Memory) -> Iterator[Finding]:
 
 
 def _outbox(memory: Memory) -> OutboxStatus:
-    outbox = memory.manager.outbox
+    outbox, kept = memory.manager.outbox, pending_writes(memory)
     if not outbox.path.exists():
-        return OutboxStatus()
-    return OutboxStatus(outbox.depth, len(outbox.dead_letters()), outbox.oldest_age)
+        return OutboxStatus(kept)
+    return OutboxStatus(outbox.depth + kept, len(outbox.dead_letters()), outbox.oldest_age)
 
 
 def _last_taken(memory: Memory, provider: str) -> float | None:

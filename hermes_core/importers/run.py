@@ -58,8 +58,8 @@ def import_sessions(
     for head, whole in _match_stored(memory.sessions, sessions):
         imported, turns = head, whole
         if head.copyable:
-            known: dict[str, Any] = {"platform": PLATFORM, **head.identity}
-            owner = memory.session(head.id, **known).owner
+            identity: dict[str, Any] = {"platform": PLATFORM, **head.identity}
+            owner = memory.session(head.id, **identity).owner
             imported, turns = copies.without_copies(head, whole, owner)
         who: dict[str, Any] = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:

@@ -29,6 +29,20 @@ class Notes(MemoryProvider):
 """
 
 
+KEEPS_TURNS = """
+from hermes_core import MemoryProvider
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def sync_turn(self, turn):
+        pass
+
+    def pending_writes(self):
+        return 3
+"""
+
+
 def test_the_listing_says_what_is_there_and_how_it_is(
     hermes: Any, data: Any, hermes_home: HermesHome, notes: Path, absent: str
 ) -> None:
@@ -99,6 +113,16 @@ def test_an_empty_outbox(hermes: Any, data: Any) -> None:
 )
 def test_rows_are_named_or_all(hermes: Any, words: list[str]) -> None:
     assert "Usage: hermes-memory outbox" in hermes("outbox", *words, code=2).stderr
+
+
+def test_status_counts_what_a_provider_keeps_for_a_batch(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    (notes / "__init__.py").write_text(KEEPS_TURNS)
+    set_value(hermes_home, "memory.provider", "notes")
+    assert data("memory", "status")["outbox"]["waiting"] == 3
+    assert "3 waiting" in hermes("memory", "status").stdout
+    assert "3 write(s) wait in the provider" in hermes("doctor").stdout
 
 
 @pytest.mark.slow

@@ -1097,7 +1097,15 @@ def _slow(hook: str) -> type[Notebook]:
     return type("Slow", (Notebook,), {hook: space[hook], "__module__": __name__})
 
 
-SLOW = ("check", "backup_paths", "register_cli", "system_prompt_block", "on_turn_start", "prefetch")
+SLOW = (
+    "check",
+    "backup_paths",
+    "pending_writes",
+    "register_cli",
+    "system_prompt_block",
+    "on_turn_start",
+    "prefetch",
+)
 SLOW += ("queue_prefetch", "handle_tool_call", "sync_turn", "on_memory_write", "on_delegation")
 SLOW += ("on_pre_compress", "on_session_end", "on_session_switch", "shutdown")
 

@@ -185,7 +185,10 @@ def test_a_turn_taken_back_takes_along_what_was_concluded_from_it(agent: Agent, 
     agent.provider.on_session_switch(switch(agent.session, agent.session, rewound=(gone, "never stored")))
 
 
-def test_an_undone_turn_is_concluded_from_later_and_told_nobody(agent: Agent, server: HonchoServer) -> None:
+def test_an_undone_turn_is_concluded_from_later_and_told_nobody(
+    agent: Agent, server: HonchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_honcho.pending.MIN_REWIND_S", 0.0)
     server.flush = False
     agent.say(TORTOISE)
     gone = agent.say("My bank is called Nordbank.", "I will remember Nordbank.")
