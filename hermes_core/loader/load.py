@@ -144,7 +144,7 @@ def load_folder(
     place: ProviderCandidate, home: HermesHome, *, timeout: float = LOAD_TIMEOUT_S
 ) -> LoadedProvider:
     """Load the provider of a plugin folder that need not lie in the home yet. Raises as `load_provider` does."""
-    return _load_candidate(place, home, place.name, LoadControl(), timeout)
+    return _load_candidate(place, home, place.name, LoadControl(), timeout, None)
 
 
 def load_observers(
