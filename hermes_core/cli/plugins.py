@@ -25,6 +25,7 @@ from hermes_core.setup.plugin_folders import (
     plugin_folder,
     plugin_records,
     remove_plugin,
+    selector_of,
     update_plugin,
 )
 from hermes_core.setup.plugin_source import PluginSource, catalog_entry, parse_source, refuse_removed
@@ -46,10 +47,22 @@ plugins.add_command(export)
 @click.option("--ref", default="", help="A commit, branch or tag; a whole commit id pins it.")
 @click.option("--force", is_flag=True, help="Replace a plugin of that name.")
 @click.option("--allow-removed", is_flag=True, help="Also what the catalog's maintainers removed.")
+@click.option(
+    "--enable/--no-enable",
+    default=None,
+    help="Taken from lines written for Hermes Agent: a provider is chosen by `memory setup` and needs no enabling.",
+)
 @json_option
 @click.pass_context
 def install_folder(
-    ctx: click.Context, source: str, name: str, ref: str, force: bool, allow_removed: bool, as_json: bool
+    ctx: click.Context,
+    source: str,
+    name: str,
+    ref: str,
+    force: bool,
+    allow_removed: bool,
+    enable: bool | None,
+    as_json: bool,
 ) -> None:
     """Install the plugin SOURCE into `plugins/` of the home, and load it once in a process of its own.
 
@@ -60,6 +73,7 @@ def install_folder(
     A plugin that does not load is not installed. If packages that its plugin.yaml names are missing, it is installed and
     listed as unavailable: pip is never run here, and `hermes-memory memory setup NAME` installs them after a question.
     """
+    del enable  # the report says how a provider is chosen
     home = home_of(ctx)
     with _interruptible():
         place = _resolved(parse_source(source, ref), allow_removed=allow_removed)
@@ -95,6 +109,16 @@ def update_folder(ctx: click.Context, name: str | None, as_json: bool) -> None:
     _report(home, updated, as_json=as_json)
     if failures:
         raise Failure("; ".join(failures))
+
+
+@plugins.command("enable")
+@click.argument("name", shell_complete=complete_provider)
+@click.pass_context
+def enable_folder(ctx: click.Context, name: str) -> None:
+    """Say how to choose the plugin NAME. A provider that is installed needs no enabling, as in Hermes Agent."""
+    folder = plugin_folder(home_of(ctx), name)
+    click.echo(f"{folder.name} is installed and needs no enabling")
+    click.echo(f"next: hermes-memory memory setup {selector_of(folder.name)}")
 
 
 @plugins.command("remove")

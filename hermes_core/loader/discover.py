@@ -462,10 +462,10 @@ def _required_packages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
     try:
         data = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8-sig"))
-        return [str(need) for need in data["project"]["dependencies"]]
+        return [str(need) for need in data.get("project", {}).get("dependencies", ())]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, LookupError, TypeError) as exc:
+    except (OSError, ValueError, AttributeError, TypeError) as exc:
         logger.warning("can't read the dependencies in %s: %s", folder / "pyproject.toml", exc)
         return []
 

@@ -227,7 +227,7 @@ def _publish(
         staged.replace(target)
         _record(home, target.name, entry)
         undo.pop_all()
-    return InstalledPlugin(target.name, _selector(target.name), target, revision, load)
+    return InstalledPlugin(target.name, selector_of(target.name), target, revision, load)
 
 
 def _take_back(home: HermesHome, staged: Path, target: Path, before: dict[str, Any] | None) -> None:
@@ -237,13 +237,14 @@ def _take_back(home: HermesHome, staged: Path, target: Path, before: dict[str, A
     _record(home, target.name, before)
 
 
-def _selector(name: str) -> str:
+def selector_of(name: str) -> str:
+    """Return the value of `memory.provider` that chooses the plugin folder of this name."""
     return f"{FOLDER_PREFIX}{name}" if name.casefold() in BUNDLED else name
 
 
 def _unchanged(target: Path, revision: str) -> InstalledPlugin:
     return InstalledPlugin(
-        target.name, _selector(target.name), target, revision, FirstLoad("ok"), changed=False
+        target.name, selector_of(target.name), target, revision, FirstLoad("ok"), changed=False
     )
 
 

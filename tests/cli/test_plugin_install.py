@@ -648,3 +648,16 @@ def test_an_update_of_all_leaves_alone_what_is_no_business_of_ours(
     assert json.loads(file.read_text()).keys() == {"duck", "gone", "chat"}
     (hermes_home.plugins / "duck" / ".git").mkdir()
     assert "pull" in hermes("plugins", "update", "duck", code=1).stderr
+
+
+def test_the_lines_of_a_plugin_s_own_page_work(
+    hermes: Hermes, hermes_home: HermesHome, host: Host, tmp_path: Path
+) -> None:
+    source = DUCK.replace('"duck"', '"supermemory"')
+    host.repository(
+        "supermemoryai/hermes-supermemory", {"__init__.py": source, "plugin.yaml": "name: supermemory"}, FIRST
+    )
+    hermes("plugins", "install", "supermemoryai/hermes-supermemory", "--enable", "--force")
+    assert "memory setup folder:supermemory" in hermes("plugins", "enable", "supermemory").stdout
+    hermes("memory", "setup", "folder:supermemory", "--yes")
+    assert "no plugin folder" in hermes("plugins", "enable", "nothing", code=1).stderr
