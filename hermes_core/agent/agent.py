@@ -50,6 +50,7 @@ from hermes_core.agent.tools import (
     built_in_tools,
     delegate_tool,
     unknown_toolsets,
+    watched,
     with_memory_tools,
     without_memory_tools,
 )
@@ -153,6 +154,8 @@ class Agent:
             else with_memory_tools(memory, others, self._toolsets, problems)
         )
         # As many characters as the context has tokens: in most scripts that fills a quarter of the context.
+        if memory.extras.watches_tools:
+            all_tools = [watched(tool, memory.extras) for tool in all_tools]
         self.tools = ToolRegistry(
             all_tools, self._toolsets, min(self._settings.result_limit, model.context_length)
         )
@@ -599,7 +602,8 @@ class SharedServices:
     def __init__(self, memory: Memory) -> None:
         settings = memory.config.skills
         self.background = Background()
-        self.skills = SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
+        folders: tuple[str | Path, ...] = (*settings.external_dirs, *memory.extras.skill_folders)
+        self.skills = SkillStore(memory.home.skills, folders) if settings.enabled else None
         if self.skills is not None:
             memory.at_close.callback(self.skills.close)
         memory.at_close.callback(self.background.stop)

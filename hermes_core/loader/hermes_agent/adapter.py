@@ -36,8 +36,9 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ProviderInvalid, SetupFailed
+from hermes_core.errors import ProviderError, ProviderInvalid, SetupFailed
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.loader.extras import ChatCommand, ProviderExtras
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
 from hermes_core.loader.hermes_agent.environment import (
@@ -51,7 +52,9 @@ from hermes_core.loader.hermes_agent.environment import (
 )
 from hermes_core.loader.hermes_agent.registration import (
     HOOKS,
+    TOOL_HOOKS,
     HostCommand,
+    RegisteredCommand,
     RegisteredTool,
     Registrations,
     module_command,
@@ -89,7 +92,7 @@ def adapt(
                 f"provider {name!r} breaks the contract: {method}() is async, and Hermes Agent waits for none",
                 "write it as a plain function, or subclass hermes_core.MemoryProvider, whose hooks may be async",
             )
-    hooks |= {HOOKS[hook] for hook, _ in registrations.hooks}
+    hooks |= {HOOKS[hook] for hook, _ in registrations.hooks if hook in HOOKS}
     if registrations.tools:
         hooks.add("handle_tool_call")
     # A class of its own, because pluggy looks at the class for the hooks that exist.
@@ -175,6 +178,20 @@ class HermesAgentProvider(MemoryProvider):
                 f"the setup of {self.name} ended with {done}",
                 f"what it saved stays; hermes-memory memory setup {self.name} --set NAME=VALUE goes without it",
             )
+
+    @property
+    def home_path(self) -> Path:
+        """The home that it runs in."""
+        return self._home.path
+
+    @property
+    def extras(self) -> ProviderExtras:
+        """What its package brings beside it."""
+        return HostExtras(self)
+
+    def run_hooks(self, name: str, session: Session, **keywords: Any) -> list[Any]:
+        """Call the plugin hooks of one name for a session and return their answers."""
+        return self._run_hooks(name, session_id=session.id, **keywords)
 
     def late_warnings(self) -> tuple[str, ...]:
         """Return what the provider has used so far that has no effect here."""
@@ -493,6 +510,51 @@ class HermesAgentProvider(MemoryProvider):
     def _registered_tools(self) -> dict[str, RegisteredTool]:
         """Return the tools registered beside the provider that are offered now, by name."""
         return {tool.name: tool for tool in self.registrations.tools if tool.check is None or tool.check()}
+
+
+class HostExtras(ProviderExtras):
+    """What a package written for Hermes Agent registered for the agent and the chat."""
+
+    def __init__(self, provider: HermesAgentProvider) -> None:
+        self._provider = provider
+        registrations = provider.registrations
+        self.skill_folders = tuple(skill.folder for skill in registrations.skills)
+        self.chat_commands = {
+            command.name: ChatCommand(command.description, partial(self._run_command, command))
+            for command in registrations.chat_commands
+        }
+        self.watches_tools = any(name in TOOL_HOOKS for name, _ in registrations.hooks)
+
+    def before_tool(self, name: str, arguments: Mapping[str, Any], session: Session) -> str:
+        """Return the reason of the first `pre_tool_call` hook that blocks the tool, "" if none does."""
+        answers = self._provider.run_hooks(
+            "pre_tool_call", session, tool_name=name, args=dict(arguments), task_id=""
+        )
+        for answer in answers:
+            if isinstance(answer, Mapping) and answer.get("action") in ("block", "approve"):
+                # Nobody can be asked here, and what needs an approval must not run without it.
+                return f"{name!r} may not run now: {answer.get('message') or 'a plugin has blocked it'}"
+        return ""
+
+    def after_tool(self, name: str, arguments: Mapping[str, Any], result: str, session: Session) -> str:
+        """Tell `post_tool_call` hooks of the result, and return what `transform_tool_result` hooks make of it."""
+        facts = {"tool_name": name, "args": dict(arguments), "task_id": ""}
+        self._provider.run_hooks("post_tool_call", session, result=result, **facts)
+        for answer in self._provider.run_hooks("transform_tool_result", session, result=result, **facts):
+            if isinstance(answer, str):
+                return answer
+        return result
+
+    def _run_command(self, command: RegisteredCommand, words: str) -> str:
+        """Run a chat command. Raises `ProviderError` if it raises or is async."""
+        with call_in(self._provider.home_path):
+            answer = call_foreign(partial(call_accepted, command.handler, words))
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise ProviderError(f"command /{command.name} of a provider is async", "report it to its author")
+        if isinstance(answer, ForeignError):
+            raise ProviderError(f"command /{command.name} raised {answer}", "the log says where")
+        return result_text(answer)
 
 
 # --------------------------------------------------------------------------------------------------------------- calls
