@@ -15,6 +15,7 @@ from hermes_core.agent.agent import shared_services
 from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover
+from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.hermes_agent.turn_authors import turn_author
 from hermes_core.loader.load import load_provider
 from hermes_core.testing.model_server import ModelServer, Reply
@@ -303,3 +304,62 @@ def test_plugins_of_a_project_are_off_by_default(
         "plugins",
         [True] * len(expected),
     )
+
+
+# ------------------------------------------------------------------------------------------- files beside the provider
+
+PANEL = """
+from plugins.memory.config_schema import KIND_NUMBER, KIND_SECRET, KIND_SELECT, ProviderConfigSchema, ProviderField
+from plugins.memory.config_schema import ProviderFieldOption, STORAGE_FLAT_JSON
+
+CONFIG_SCHEMA = ProviderConfigSchema(
+    name="duck", label="Duck", storage=STORAGE_FLAT_JSON,
+    fields=(
+        ProviderField(key="mode", label="Mode", kind=KIND_SELECT, default="wet",
+                      options=(ProviderFieldOption("wet", "Wet"), ProviderFieldOption("dry", "Dry"))),
+        ProviderField(key="key", label="Key", kind=KIND_SECRET, env_key="DUCK_KEY"),
+        ProviderField(key="depth", label="Depth", kind=KIND_NUMBER, default="3"),
+    ),
+)
+"""
+OWN_SCHEMA = """
+    def get_config_schema(self):
+        return [{"key": "mode", "description": "own"}]
+"""
+
+
+@pytest.mark.parametrize(("own", "asked"), [("", ["mode", "key", "depth"]), (OWN_SCHEMA, ["mode"])])
+def test_a_settings_panel_becomes_settings(site: Site, own: str, asked: list[str]) -> None:
+    folder = site.plugin("duck", DUCK + own + REGISTER)
+    (folder / "config_schema.py").write_text(PANEL)
+    loaded = load_provider("duck", site.home)
+    fields = {field.name: field for field in loaded.settings}
+    assert list(fields) == ["mode", "key", "depth"]
+    assert [name for name, field in fields.items() if not field.advanced] == asked
+    assert (fields["key"].secret, fields["key"].env, fields["depth"].default) == (True, "DUCK_KEY", 3.0)
+    provider: Any = loaded.factory()
+    provider.store_settings({"mode": "dry"})
+    provider.store_settings({"depth": 4})
+    assert json.loads((site.home.path / "duck" / "config.json").read_text()) == {"mode": "dry", "depth": 4}
+
+
+FLOW = """
+asked = []
+def start_loopback_flow_background(hermes_home):
+    asked.append(hermes_home)
+def get_flow_status():
+    return {"state": STATE, "detail": "no browser"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"), [("connected", 0, "connected"), ("error", 1, "no browser")]
+)
+def test_a_provider_with_a_login_has_a_command_for_it(
+    site: Site, state: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = site.plugin("duck", DUCK + REGISTER)
+    (folder / "oauth_flow.py").write_text(FLOW.replace("STATE", repr(state)))
+    provider = load_provider("duck", site.home).factory()
+    assert run_host_command(provider, site.home, "duck", ["login"]) == code
+    assert said in "".join(capsys.readouterr())

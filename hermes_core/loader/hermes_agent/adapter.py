@@ -14,6 +14,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.extras import ChatCommand, ProviderExtras
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
+from hermes_core.loader.hermes_agent.companion_files import panel_entries, save_panel, settings_panel
 from hermes_core.loader.hermes_agent.environment import (
     call_in,
     environment_of,
@@ -98,7 +100,9 @@ def adapt(
     # A class of its own, because pluggy looks at the class for the hooks that exist.
     members: dict[str, Any] = dict.fromkeys(HOOK_NAMES - hooks | _NEVER)
     with call_in(home.path):
-        members.update(name=name, settings=settings_of(wrapped), __doc__=type(wrapped).__doc__)
+        panel = settings_panel(module) or settings_panel(type(wrapped).__module__)
+        members.update(name=name, settings=settings_of(wrapped, panel), __doc__=type(wrapped).__doc__)
+        members["panel"] = panel
         members["capabilities"] = Capabilities(scope="session", checkpoints=stores_checkpoints(wrapped))
     adapter: type[HermesAgentProvider] = type("HermesAgentProvider", (HermesAgentProvider,), members)
     return adapter(wrapped, home, registrations, module)
@@ -108,6 +112,7 @@ class HermesAgentProvider(MemoryProvider):
     """A provider with our hooks outside and the published hooks of Hermes Agent inside. `adapt` constructs it."""
 
     capabilities = Capabilities(scope="session")
+    panel: Any = None
 
     def __init__(self, wrapped: Any, home: HermesHome, registrations: Registrations, module: str) -> None:
         self.wrapped = wrapped
@@ -146,6 +151,8 @@ class HermesAgentProvider(MemoryProvider):
         Raises `SetupFailed` if it refuses them.
         """
         if not overrides(self.wrapped, "save_config"):
+            if getattr(self.panel, "storage", "flat_json") == "flat_json" and self.panel is not None:
+                save_panel(self.panel, self._home.path, values)
             return
         answer = call_foreign(lambda: self._call("save_config", dict(values), str(self._home.path)))
         if isinstance(answer, ForeignError):
@@ -674,18 +681,25 @@ _TRUTH: Mapping[str, bool] = {
 }
 
 
-def settings_of(wrapped: Any) -> tuple[Field, ...]:
-    """Return `get_config_schema()` of a provider as our fields. If it raises, log that and return none."""
-    if not overrides(wrapped, "get_config_schema"):
-        return ()
-    listed = call_foreign(lambda: list(wrapped.get_config_schema() or ()))
+def settings_of(wrapped: Any, panel: Any = None) -> tuple[Field, ...]:
+    """Return `get_config_schema()` of a provider as our fields, then those that only its settings panel has.
+
+    If it raises, log that and return none of it. Setup asks for fields of the panel only if there are no others.
+    """
+    listed: Any = []
+    if overrides(wrapped, "get_config_schema"):
+        listed = call_foreign(lambda: list(wrapped.get_config_schema() or ()))
     if isinstance(listed, ForeignError):
         logger.warning("the settings of %r can't be read: %s", type(wrapped).__name__, listed)
-        return ()
+        listed = []
     fields: dict[str, Field] = {}
     for raw in listed:
         if isinstance(raw, Mapping) and raw.get("key"):
             fields.setdefault(str(raw["key"]), field_of(raw))
+    asked = bool(fields)
+    for raw in panel_entries(panel) if panel is not None else ():
+        if raw["key"]:
+            fields.setdefault(str(raw["key"]), replace(field_of(raw), advanced=asked))
     return tuple(fields.values())
 
 

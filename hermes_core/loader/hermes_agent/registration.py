@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.hermes_agent.companion_files import login_of, sibling
 from hermes_core.loader.hermes_agent.environment import environment_of
 from hermes_core.loader.hermes_agent.host_model import PluginLlm, has_model
 
@@ -234,27 +232,17 @@ def _identity(function: Callable[..., Any]) -> tuple[str, str]:
 def module_command(module: str, name: str) -> Iterator[HostCommand]:
     """Yield the command that `register_cli(subparser)` of the `cli.py` beside `module` sets up, if there is one.
 
-    Its handler has the name by which people select the provider. A `cli.py` that can't be imported is logged.
+    `login` follows if there is an `oauth_flow.py`. The handler of the command has the name by which people select the provider. A `cli.py` that can't be imported is logged.
     """
-    cli = _import_cli(module)
+    cli = sibling(module, "cli")
     setup = getattr(cli, "register_cli", None)
     if cli is not None and callable(setup):
         names = (f"{name}_command", f"{name.replace('-', '_')}_command")
         handlers = (getattr(cli, attribute, None) for attribute in names)
         yield HostCommand(name, setup, next(filter(callable, handlers), None))
-
-
-def _import_cli(module: str) -> ModuleType | None:
-    for package in filter(None, (module, module.rpartition(".")[0])):
-        cli = f"{package}.cli"
-        spec = call_foreign(lambda cli=cli: importlib.util.find_spec(cli))  # type: ignore[misc]
-        if isinstance(spec, ForeignError) or spec is None:
-            continue
-        loaded = call_foreign(lambda cli=cli: importlib.import_module(cli))  # type: ignore[misc]
-        if not isinstance(loaded, ForeignError):
-            return loaded
-        logger.warning("the commands in %s can't be imported: %s", cli, loaded)
-    return None
+    log_in = login_of(module)
+    if log_in is not None:
+        yield HostCommand("login", lambda _: None, lambda _: log_in(), "Log in with the browser.")
 
 
 def run_host_command(provider: object, home: HermesHome, name: str, words: Sequence[str]) -> int:
@@ -268,7 +256,7 @@ def run_host_command(provider: object, home: HermesHome, name: str, words: Seque
     if not commands:
         raise ProviderError(f"provider {name!r} has no commands", "its tools and settings are all it offers")
     own = commands[0]
-    others = {command.name: command for command in commands if command.name not in (name, own.name)}
+    others = {command.name: command for command in commands if command.name != name}
     other = others.get(words[0]) if words else None
     prog = f"hermes-memory {name} {other.name}" if other else f"hermes-memory {name}"
     # Commands of these providers read HERMES_HOME and their keys from the environment.
