@@ -52,6 +52,7 @@ from hermes_core.loader.discover import (
     ProviderState,
     installed_entry_points,
 )
+from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
@@ -806,6 +807,11 @@ class Memory:
             session: A session of the user whose notes are checked; default: the person at home.
         """
         return [*map(redact, self._late_warnings), *self._faults(session)]
+
+    @property
+    def extras(self) -> ProviderExtras:
+        """What the provider's package brings beside it: skills, chat commands, hooks around tools."""
+        return self.loaded.extras if self.loaded else NO_EXTRAS
 
     @property
     def _late_warnings(self) -> tuple[str, ...]:

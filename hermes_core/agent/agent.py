@@ -51,6 +51,7 @@ from hermes_core.agent.tools import (
     built_in_tools,
     delegate_tool,
     unknown_toolsets,
+    watched,
     with_memory_tools,
     without_memory_tools,
 )
@@ -158,6 +159,8 @@ class Agent:
             else with_memory_tools(memory, others, self._toolsets, problems)
         )
         # As many characters as the context has tokens: in most scripts that fills a quarter of the context.
+        if memory.extras.watches_tools:
+            all_tools = [watched(tool, memory.extras) for tool in all_tools]
         self.tools = ToolRegistry(
             all_tools, self._toolsets, min(self._settings.result_limit, model.context_length)
         )
@@ -604,6 +607,7 @@ class SharedServices:
         self.background = Background()
         # Not the memory itself: the table of services holds it weakly.
         self._home, self._config = memory.home, memory.config
+        self._provider_folders = memory.extras.skill_folders
         self._skills: OrderedDict[str, SkillStore] = OrderedDict()
         memory.at_close.callback(self._close_skills)
         memory.at_close.callback(self.background.stop)
@@ -614,7 +618,9 @@ class SharedServices:
             return None
         owner = session.owner if self._config.memory.per_user else ""
         with _lock:
-            store = self._skills.pop(owner, None) or open_skills(self._home, self._config, owner)
+            store = self._skills.pop(owner, None) or open_skills(
+                self._home, self._config, owner, self._provider_folders
+            )
             self._skills[owner] = store
             # An agent may still use a store that is dropped here. Its files are closed with the last use.
             while len(self._skills) > MAX_SKILL_STORES:

@@ -8,6 +8,7 @@ precedence, not a security border: whoever can install a package can run code.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,11 +68,17 @@ GROUPS: dict[str, ProviderKind] = {
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
 
+PROJECT_PLUGINS = ".hermes/plugins"
+"""The folder of plugins below the working folder. It belongs to whoever wrote the project, so it is off by default."""
+
+PROJECT_PLUGINS_ENV = "HERMES_ENABLE_PROJECT_PLUGINS"
+"""The environment variable that switches the plugins of the working folder on."""
+
 # This key in plugin.yaml marks an export to another host. If both hosts share a home, the folder must not
 # be loaded here, where its package has an entry point already.
 EXPORTED = "exported_for"
 
-_PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS))}
+_PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, PROJECT_PLUGINS, *GROUPS))}
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
@@ -101,6 +108,8 @@ class ProviderCandidate:
         value: The target of the entry point, "" for a folder.
         path: The file or folder of the code, None if that can't be known without an import.
         bundled: True for a provider of this project.
+        companions: Targets of further entry points of the distribution, which register tools, hooks or commands but no
+            provider.
         shadowed_by: The place that takes precedence, "" if this place counts.
     """
 
@@ -115,6 +124,7 @@ class ProviderCandidate:
     requires: tuple[str, ...] = ()
     tools: tuple[ExternalTool, ...] = ()
     bundled: bool = False
+    companions: tuple[str, ...] = ()
     shadowed_by: str = ""
 
     @property
@@ -369,14 +379,35 @@ def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> 
         if key in seen or (found.kind != "native" and owner in native):
             continue  # a native package enters Hermes Agent through its other entry points
         seen.add(key)
-        if found.source == PLUGIN_GROUP:
-            texts = list(_source_texts(found))
-            # Source that can't be read may register a provider.
-            if texts and not any("memory_provider" in text or "MemoryProvider" in text for text in texts):
-                continue
-            if found.name not in named.get(owner, {found.name}):
-                continue
-        yield found
+        if found.source == PLUGIN_GROUP and (
+            found.name not in named.get(owner, {found.name}) or not _may_register(found)
+        ):
+            continue
+        yield replace(found, companions=_companions(found, known))
+
+
+def _may_register(plugin: ProviderCandidate) -> bool:
+    """Return True if the source of a plugin speaks of a provider, or can't be read."""
+    texts = list(_source_texts(plugin))
+    return not texts or any("memory_provider" in text or "MemoryProvider" in text for text in texts)
+
+
+def _companions(provider: ProviderCandidate, known: Sequence[ProviderCandidate]) -> tuple[str, ...]:
+    """Return the targets of the other plugins of a provider's distribution that belong to it."""
+    if provider.kind == "native" or not provider.distribution:
+        return ()
+    owner, module = normalise(provider.distribution), provider.value.partition(":")[0]
+    return tuple(
+        dict.fromkeys(
+            place.value
+            for place in known
+            if place.source == PLUGIN_GROUP
+            and normalise(place.distribution) == owner
+            # A package may offer its provider in several groups, and two providers in one.
+            and place.value.partition(":")[0] != module
+            and (provider.source != PLUGIN_GROUP or not _may_register(place))
+        )
+    )
 
 
 def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCandidate:
@@ -414,8 +445,7 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
 
 
 def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
-    for source in FOLDERS:
-        parent = home.path / source
+    for source, parent in _plugin_folders(home):
         try:
             children = sorted(parent.iterdir()) if parent.is_dir() else []
         except OSError as exc:
@@ -470,11 +500,21 @@ def _required_packages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
         return []
 
 
+def _plugin_folders(home: HermesHome) -> Iterator[tuple[str, Path]]:
+    """Yield the folders that hold plugin folders, each with its name as a source."""
+    for source in FOLDERS:
+        yield source, home.path / source
+    if os.environ.get(PROJECT_PLUGINS_ENV, "").strip().lower() in ("1", "true", "yes", "on"):
+        project = Path.cwd() / PROJECT_PLUGINS
+        if project != home.path / FOLDERS[0]:
+            yield PROJECT_PLUGINS, project
+
+
 def folder_fault(home: HermesHome, name: str) -> str:
     """Return what the plugin folder `name` lacks to be a provider, "" if there is no such folder or it is an export."""
     name = name.removeprefix(FOLDER_PREFIX)
     is_name = Path(name).name == name and not name.startswith(("_", "."))
-    for folder in (home.path / source / name for source in FOLDERS if is_name):
+    for folder in (parent / name for _, parent in _plugin_folders(home) if is_name):
         if folder.is_dir() and not read_manifest(folder).get(EXPORTED):
             code = folder / "__init__.py"
             return (

@@ -363,16 +363,20 @@ class SkillStore:
             self._journal.settle(self._text)
 
 
-def open_skills(home: HermesHome, config: Config, owner: str = "") -> SkillStore:
+def open_skills(
+    home: HermesHome, config: Config, owner: str = "", provider_folders: Sequence[Path] = ()
+) -> SkillStore:
     """Return the store of the skills of a `Session.owner`; "" is the person at home.
 
     Without `memory.per_user` all share the skills of the home. The folders of `skills.external_dirs` may be private, so
-    other users read only those of `memory.shared_base`.
+    other users read only those of `memory.shared_base`, and those that came with the provider (`provider_folders`).
     """
     owner = owner if config.memory.per_user else ""
     base = home.path / expanded(config.memory.shared_base) / "skills" if config.memory.shared_base else None
     shared = [base] if base is not None and base.is_dir() else []
-    return SkillStore(home.skills_of(owner), [*(() if owner else config.skills.external_dirs), *shared])
+    return SkillStore(
+        home.skills_of(owner), [*(() if owner else config.skills.external_dirs), *shared, *provider_folders]
+    )
 
 
 def _restored(change: SkillChange, now: str | None) -> str | None:
