@@ -12,6 +12,7 @@ import click
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.identity import add_owners
 from hermes_core.cli.output import console, for_terminal, print_table, warn
+from hermes_core.cli.providers import about
 from hermes_core.cli.shell import complete_provider, offer_alias
 from hermes_core.config import Credentials, load_config
 from hermes_core.contract.values import Field
@@ -141,7 +142,7 @@ def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[obj
             number,
             entry.name,
             state if entry.installed else "not installed",
-            entry.description or entry.reason,
+            about(entry) or entry.reason,
         )
 
 

@@ -7,6 +7,7 @@ precedence, not a security border: whoever can install a package can run code.
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import re
@@ -46,6 +47,18 @@ BUNDLED: dict[str, str] = {
     "hindsight": "hermes-memory-hindsight",
     "retaindb": "hermes-memory-retaindb",
     "supermemory": "hermes-memory-supermemory",
+}
+
+# What each of them is, in one line, also before it is installed.
+BUNDLED_ABOUT: dict[str, str] = {
+    "holographic": "facts with trust in a local file; no server, no key",
+    "honcho": "a model of the person that grows; in the cloud or on your server",
+    "mem0": "facts found by meaning; in the cloud, on your server or on this machine",
+    "byterover": "Markdown files in your home that the program brv curates",
+    "openviking": "conversations and documents on your own server",
+    "hindsight": "facts, observations and reflection; in the cloud or on your server",
+    "retaindb": "facts from every turn and a file store; in the cloud or on this machine",
+    "supermemory": "a graph of memories and a profile of the person; in the cloud",
 }
 
 # This group has Hermes Agent plugins of any sort, so a memory provider in it is recognised by its source
@@ -426,6 +439,7 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
             logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
             name = version = summary = ""
     kind = GROUPS[point.group]
+    bundled = kind == "native" and BUNDLED.get(point.name) == normalise(name)
     return ProviderCandidate(
         name=point.name,
         kind=kind,
@@ -435,13 +449,21 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
         version=version,
         # EntryPoint.module raises if the value names no module, which is reported when the provider is loaded.
         path=module_path(point.value.partition(":")[0].strip()),
-        description=summary,
+        description=BUNDLED_ABOUT.get(point.name, summary) if bundled else summary,
         requires=_without_host(requires),
-        bundled=kind == "native" and BUNDLED.get(point.name) == normalise(name),
+        bundled=bundled,
     )
 
 
 # ------------------------------------------------------------------------------------------------------------ folders
+
+
+def _first_sentence(source: str) -> str:
+    """Return the first line of a module's docstring, "" if it has none or is no Python."""
+    try:
+        return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].strip()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
 
 
 def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
@@ -465,7 +487,8 @@ def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidat
     manifest = read_manifest(folder)
     if manifest.get(EXPORTED) or not may_register_provider(folder, manifest):
         return None
-    native = _IMPORTS_CORE.search(read_source(folder / "__init__.py")) is not None
+    text = read_source(folder / "__init__.py")
+    native = _IMPORTS_CORE.search(text) is not None
     tools = manifest.get("external_dependencies")
     return ProviderCandidate(
         name=folder.name,
@@ -473,7 +496,7 @@ def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidat
         source=source,
         version=str(manifest.get("version") or ""),
         path=folder,
-        description=str(manifest.get("description") or ""),
+        description=str(manifest.get("description") or _first_sentence(text)),
         requires=_without_host(_required_packages(folder, manifest)),
         tools=tuple(
             ExternalTool(*(str(tool.get(key) or "") for key in ("name", "check", "install")))
