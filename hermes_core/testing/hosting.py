@@ -126,6 +126,11 @@ class HostedAgent(abc.ABC):
         """Approve the call of a paused run, in another process perhaps, and return the answer."""
         raise NotImplementedError
 
+    def session_id(self, session: str, user: str) -> str:
+        """Return the id under which the adapter stores a conversation; default: the id of the conversation."""
+        del user
+        return session
+
     def close(self) -> None:
         """Stop what the agent started. The memory is closed by the test."""
         return
@@ -278,7 +283,9 @@ class HostContract(abc.ABC):
                 thread.join(CHILD_TIMEOUT_S)
             assert answers == {"ann": "answer 2 for ann", "bob": "answer 2 for bob"}
             for user, other in (("ann", "bob"), ("bob", "ann")):
-                chat = memory.conversation("c1", platform=self._platform(memory), user_id=user)
+                chat = memory.conversation(
+                    agent.session_id("c1", user), platform=self._platform(memory), user_id=user
+                )
                 text = "\n".join(message.content for message in chat.history())
                 assert text.count(f"{user} says") == 3
                 assert other not in text
