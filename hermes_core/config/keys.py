@@ -161,6 +161,14 @@ class ProvidersConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PackagesConfig:
+    """The `packages:` block: places that have the packages of this project, which are on no public index."""
+
+    find_links: tuple[str, ...] = _key((), "Folders with wheels, as `make dist` fills one.", kind=list[str])
+    index: str = _key("", "Address of a package index of your own that has them.")
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The `model:` block: the language model of the agent, behind any OpenAI-compatible server."""
 
@@ -283,6 +291,7 @@ class Config:
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
     providers: ProvidersConfig = ProvidersConfig()
+    packages: PackagesConfig = PackagesConfig()
     model: ModelConfig = ModelConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     agent: AgentConfig = AgentConfig()
@@ -298,6 +307,7 @@ BLOCKS: dict[str, type] = {
     "recall": RecallConfig,
     "sessions": SessionsConfig,
     "providers": ProvidersConfig,
+    "packages": PackagesConfig,
     "model": ModelConfig,
     "auxiliary": AuxiliaryConfig,
     "agent": AgentConfig,

@@ -51,6 +51,7 @@ from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
 from hermes_core.loader.sources import record_no_provider
+from hermes_core.packages import OWN_PACKAGES
 
 if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.registration import Registrations
@@ -555,7 +556,9 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
     if not place.is_folder and top == place.value.partition(":")[0].strip().partition(".")[0]:
         return ProviderUnavailable(
             f"provider {place.name!r} names the module {missing!r}, which is not there",
-            f"reinstall it: pip install --force-reinstall {place.distribution}",
+            f"reinstall {place.distribution} from where you have it"
+            if normalise(place.distribution) in OWN_PACKAGES
+            else f"reinstall it: pip install --force-reinstall {place.distribution}",
         )
     requires = {need.partition(";")[0].strip(): required_distribution(need) for need in place.requires}
     declared = [need for need, name in requires.items() if name == normalise(top)]
@@ -580,7 +583,7 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
                 "ask its author whether it can do without, or use it in Hermes Agent",
             )
     # This package is installed: it prints the message.
-    others = [need for need, name in requires.items() if name != "hermes-memory-core"]
+    others = [need for need, name in requires.items() if name not in OWN_PACKAGES]
     packages = " ".join(f"{need!r}" for need in declared or others)
     # Setup shows what plugin.yaml names, and installs it after a question.
     setup = f"run: hermes-memory memory setup {place.name}" if place.is_folder and packages else ""
@@ -607,7 +610,7 @@ def not_found(name: str, candidates: Sequence[ProviderCandidate], fault: str = "
         taken = [place for place in candidates if place.name.casefold() == name.strip().casefold()]
         note = f" ({taken[0].where} may not use the name)" if taken else ""
         return ProviderNotFound(
-            f"provider {name!r} is not installed{note}", f"run: pip install {BUNDLED[name]}"
+            f"provider {name!r} is not installed{note}", f"run: hermes-memory memory setup {name}"
         )
     if name_owner(name):
         return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")

@@ -250,7 +250,7 @@ def test_without_the_package_for_zstandard_the_command_that_installs_it_is_named
     path = tmp_path / "s1.jsonl.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd more")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    assert "pip install 'hermes-memory-core[zstd]'" in hermes("import", path, code=1).stderr
+    assert "pip install 'zstandard>=0.22'" in hermes("import", path, code=1).stderr
 
 
 @pytest.mark.parametrize(

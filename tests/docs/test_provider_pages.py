@@ -114,8 +114,8 @@ def test_a_readme_has_the_sections_that_the_page_is_made_of(name: str) -> None:
 
 
 @each
-def test_a_readme_begins_with_the_extra_of_the_core(name: str) -> None:
-    assert f'pip install "hermes-memory-core[{name}]"\n' in pages.section(name, "Set up")
+def test_a_readme_begins_with_the_setup(name: str) -> None:
+    assert f"hermes-memory memory setup {name}\n" in pages.section(name, "Set up")
 
 
 @each

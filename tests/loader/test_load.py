@@ -399,7 +399,7 @@ def test_a_folder_of_the_name_that_is_no_provider_says_what_it_lacks(site: Site)
 
 
 def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -> None:
-    with pytest.raises(ProviderNotFound, match="pip install hermes-memory-honcho"):
+    with pytest.raises(ProviderNotFound, match="hermes-memory memory setup honcho"):
         load_provider("honcho", site.home, entry_points=[])
 
 
