@@ -59,6 +59,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
+    from hermes_core.forget import ForgetReport
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
@@ -104,6 +105,13 @@ def documents() -> dict[str, Any]:
             "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
+        "hermes-memory forget": ForgetReport,
+        "hermes-memory sessions import": {
+            "imported": int,
+            "present": int,
+            "different": int,
+            "faults": list[str],
+        },
         "hermes-memory sessions delete": deleted,
         "hermes-memory sessions list": list[ListedSession],
         "hermes-memory sessions prune": deleted,

@@ -100,6 +100,11 @@ RECENT_MESSAGES = 6
 
 SECONDS_PER_HOUR = 3600.0
 
+# Seconds between two looks for conversations that are older than `sessions.retention`, and how many are deleted at a time:
+# a session waits for it at its start, some milliseconds for each.
+PRUNE_INTERVAL_S = 3600.0
+MAX_PRUNED = 50
+
 SESSIONS_LABEL = "sessions"
 """Label of the recall from past sessions in the fence, if `recall.sessions` is `auto`."""
 
@@ -236,6 +241,7 @@ class Memory:
         self._owners = frozenset(config.identity.owners)
         self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
         self._warned = False
+        self._pruned_at = 0.0
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
@@ -423,6 +429,7 @@ class Memory:
             if again.id == chosen.id:
                 raise
             session = create(again)
+        self._prune_idle()
         self.manager.initialize_all(session)
         return session
 
@@ -933,6 +940,30 @@ class Memory:
             self._failures["outbox"] = f"the last write was not accepted for the provider: {exc}"
         else:
             self._failures.pop("outbox", None)
+
+    def _prune_idle(self) -> None:
+        """Delete the conversations that are older than `sessions.retention`, at most once in some hours.
+
+        A session begins after it, so that only some are deleted at a time.
+        """
+        days = self.config.sessions.retention
+        if days is None or (self._pruned_at and time.monotonic() - self._pruned_at < PRUNE_INTERVAL_S):
+            return
+        from hermes_core.sessions.maintenance import idle_sessions  # few homes have this setting
+
+        self._pruned_at = time.monotonic()
+        try:
+            for session_id in idle_sessions(self.sessions, time.time() - days * 86_400.0, limit=MAX_PRUNED):
+                if (
+                    self.sessions.get_session(session_id) is not None
+                ):  # else deleted with one that delegated it
+                    self.delete_session(session_id)
+                    log.info("session %s was deleted: no message for %d days", session_id, days)
+        except (SessionError, StorageError, OutboxError) as exc:
+            log.error("old sessions can't be deleted: %s", exc)
+            self._failures["retention"] = f"old sessions can't be deleted: {exc}"
+        else:
+            self._failures.pop("retention", None)
 
     def _load(self, name: str) -> None:
         try:

@@ -111,9 +111,10 @@ LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause", "Proprietary")
 @click.option("--name", help="As people will write it in config.yaml: small letters, digits, hyphens.")
 @click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores.")
 @click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence.")
-@click.option("--no-input", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+@click.option("--yes", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+@click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes.")
 def new(
-    directory: Path, name: str | None, kind: str | None, license_name: str | None, no_input: bool
+    directory: Path, name: str | None, kind: str | None, license_name: str | None, yes: bool, no_input: bool
 ) -> None:
     """Make a package for a provider of your own in DIRECTORY, with tests, a page and a CI workflow.
 
@@ -121,7 +122,7 @@ def new(
     """
     if importlib.util.find_spec("cookiecutter") is None:
         raise Failure(f"cookiecutter is not installed; run: {extra_remedy('template')}")
-    if not no_input:
+    if not (yes or no_input):
         name = name or click.prompt("Name of the provider", default="my-notes")
         for choice, meaning in {} if kind else KINDS.items():
             click.echo(f"  {choice:6} {meaning}")

@@ -146,6 +146,12 @@ class SessionsConfig:
     turn_expiry_hours: float = _key(
         24.0, "Hours without a message after which an unfinished turn of a host is deleted.", minimum=0.01
     )
+    retention: int | None = _key(
+        None,
+        "Days after which a conversation without a message is deleted by itself, unless it is pinned; not set, never.",
+        kind=int,
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

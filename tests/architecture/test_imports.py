@@ -27,7 +27,7 @@ STEPS = [
     ("upgrade", "turn_recall"),
     ("memory",),
     ("aio",),
-    ("agent", "health", "importers"),
+    ("agent", "forget", "health", "importers"),
     ("setup",),
     ("cli", "mcp_server"),
     ("__main__",),

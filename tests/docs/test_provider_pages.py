@@ -59,7 +59,7 @@ def test_a_provider_has_its_extra_its_row_in_the_readme_and_its_place_in_the_men
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     facts = pages.FACTS[name]
     page = f"https://github.com/hermes-memory/hermes-memory/blob/main/docs/reference/providers/{name}.md"
-    assert f"| [{facts.title}]({page}) | {facts.data} | `hermes-memory-core[{name}]` |\n" in told
+    assert f"| [{facts.title}]({page}) | {facts.data} | `hermes-memory memory setup {name}` |\n" in told
     assert f"- reference/providers/{name}.md\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
