@@ -505,12 +505,14 @@ class Memory:
         for stored in self.sessions.idle_sessions(before, sources):
             data = self.sessions.session_identity(stored.id)
             session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
+            if session.owner != stored.user:  # `identity.owners` has changed; the store says whose it is
+                session = dataclasses.replace(session, is_owner=not stored.user)
             with self.sessions.transaction():
                 current = self.sessions.get_session(stored.id)
                 # Another process may have continued the session meanwhile.
                 if current is None or current.last_active >= before or current.ended_at is not None:
                     continue
-                self.end_session(session, "evict")
+                self._end_session(session, "evict")
             ended.append(stored.id)
         return ended
 
@@ -519,7 +521,9 @@ class Memory:
 
         If this is called again without a new message in the session, the provider is not notified again.
         """
-        session = self.complete(session)
+        self._end_session(self.complete(session), reason)
+
+    def _end_session(self, session: Session, reason: EndReason) -> None:
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
