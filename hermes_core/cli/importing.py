@@ -18,6 +18,7 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_document
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import FORMATS, Format, Skip, SkipLog, find_files, is_known, stream_file
+from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
@@ -40,6 +41,7 @@ class _Import:
     file_format: Format
     several: bool
     on_turn: Callable[[], None]
+    copies: CopyFinder | None = None
     done: ImportResult = field(default_factory=ImportResult)
     skips: SkipLog = field(default_factory=SkipLog)
     problems: list[str] = field(default_factory=list)
@@ -61,7 +63,10 @@ class _Import:
             return
         if first is not None:
             whole = _until_fault(chain([first], sessions), self.problems)
-            self.done = self.done.plus(import_sessions(self.memory(), whole, self.on_turn))
+            memory = self.memory()
+            # One for all files: it reads the beginnings of all stored sessions.
+            self.copies = self.copies or CopyFinder(memory.sessions)
+            self.done = self.done.plus(import_sessions(memory, whole, self.on_turn, self.copies))
         if self.several:
             self.skips.add(skips, str(file))
         else:
