@@ -34,6 +34,7 @@ class _Import:
 
     Attributes:
         memory: Opens the memory, at most once.
+        first: The first file.
         several: False for one file that the person named: then a fault in it ends the command.
     """
 
@@ -42,6 +43,7 @@ class _Import:
     several: bool
     on_turn: Callable[[], None]
     copies: CopyFinder | None = None
+    first: str = ""
     done: ImportResult = field(default_factory=ImportResult)
     skips: SkipLog = field(default_factory=SkipLog)
     problems: list[str] = field(default_factory=list)
@@ -49,6 +51,7 @@ class _Import:
     def run(self, file: Path) -> None:
         """Import a file. A fault in one of several files is a problem, and the next file is imported."""
         skips = SkipLog()
+        self.first = self.first or str(file)
         try:
             if self.several and self.file_format == "auto" and not is_known(file):
                 self.skips.note("files of no known format", str(file))
@@ -76,7 +79,8 @@ class _Import:
         """Return the counts, and add what people should know to `problems`."""
         done = replace(self.done, skipped=tuple(self.skips.all()))
         if not done.sessions and (done.skipped or not self.problems):
-            reason = _describe_skip(done.skipped[0]) if done.skipped else "no conversation is there"
+            place = f" in {self.first}" if self.first else ""
+            reason = _describe_skip(done.skipped[0]) if done.skipped else f"no conversation is there{place}"
             self.problems.append(f"nothing was imported: {reason}")
         self.problems += [_describe_skip(skip) for skip in done.skipped if skip.fault and done.sessions]
         return done
