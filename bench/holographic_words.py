@@ -1,4 +1,4 @@
-"""What vectors of words alone find in conversations, and what they add to our session search.
+"""The provider's search in conversations beside plain FTS5 and our session search, and vectors of words alone.
 
 A message's vector is the sum of its words' phasors, each by how much the word tells; "neighbours" adds the messages
 around it. Words are atoms of chance, or by meaning: the phase of a word at a dimension is the projection of its
@@ -8,6 +8,7 @@ all atoms by meaning their mean is taken away: what every word has in common wou
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,13 @@ from typing import Any
 import numpy as np
 import recall_scores
 import recall_systems
-from hermes_holographic import hrr
+from hermes_holographic import HolographicProvider, hrr
 from hermes_holographic.language import index_words
 from hermes_holographic.store import idf
 from numpy.typing import NDArray
 from rich.console import Console
 
+from hermes_core import Session, ToolCall
 from hermes_core.recall import dense
 from hermes_core.sessions.search.vectors import Likeness
 
@@ -164,6 +166,29 @@ def as_stored(conversation: recall_scores.Conversation, _folder: Path) -> Iterat
 
 
 @contextmanager
+def holographic(conversation: recall_scores.Conversation, folder: Path) -> Iterator[recall_scores.Ask]:
+    """The provider: each message is a fact of its session, "Speaker: text"; the action `search` is asked."""
+    provider, home = HolographicProvider(), str(folder)
+
+    def call(session_id: str, **arguments: Any) -> Any:
+        session = Session(session_id, home=home)
+        return json.loads(provider.handle_tool_call(ToolCall("fact_store", arguments), session))
+
+    provider.initialize(Session("question", home=home))
+    refs: dict[int, str] = {}
+    for session_id, message in conversation.messages():
+        fact = call(session_id, action="add", content=f"{message.speaker}: {message.content}")
+        refs.setdefault(fact["fact_id"], message.ref)
+
+    def ask(question: str, k: int) -> list[str]:
+        found = call("question", action="search", query=question, limit=k)["results"]
+        return [refs[fact["fact_id"]] for fact in found]
+
+    yield ask
+    provider.shutdown()
+
+
+@contextmanager
 def beside(
     atoms: Atoms, semantic: bool, conversation: recall_scores.Conversation, folder: Path
 ) -> Iterator[recall_scores.Ask]:
@@ -176,6 +201,8 @@ def beside(
 def systems() -> dict[str, recall_systems.System]:
     """With and without vectors; by meaning where [semantic] is installed."""
     found: dict[str, recall_systems.System] = {
+        "plain-fts5": recall_systems.plain_fts5,
+        "holographic": holographic,
         "vectors, stored": as_stored,
         "vectors": partial(alone, by_chance, False),
         "vectors, neighbours": partial(alone, by_chance, True),

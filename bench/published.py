@@ -190,8 +190,9 @@ def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
         return {"name": case.name, "loads": False, "reason": f"pip: {last_line(exc)}", "installed": False}
     with tempfile.TemporaryDirectory(prefix="hermes-home-") as folder:
         surroundings = Surroundings(case, Path(folder), site, python)
-        result = surroundings.live()
-    return {"name": case.name, "notes": notes, **result}
+        result = {"name": case.name, "notes": notes, **surroundings.live()}
+    print(table([result]).splitlines()[1], file=sys.stderr, flush=True)
+    return result
 
 
 class Surroundings:

@@ -55,16 +55,17 @@ def json_page() -> Iterator[str]:
 def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
+    from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
-    from hermes_core.memory import RecallReport
     from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.skills.store import SkillChange
+    from hermes_core.turn_recall import RecallReport
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)
@@ -89,6 +90,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"), Sometimes(list[str], "when it is switched on and can be read")
         ),
+        "hermes-memory identity list": list[KnownPerson],
         "hermes-memory memory status": _status(),
         "hermes-memory memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory outbox list": list[OutboxRow],

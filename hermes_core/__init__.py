@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.aio import AsyncConversation, AsyncMemory, AsyncOpenTurn, open_memory_async
     from hermes_core.contract.hooks import TranscriptReader, hookimpl
     from hermes_core.contract.provider import MemoryProvider
     from hermes_core.contract.values import (
@@ -42,11 +43,15 @@ if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.export import register_in_hermes_agent
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
-    from hermes_core.memory import Memory, TurnRecall, open_memory
+    from hermes_core.memory import Conversation, Memory, OpenTurn, ToolResult, open_memory
     from hermes_core.safety.fence import sanitize_context
     from hermes_core.safety.scrubber import StreamingContextScrubber
+    from hermes_core.turn_recall import TurnRecall
 
 _HOMES = {
+    "AsyncConversation": "aio",
+    "AsyncMemory": "aio",
+    "AsyncOpenTurn": "aio",
     "Availability": "contract.values",
     "BackendAuthError": "errors",
     "BackendNotFound": "errors",
@@ -54,6 +59,7 @@ _HOMES = {
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
     "Check": "contract.values",
+    "Conversation": "memory",
     "Delegation": "contract.values",
     "Event": "contract.values",
     "Field": "contract.values",
@@ -65,6 +71,7 @@ _HOMES = {
     "MemoryStore": "curated.store",
     "MemoryWrite": "contract.values",
     "Message": "contract.values",
+    "OpenTurn": "memory",
     "Query": "contract.values",
     "Recall": "contract.values",
     "RecallItem": "contract.values",
@@ -73,18 +80,23 @@ _HOMES = {
     "SessionSwitch": "contract.values",
     "StreamingContextScrubber": "safety.scrubber",
     "ToolCall": "contract.values",
+    "ToolResult": "memory",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
-    "TurnRecall": "memory",
+    "TurnRecall": "turn_recall",
     "discover_providers": "loader.catalog",
     "hookimpl": "contract.hooks",
     "load_provider": "loader.load",
     "open_memory": "memory",
+    "open_memory_async": "aio",
     "register_in_hermes_agent": "loader.hermes_agent.export",
     "sanitize_context": "safety.fence",
 }
 
 __all__ = [
+    "AsyncConversation",
+    "AsyncMemory",
+    "AsyncOpenTurn",
     "Availability",
     "BackendAuthError",
     "BackendNotFound",
@@ -92,6 +104,7 @@ __all__ = [
     "BackendUnavailable",
     "Capabilities",
     "Check",
+    "Conversation",
     "Delegation",
     "Event",
     "Field",
@@ -103,6 +116,7 @@ __all__ = [
     "MemoryStore",
     "MemoryWrite",
     "Message",
+    "OpenTurn",
     "Query",
     "Recall",
     "RecallItem",
@@ -111,6 +125,7 @@ __all__ = [
     "SessionSwitch",
     "StreamingContextScrubber",
     "ToolCall",
+    "ToolResult",
     "TranscriptReader",
     "Turn",
     "TurnRecall",
@@ -118,6 +133,7 @@ __all__ = [
     "hookimpl",
     "load_provider",
     "open_memory",
+    "open_memory_async",
     "register_in_hermes_agent",
     "sanitize_context",
 ]

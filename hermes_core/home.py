@@ -118,9 +118,21 @@ class HermesHome:
         """The person's profile."""
         return self.memories / "USER.md"
 
+    def folder_of(self, owner: str) -> Path:
+        """Return the folder of one user of a gateway, in which are MEMORY.md, USER.md and `skills`."""
+        return self.memories / "users" / file_name_of(owner)
+
+    def memory_md_of(self, owner: str) -> Path:
+        """Return the MEMORY.md of a `Session.owner`; "" is the person at home."""
+        return self.folder_of(owner) / "MEMORY.md" if owner else self.memory_md
+
     def user_md_of(self, owner: str) -> Path:
-        """Return the USER.md of one user of a gateway, for `memory.per_user`."""
-        return self.memories / "users" / file_name_of(owner) / "USER.md"
+        """Return the USER.md of a `Session.owner`; "" is the person at home."""
+        return self.folder_of(owner) / "USER.md" if owner else self.user_md
+
+    def skills_of(self, owner: str) -> Path:
+        """Return the folder of skills of a `Session.owner`; "" is the person at home."""
+        return self.folder_of(owner) / "skills" if owner else self.skills
 
     @property
     def journal_db(self) -> Path:

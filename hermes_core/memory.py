@@ -12,13 +12,15 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
-from hermes_core.config import Config, load_config
+from hermes_core.config import Config, load_config, override_config
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -26,7 +28,6 @@ from hermes_core.contract.values import (
     Message,
     Query,
     Recall,
-    RecallItem,
     Session,
     SessionSwitch,
     ToolCall,
@@ -34,10 +35,16 @@ from hermes_core.contract.values import (
 )
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
-from hermes_core.errors import OutboxError, ProviderError, ProviderUnavailable, SessionError, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.errors import (
+    MemoryConflict,
+    OutboxError,
+    ProviderError,
+    ProviderUnavailable,
+    SessionError,
+    StorageError,
+)
+from hermes_core.home import HermesHome, expanded
 from hermes_core.kit.settings import load_settings
-from hermes_core.kit.text import is_trivial
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import (
     LoadControl,
@@ -45,28 +52,38 @@ from hermes_core.loader.discover import (
     ProviderState,
     installed_entry_points,
 )
+from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
-from hermes_core.manager.prefetch import CHARS_PER_TOKEN, cut_to_budget
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
+from hermes_core.safety.fence import without_context
 from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.lineage import delegated
+from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     Content,
-    SearchHit,
+    StoredMessage,
     epoch_seconds,
     in_text,
-    local_time,
     text_of,
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
+from hermes_core.turn_recall import (
+    PastSessions,
+    PendingTurn,
+    RecallHit,
+    RecallReport,
+    SeenTexts,
+    TurnRecall,
+    provider_hits,
+)
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
 log = logging.getLogger(__name__)
@@ -74,6 +91,14 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
+
+# The form in which a model's API takes the schemas of tools.
+ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
+
+# Messages before the person's message that providers get with the query.
+RECENT_MESSAGES = 6
+
+SECONDS_PER_HOUR = 3600.0
 
 SESSIONS_LABEL = "sessions"
 """Label of the recall from past sessions in the fence, if `recall.sessions` is `auto`."""
@@ -83,7 +108,9 @@ def open_memory(
     home: str | os.PathLike[str] | HermesHome | None = None,
     *,
     profile: str | None = None,
+    config: Mapping[str, Any] | None = None,
     provider: object = None,
+    observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
@@ -94,16 +121,26 @@ def open_memory(
     Args:
         home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
         profile: Name of a profile of that home.
+        config: Keys as in config.yaml, such as {"recall": {"sessions": "auto"}}. They replace those of the file.
         provider: Used in place of `memory.provider` of config.yaml: a name, "" for no provider, or an object, a
             class or a factory of a provider.
+        observers: Objects with observer hooks, beside those that are installed.
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
-        ConfigError: config.yaml is not valid.
+        ConfigError: config.yaml or `config` is not valid.
+        ProviderError: An observer has no observer hook, or one that can't be called.
     """
     resolved = home if isinstance(home, HermesHome) else HermesHome.resolve(home, profile)
-    return Memory(resolved, load_config(resolved), provider=provider, deadlines=deadlines, clock=clock)
+    return Memory(
+        resolved,
+        override_config(load_config(resolved), config or {}),
+        provider=provider,
+        observers=observers,
+        deadlines=deadlines,
+        clock=clock,
+    )
 
 
 def known_context(session: Session) -> Session:
@@ -149,6 +186,7 @@ class Memory:
         config: Config,
         *,
         provider: object = None,
+        observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -164,7 +202,7 @@ class Memory:
         self._control = LoadControl.of(config.providers)
         # Scanning the installed packages takes longer than all else here, so it is done once.
         self._entry_points = list(installed_entry_points())
-        observers, self._observer_problems = load_observers(
+        installed, self._observer_problems = load_observers(
             self._control, self._entry_points, MemoryManager.vet_observer
         )
         self.manager = MemoryManager(
@@ -174,7 +212,7 @@ class Memory:
             outbox=outbox_of_home(home, self.sessions, redact_value),
             selected=self._selected,
             transcripts=self.sessions.transcript,
-            observers=observers,
+            observers=[*observers, *installed],
             on_event=LogFile(home).on_event,
         )
         self.curated = MemoryStore(
@@ -184,6 +222,7 @@ class Memory:
             memory_enabled=config.memory.memory_enabled,
             user_profile_enabled=config.memory.user_profile_enabled,
             per_user=config.memory.per_user,
+            shared_base=self.shared_base,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -194,6 +233,9 @@ class Memory:
         self._external = ""
         self._taken = False
         self._failures: dict[str, str] = {}
+        self._owners = frozenset(config.identity.owners)
+        self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
+        self._warned = False
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
@@ -217,6 +259,12 @@ class Memory:
         """The name of the external provider that was chosen, even if it could not be loaded; "" for none."""
         return self._selected
 
+    @property
+    def shared_base(self) -> Path | None:
+        """Path of `memory.shared_base`; None if it is not set."""
+        name = self.config.memory.shared_base
+        return self.home.path / expanded(name) if name else None
+
     # ---------------------------------------------------------------- sessions
 
     def session(
@@ -239,6 +287,8 @@ class Memory:
     ) -> Session:
         """Return a complete `Session` of this home, without storing it.
 
+        If `identity.owners` of config.yaml lists its `outside_id`, it is a session of the person at home.
+
         Args:
             session_id: Id of the session; default: a new one.
             identity: Name of the profile; default: the profile of this home.
@@ -247,25 +297,53 @@ class Memory:
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        return known_context(
-            Session(
-                session_id or uuid.uuid4().hex,
-                parent_id,
-                platform,
-                agent_context,
-                identity or self.home.profile,
-                workspace,
-                user_id,
-                user_name,
-                chat_id,
-                chat_name,
-                chat_type,
-                thread_id,
-                gateway_session_key,
-                str(self.home.path),
-                user_id_alt,
-            )
+        session = Session(
+            session_id or uuid.uuid4().hex,
+            parent_id,
+            platform,
+            agent_context,
+            identity or self.home.profile,
+            workspace,
+            user_id,
+            user_name,
+            chat_id,
+            chat_name,
+            chat_type,
+            thread_id,
+            gateway_session_key,
+            str(self.home.path),
+            user_id_alt,
         )
+        return self._with_owner(known_context(session))
+
+    def complete(self, session: Session) -> Session:
+        """Return a session that the host made, as all methods use it: with this home, its owner, and an id of its own.
+
+        This is the only place that decides whether a session is of the person at home. Call it before a session is
+        passed to `curated` or `manager`; methods of `Memory` do it themselves.
+
+        Raises:
+            SessionError: `session` is not a `Session` but a session id, for instance.
+        """
+        if not isinstance(session, Session):
+            raise SessionError(
+                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
+            )
+        session = self._with_owner(session)
+        own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
+        if session.home and session.id == own:
+            return session
+        return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
+
+    def _with_owner(self, session: Session) -> Session:
+        """Return the session with `is_owner`, whatever the host wrote there."""
+        outside = session.outside_id
+        is_owner = outside in self._owners
+        if is_owner and outside not in self._adopted:
+            # What this person stored before config.yaml listed the id.
+            self._read("sessions of an owner", lambda: self.sessions.give_to_home(outside), 0)
+            self._adopted.add(outside)
+        return session if session.is_owner == is_owner else dataclasses.replace(session, is_owner=is_owner)
 
     def start_session(
         self,
@@ -274,7 +352,18 @@ class Memory:
         source: str = "",
         title: str = "",
         started_at: float | None = None,
-        **identity: Any,
+        platform: str = "cli",
+        user_id: str = "",
+        user_name: str = "",
+        chat_id: str = "",
+        chat_name: str = "",
+        chat_type: str = "",
+        thread_id: str = "",
+        gateway_session_key: str = "",
+        parent_id: str = "",
+        agent_context: AgentContext = "primary",
+        identity: str = "",
+        workspace: str = "hermes",
     ) -> Session:
         """Begin a session, or continue a stored one, and start the providers for it.
 
@@ -285,31 +374,145 @@ class Memory:
                 agent_context if no person takes part.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
-            identity: Other arguments of `session`, such as platform, user_id, parent_id and agent_context.
+            identity: Name of the profile; default: the profile of this home.
 
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        session = self._complete(self.session(session_id, **identity))
-        self.sessions.create_session(
-            session.id,
-            source or (session.platform if session.primary else session.agent_context),
-            user=session.owner,
-            parent_id=session.parent_id,
-            relation="delegation" if session.parent_id and session.agent_context == "subagent" else "",
-            title=title,
-            started_at=started_at,
-            identity=session.to_dict(),
+        session = self.session(
+            session_id,
+            platform=platform,
+            user_id=user_id,
+            user_name=user_name,
+            chat_id=chat_id,
+            chat_name=chat_name,
+            chat_type=chat_type,
+            thread_id=thread_id,
+            gateway_session_key=gateway_session_key,
+            parent_id=parent_id,
+            agent_context=agent_context,
+            identity=identity,
+            workspace=workspace,
         )
+        return self.begin_session(session, source=source, title=title, started_at=started_at)
+
+    def begin_session(
+        self, session: Session, *, source: str = "", title: str = "", started_at: float | None = None
+    ) -> Session:
+        """Store a session, if it is new, and start the providers for it; see `start_session`. Return it as stored."""
+        chosen = self.complete(session)
+
+        def create(session: Session) -> Session:
+            self.sessions.create_session(
+                session.id,
+                source or (session.platform if session.primary else session.agent_context),
+                user=session.owner,
+                parent_id=session.parent_id,
+                relation="delegation" if session.parent_id and session.agent_context == "subagent" else "",
+                title=title,
+                started_at=started_at,
+                identity=session.to_dict(),
+            )
+            return session
+
+        try:
+            session = create(chosen)
+        except SessionError:
+            # Another user may have begun a session of this id since it was found to be free.
+            again = self.complete(session)
+            if again.id == chosen.id:
+                raise
+            session = create(again)
         self.manager.initialize_all(session)
         return session
+
+    def conversation(
+        self,
+        session_id: str = "",
+        *,
+        platform: str = "cli",
+        user_id: str = "",
+        user_name: str = "",
+        chat_id: str = "",
+        chat_name: str = "",
+        chat_type: str = "",
+        thread_id: str = "",
+        gateway_session_key: str = "",
+        parent_id: str = "",
+        agent_context: AgentContext = "primary",
+        workspace: str = "hermes",
+        source: str = "",
+        title: str = "",
+    ) -> Conversation:
+        """Return a handle on a conversation, which begins and finishes its turns. Nothing is stored before the first turn.
+
+        Args:
+            session_id: Id of the session; default: a new one. With the id of a stored session of this user, the
+                conversation goes on.
+            source: Name of the program in which the conversation takes place; default: the platform.
+            title: Title of a new session.
+
+        Raises:
+            SessionError: The `agent_context` does not exist.
+        """
+        session = self.session(
+            session_id,
+            platform=platform,
+            user_id=user_id,
+            user_name=user_name,
+            chat_id=chat_id,
+            chat_name=chat_name,
+            chat_type=chat_type,
+            thread_id=thread_id,
+            gateway_session_key=gateway_session_key,
+            parent_id=parent_id,
+            agent_context=agent_context,
+            workspace=workspace,
+        )
+        return Conversation(self, self.complete(session), source=source, title=title)
+
+    def commit_session(self, session: Session) -> None:
+        """Let the provider learn from the session so far, as at its end. The session stays open.
+
+        If this is called again without a new message in the session, the provider is not notified again.
+        """
+        session = self.complete(session)
+        with self.sessions.transaction():
+            last = self.sessions.last_message_id(session.id)
+            if last is not None:
+                self._enqueue(partial(self.manager.on_session_end, session, "cadence", last))
+
+    def end_idle(self, older_than: timedelta | float, *, sources: Sequence[str] = ()) -> list[str]:
+        """End the sessions without a message for `older_than`, and let the provider learn from them. Return their ids.
+
+        For hosts whose framework does not say when a conversation is over. Call this now and then. A later turn opens
+        such a session again.
+
+        Args:
+            older_than: Least time since the last message, as a timedelta or in seconds.
+            sources: Only sessions of these sources; default: all.
+        """
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        before = time.time() - seconds
+        ended = []
+        for stored in self.sessions.idle_sessions(before, sources):
+            data = self.sessions.session_identity(stored.id)
+            session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
+            with self.sessions.transaction():
+                current = self.sessions.get_session(stored.id)
+                # Another process may have continued the session meanwhile.
+                if current is None or current.last_active >= before or current.ended_at is not None:
+                    continue
+                self.end_session(session, "evict")
+            ended.append(stored.id)
+        return ended
 
     def end_session(self, session: Session, reason: EndReason = "close") -> None:
         """Mark the session as ended, and store its end in the outbox, so that the provider learns from all of it.
 
         If this is called again without a new message in the session, the provider is not notified again.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
@@ -328,7 +531,7 @@ class Memory:
 
         Rewound turns that were not sent yet never reach the provider. It is asked to forget the others.
         """
-        session = self._complete(session)
+        session = self.complete(session)
 
         def undo() -> list[str]:
             with self.sessions.transaction():
@@ -365,8 +568,21 @@ class Memory:
 
         As long as this memory is open, the text is the same for the whole session.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         return self.manager.build_system_prompt(session)
+
+    def frozen_prompt(self, session: Session) -> str:
+        """Return the text of `system_prompt` as it was when the session began, also in another process.
+
+        The first call for a stored session stores the text.
+        """
+        session = self.complete(session)
+        prompt = self.sessions.memory_prompt(session.id)
+        if prompt is None:
+            prompt = self.manager.build_system_prompt(session)
+            if self.sessions.get_session(session.id) is not None:
+                prompt = self.sessions.freeze_memory_prompt(session.id, prompt)
+        return self.manager.freeze_system_prompt(session, prompt)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schemas of all tools as `{"name", "description", "parameters"}`.
@@ -384,7 +600,7 @@ class Memory:
         """
         self._search.summarise = summarise
 
-    def call_tool(self, name: str, arguments: Any, session: Session, call_id: str = "") -> str:
+    def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called, and return the text for the model.
 
         Errors are returned as text, not raised.
@@ -396,7 +612,7 @@ class Memory:
             arguments: The arguments as a dict, or as JSON text.
             call_id: Id that the model gave the call.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
@@ -411,7 +627,7 @@ class Memory:
         return answer
 
     def begin_turn(
-        self, text: Content, session: Session, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -423,10 +639,32 @@ class Memory:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
         """
-        session = self._complete(session)
+        return self.collect_recall(self.ask_recall(session, text, recent=recent))
+
+    def ask_recall(
+        self,
+        session: Session,
+        text: Content,
+        *,
+        recent: Sequence[Mapping[str, Any]] = (),
+        begins_turn: bool = True,
+    ) -> PendingTurn:
+        """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
+
+        Args:
+            begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
+        """
+        session = self.complete(session)
         query = self._query(text_of(text), recent)
-        number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
-        recall = self.manager.prefetch_all(query, session, turn_number=number)
+        number = None
+        if begins_turn:
+            number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
+        return PendingTurn(query, session, self.manager.ask_recall(query, session, turn_number=number))
+
+    def collect_recall(self, pending: PendingTurn) -> TurnRecall:
+        """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
+        query, session = pending.query, pending.session
+        recall = self.manager.collect_recall(pending.recall)
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
@@ -435,7 +673,8 @@ class Memory:
             "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
         ).render()
         contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
-        return TurnRecall(recall, contexts, (*self._faults(session), *seen.left_out))
+        problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
+        return TurnRecall(recall, contexts, problems)
 
     def end_turn(
         self,
@@ -465,7 +704,7 @@ class Memory:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
-        session = self._complete(session)
+        session = self.complete(session)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
@@ -486,6 +725,8 @@ class Memory:
         def store() -> None:
             with self.sessions.transaction():
                 self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
+                # Else the provider would not be notified of the end of what follows the first end.
+                self.sessions.reopen_session(session.id)
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
@@ -510,32 +751,47 @@ class Memory:
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         arguments = {name: value for name, value in arguments.items() if value}
         result: dict[str, Any] = json.loads(
-            self.call_tool("memory", arguments, session or self.local_session)
+            self.call_tool(session or self.local_session, "memory", arguments)
         )
         return result
 
     # ------------------------------------------------------------------ report
 
-    def recall(self, text: Content, *, limit: int = 10, session: Session | None = None) -> RecallReport:
+    def recall(
+        self,
+        text: Content,
+        *,
+        limit: int = 10,
+        session: Session | None = None,
+        read_your_writes: bool = False,
+    ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
         Args:
             limit: Largest number of results from the search, and from each provider.
             session: The session of the message; default: `local_session`.
+            read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
-        began = time.perf_counter()
-        text, session = text_of(text), session or self.local_session
-        session = self._complete(session)
+        session = self.complete(session or self.local_session)
+        if read_your_writes:
+            self.wait_for_writes()
         self.manager.initialize_all(session)
-        query, entries = self._query(text), self.curated.of(session).shown_entries()
+        return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
+
+    def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
+        """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
+        query, session = pending.query, pending.session
+        entries = self.curated.of(session).shown_entries()
         seen = SeenTexts(entries)
         hits = [RecallHit("memory", True, entry) for entry in entries]
-        hits += provider_hits(seen.without_repeats(self.manager.prefetch_all(query, session)), limit)
+        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
-        elapsed = round((time.perf_counter() - began) * 1000, 3)
-        return RecallReport(text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out))
+        elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
+        return RecallReport(
+            query.text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out)
+        )
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
@@ -548,9 +804,14 @@ class Memory:
         """Return a sentence for each configured part of the memory that does not work.
 
         Args:
-            session: A session of the user whose USER.md is checked; default: the person at home.
+            session: A session of the user whose notes are checked; default: the person at home.
         """
         return [*map(redact, self._late_warnings), *self._faults(session)]
+
+    @property
+    def extras(self) -> ProviderExtras:
+        """What the provider's package brings beside it: skills, chat commands, hooks around tools."""
+        return self.loaded.extras if self.loaded else NO_EXTRAS
 
     @property
     def _late_warnings(self) -> tuple[str, ...]:
@@ -559,6 +820,7 @@ class Memory:
 
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
+        session = self.local_session if session is None else self.complete(session)
         lost = [str(store) for store in self.inventory.lost()]
         problems = [str(self._load_error)] if self._load_error else []
         problems += lost
@@ -569,7 +831,8 @@ class Memory:
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         if self.sessions.vectors is not None:
             problems += filter(None, [self.sessions.vectors.fault])
-        problems += [str(conflict) for conflict in self.curated.of(session).problems().values()]
+        notes = self.curated.of(session)
+        problems += [*map(str, notes.problems().values()), *notes.base_problems()]
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
         problems += [
             problem
@@ -578,6 +841,32 @@ class Memory:
         ]
         # They reach the person, other programs and models; an error may quote an address with a password.
         return [redact(problem) for problem in problems]
+
+    def sharing_problem(self, owner: str = "") -> str:
+        """Return a sentence if people of this home may see too little or too much of each other's notes, else "".
+
+        Args:
+            owner: `Session.owner` of a user who may have no stored session yet.
+        """
+        if self.config.memory.per_user:
+            if self._owners or not self._has_own_texts():
+                return ""
+            return (
+                "the notes and skills of this home are for the person at this machine only, who has no id on other "
+                "platforms yet; if you write there too, name yourself: hermes-memory identity add telegram:123 "
+                "(hermes-memory identity list shows who wrote)"
+            )
+        users = {
+            *self._read("users", lambda: self.sessions.users(limit=2), list[str]()),
+            *filter(None, [owner]),
+        }
+        at_home = self._read("sessions", lambda: bool(self.sessions.list_sessions(user="", limit=1)), False)
+        if len(users) + at_home < 2:
+            return ""
+        return (
+            "memory.per_user is false, so all users of this home see and change the same notes and skills; "
+            "hermes-memory config set memory.per_user true gives each of them their own"
+        )
 
     @property
     def outbox_problem(self) -> str:
@@ -592,6 +881,10 @@ class Memory:
         Return False if some stay in the outbox.
         """
         return self.manager.flush(timeout)
+
+    def wait_for_writes(self) -> bool:
+        """Wait until the provider has taken all writes, at most the deadline of `prefetch`; see `flush`."""
+        return self.flush(self.config.recall.deadline)
 
     def close(self, timeout: float = 15.0) -> None:
         """Close the agents on this memory, shut the providers down and close the stores, within `timeout` seconds.
@@ -612,6 +905,13 @@ class Memory:
             delete_backup(self.home, self.manager.outbox)
         self.sessions.close()
         self.inventory.record()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Return this memory itself: frameworks copy requests that hold tools, and there is one memory of a home."""
+        return self
 
     def __enter__(self) -> Self:
         return self
@@ -669,6 +969,21 @@ class Memory:
         self._failures.pop(what, None)
         return value
 
+    def _sharing_problems(self, session: Session) -> list[str]:
+        """Return `sharing_problem` in the first turn of somebody outside, and nothing later in this process."""
+        if not session.owner or self._warned:
+            return []
+        problem = self.sharing_problem(session.owner)
+        self._warned = bool(problem)
+        return [problem] if problem else []
+
+    def _has_own_texts(self) -> bool:
+        """Return True if the person at home has notes or skills."""
+        with contextlib.suppress(MemoryConflict):
+            if any(self.curated.entries(target) for target in self.curated.enabled_targets):
+                return True
+        return any(self.home.skills.glob("*/*/SKILL.md"))
+
     def _with_state(self, entry: ProviderEntry) -> ProviderEntry:
         """Return a copy of `entry` with its current state if it is this memory's provider, else `entry` itself."""
         if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
@@ -688,21 +1003,6 @@ class Memory:
                     return dataclasses.replace(entry, notes=notes)
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
-
-    def _complete(self, session: Session) -> Session:
-        """Return the session with this home, if the host made it without one, and with an id of this user's own.
-
-        Raises:
-            SessionError: `session` is not a `Session` but a session id, for instance.
-        """
-        if not isinstance(session, Session):
-            raise SessionError(
-                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
-            )
-        own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
-        if session.home and session.id == own:
-            return session
-        return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
 
     def _without_injected(
         self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]
@@ -740,193 +1040,425 @@ class Memory:
         )
 
 
-# ------------------------------------------------------------------ recall
+# -------------------------------------------------------- handles for hosts
 
 
 @dataclass(frozen=True, slots=True)
-class TurnRecall:
-    """The recall for one turn.
+class ToolResult:
+    """The result of a tool call.
 
     Attributes:
-        recall: The results of the providers.
-        contexts: (label, text) of each part of the fence.
-        problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
+        text: The text for the model, also if the call failed.
+        ok: True if the call did what it was asked for.
+        error: Why the call failed; "" if it did not.
     """
 
-    recall: RecallResult
-    contexts: tuple[tuple[str, str], ...]
-    problems: tuple[str, ...] = ()
+    text: str
+    ok: bool = True
+    error: str = ""
+
+    @classmethod
+    def from_text(cls, text: str) -> ToolResult:
+        """Return the result that a tool reports in its text: failures are JSON with `error`.
+
+        >>> ToolResult.from_text('{"success": false, "error": "no such entry"}').error
+        'no such entry'
+        """
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return cls(text)
+        if not isinstance(value, dict) or not (value.get("success") is False or value.get("error")):
+            return cls(text)
+        return cls(text, False, str(value.get("error") or "the tool reported no success"))
+
+
+class Conversation:
+    """A conversation with one person or chat. Use `Memory.conversation` to make one. It stores nothing before its first turn.
+
+    Attributes:
+        memory: The memory that stores the conversation.
+        session: The session of the conversation. If another user begins a session of the same id before the first
+            turn, the user is appended to the id.
+    """
+
+    def __init__(self, memory: Memory, session: Session, *, source: str = "", title: str = "") -> None:
+        self.memory, self.session = memory, session
+        self._source, self._title = source, title
+        self._open_turns = OpenTurnStore(memory.sessions)
 
     @property
-    def context(self) -> str:
-        """The recalled text in the fence; "" if nothing was recalled."""
-        return build_memory_context_block(self.contexts)
+    def state(self) -> HostState:
+        """JSON values of this conversation, as a mapping. They are deleted with it."""
+        return HostState(self.memory.sessions, "session", self.session.id)
 
-    def inject(self, content: MessageContent) -> MessageContent:
-        """Return a copy of the person's message with the fence after it.
+    @property
+    def user_state(self) -> HostState:
+        """JSON values of the user, for all their conversations."""
+        return HostState(self.memory.sessions, "user", self.session.owner)
 
-        Use the copy for the request, and do not store it.
+    @property
+    def app_state(self) -> HostState:
+        """JSON values of the platform, for all users."""
+        return HostState(self.memory.sessions, "app", self.session.platform)
 
-        A fence that the person typed is removed from the copy, because only recall may stand in a fence.
+    @property
+    def id(self) -> str:
+        """Id of the session. `memory.conversation(id)` with the same user continues the conversation."""
+        return self.session.id
+
+    # -------------------------------------------------------------------- turn
+
+    def turn(
+        self,
+        text: Content,
+        *,
+        turn_id: str = "",
+        author: str = "",
+        native: object = None,
+        history: int | None = None,
+        read_your_writes: bool = False,
+    ) -> OpenTurn:
+        """Begin a turn with the person's message: start the providers and recall. A provider that fails raises nothing.
 
         Args:
-            content: The message: a text, or a list of content parts.
+            text: The message: a text, or a list of content parts. Recall in it is removed.
+            turn_id: Id of the turn; default: a new one. If a turn with this id is open, it is continued.
+            author: Name of the person, if several people speak in the conversation.
+            native: The message as JSON in the form of a framework. It is stored and given to nobody.
+            history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
+            read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
+
+        Raises:
+            SessionError: A turn with this id is finished, or belongs to another conversation.
+            DatabaseUnavailable: The session or the turn could not be stored.
         """
-        own: Any = "" if content is None else without_context(content)
-        copy: MessageContent = inject_memory_context(own, self.contexts)
-        return copy
+        draft = self.prepare_turn(
+            text, turn_id=turn_id, author=author, native=native, read_your_writes=read_your_writes
+        )
+        return self.open_turn(draft, history=history)
 
+    def prepare_turn(
+        self,
+        text: Content,
+        *,
+        turn_id: str = "",
+        author: str = "",
+        native: object = None,
+        read_your_writes: bool = False,
+    ) -> TurnDraft:
+        """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
+        memory, now = self.memory, time.time()
+        self._begin()
+        if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
+            return TurnDraft(stored)
+        self._open_turns.expire(before=now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR)
+        clean = without_context(text)
+        recent = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
+        if read_your_writes:
+            memory.wait_for_writes()
+        user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
+        if native is not None:
+            user["native"] = native
+        stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author, ())
+        self._open_turns.create(stored, at=now)
+        # Frozen before recall, which leaves out what the prompt says.
+        memory.frozen_prompt(self.session)
+        messages = [message.as_text() for message in recent]
+        return TurnDraft(stored, memory.ask_recall(self.session, clean, recent=messages))
 
-class SeenTexts:
-    """The texts that the model already sees in this turn. They are not recalled again.
+    def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
+        """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
+        if draft.recall is None:
+            return self._continue(draft.turn, history)
+        recall = self.memory.collect_recall(draft.recall)
+        stored = dataclasses.replace(draft.turn, contexts=recall.contexts)
+        self._open_turns.set_contexts(stored.id, stored.contexts)
+        return OpenTurn(self, stored, recall, history)
 
-    `left_out` has a sentence for each recall that an observer refused.
-    """
+    def drop(self, draft: TurnDraft) -> None:
+        """Delete a turn that `prepare_turn` began and nobody waits for."""
+        self._open_turns.delete(draft.turn.id)
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.left_out: list[str] = []
-        self._texts = [_comparable(text) for text in texts]
+    def resume(self, turn_id: str, *, history: int | None = None) -> OpenTurn:
+        """Continue an unfinished turn, which another process may have begun. Nothing is recalled anew.
 
-    def without_repeats(self, recall: RecallResult) -> RecallResult:
-        """Return the recall without items whose text the model already sees.
+        Args:
+            turn_id: Id of the turn.
+            history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
 
-        Add the remaining texts to the seen ones.
+        Raises:
+            SessionError: There is no such unfinished turn in this conversation.
         """
-        parts = []
-        for part in recall.parts:
-            if part.reason and part.state == "active":
-                self.left_out.append(f"recall of {part.provider!r} was left out: {part.reason}")
-            if part.recall.text.strip():
-                self._texts.append(_comparable(part.recall.text))
-                parts.append(part)
-            else:
-                fresh = dataclasses.replace(part.recall, items=self.add_new(part.recall.items))
-                parts.append(part._replace(recall=fresh))
-        return recall._replace(parts=tuple(parts))
-
-    def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
-        """Return the items whose text the model does not see yet. Add their texts to the seen ones."""
-        new = []
-        for item in items:
-            text = _comparable(item.text)
-            if not any(text in seen for seen in self._texts):
-                self._texts.append(text)
-                new.append(item)
-        return tuple(new)
-
-
-def _comparable(text: str) -> str:
-    # Whole words, however they are spaced.
-    return f" {' '.join(text.split())} "
-
-
-@dataclass(frozen=True, slots=True)
-class RecallHit:
-    """One line of a recall report.
-
-    `injected` is True if a turn would get this recall without a search by the model.
-    """
-
-    source: Source
-    injected: bool
-    text: str
-    session_id: str = ""
-    message_id: int | None = None
-    ref: str = ""
-    speaker: str = ""
-    when: str = ""
-    score: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecallReport:
-    """Report of the recall for a message and of a search in past sessions.
-
-    `tokens` is the number of tokens of the results that a turn would get without a search.
-    """
-
-    query: str
-    results: tuple[RecallHit, ...]
-    tokens: int
-    elapsed_ms: float
-    problems: tuple[str, ...] = ()
-
-
-def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
-    """Return the recall of the providers as lines of a report, at most `limit` lines for each provider."""
-    hits: list[RecallHit] = []
-    for part in recall.parts:
-        if part.recall.items:
-            hits += [_hit("provider", True, item) for item in part.recall.items[:limit]]
-        elif part.recall:
-            hits.append(RecallHit("provider", True, part.recall.render()))
-    return hits
-
-
-def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
-    return RecallHit(
-        source,
-        injected,
-        item.text,
-        item.session_id,
-        item.message_id,
-        item.ref,
-        item.speaker,
-        item.when,
-        item.score,
-    )
-
-
-class PastSessions:
-    """Recall from past sessions, for turns (if `recall.sessions` is `auto`) and for recall reports."""
-
-    def __init__(self, sessions: SessionDB, config: Config) -> None:
-        self._sessions = sessions
-        self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
-
-    def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
-        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
-
-        If all messages of persons' past sessions fit into the budget of the query, return all. Otherwise return those
-        that a search finds for the query.
-        """
-        if not self._in_each_turn or is_trivial(query.text):
-            return Recall()
-        user, lineage = session.owner or None, tuple(self._sessions.lineage(session.id))
-        hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=lineage)
-        if hits is None:
-            from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
-
-            hits = self._sessions.search(
-                query.text,
-                exclude_sessions=lineage,
-                user=user,
-                limit=MAX_PROACTIVE_HITS,
-                proactive=True,
-                distinct=True,
+        self._begin()
+        stored = self._open_turns.get(turn_id)
+        if stored is None:
+            fact = "is finished" if self.memory.sessions.has_turn(turn_id) else "is not open"
+            raise SessionError(
+                f"turn {turn_id!r} {fact}",
+                "begin a new turn; unfinished turns expire after `sessions.turn_expiry_hours`",
             )
-        return cut_to_budget(Recall(seen.add_new(map(_item, hits))), query.budget)
+        return self._continue(stored, history)
 
-    def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
-        """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
-        found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
-        injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
-        hits = [
-            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit)))
-            for hit in found
-        ]
-        return hits + [_hit("sessions", True, item) for item in injected.values()]
+    def _continue(self, stored: StoredOpenTurn, history: int | None) -> OpenTurn:
+        if stored.session_id != self.id:
+            raise SessionError(
+                f"turn {stored.id!r} belongs to another conversation", "give each turn an id of its own"
+            )
+        recall = TurnRecall(RecallResult(), stored.contexts, tuple(self.memory.problems(self.session)))
+        return OpenTurn(self, stored, recall, history)
+
+    def _begin(self) -> None:
+        """Store the session if it is new, and start the providers for it."""
+        self.session = self.memory.begin_session(self.session, source=self._source, title=self._title)
+
+    # ----------------------------------------------------------------- reading
+
+    @property
+    def system_prompt(self) -> str:
+        """The notes and the provider's block for the system prompt, the same text for the whole conversation.
+
+        The text is stored at the first turn, so that another process sends the same bytes.
+        """
+        return self.memory.frozen_prompt(self.session)
+
+    def history(self, *, last: int | None = None) -> list[StoredMessage]:
+        """Return the messages of finished turns, oldest first.
+
+        Args:
+            last: Return only so many messages at the end; default: all.
+        """
+        return self.memory.sessions.get_messages(self.id, last=last)
+
+    def recall(self, text: Content, *, limit: int = 10, read_your_writes: bool = False) -> RecallReport:
+        """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
+        return self.memory.recall(text, limit=limit, session=self.session, read_your_writes=read_your_writes)
+
+    def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
+        """Run a tool that the model called. Errors are in the result, not raised.
+
+        Args:
+            name: Name of the tool.
+            arguments: The arguments as a dict, or as JSON text.
+            call_id: Id that the model gave the call.
+        """
+        return ToolResult.from_text(self.memory.call_tool(self.session, name, arguments, call_id))
+
+    def change_memory(
+        self, action: str, target: str = "memory", content: str = "", old_text: str = ""
+    ) -> dict[str, Any]:
+        """Change the notes of this user with the `memory` tool, and return its result."""
+        return self.memory.change_memory(action, target, content, old_text, session=self.session)
+
+    # --------------------------------------------------------------------- end
+
+    def commit(self) -> None:
+        """Let the provider learn from the conversation so far. The conversation goes on."""
+        self.memory.commit_session(self.session)
+
+    def end(self, reason: EndReason = "close") -> None:
+        """Mark the conversation as ended, and let the provider learn from all of it. A later turn opens it again."""
+        if self.memory.sessions.get_session(self.id) is not None:
+            self.memory.end_session(self.session, reason)
+
+    def rewind(self, turns: int = 1) -> list[str]:
+        """Undo the last turns, also at the provider. Return the ids of the undone turns.
+
+        Args:
+            turns: Number of turns.
+
+        Raises:
+            SessionError: The conversation has fewer turns.
+        """
+        return self.memory.rewind(self.session, self.memory.sessions.turn_start(self.id, turns))
+
+    def delete(self) -> None:
+        """Delete the conversation with its state; see `Memory.delete_session`."""
+        self.memory.delete_session(self.id)
 
 
-def _item(hit: SearchHit) -> RecallItem:
-    """Return the message of a search hit as an item of recall."""
-    day = local_time(hit.timestamp)
-    return RecallItem(
-        text=hit.excerpt,
-        score=round(hit.score, 4),
-        session_id=hit.session_id,
-        message_id=hit.message_id,
-        ref=hit.ref,
-        speaker=hit.speaker or hit.role,
-        when=f"{day.day} {day:%B %Y}" if day else "",
-    )
+@dataclass(frozen=True, slots=True)
+class TurnDraft:
+    """A turn of a conversation before its recall has come. `recall` is None if the turn was begun earlier."""
+
+    turn: StoredOpenTurn
+    recall: PendingTurn | None = None
+
+
+class OpenTurn:
+    """A turn that is not finished. `Conversation.turn` and `Conversation.resume` make one.
+
+    Its messages are stored as they come. No search, recall, history or provider gets them before `finish`.
+
+    Attributes:
+        id: Id of the turn, by which another process may continue it.
+        conversation: The conversation of the turn.
+        recall: What was recalled for the person's message.
+        problems: A sentence for each part of the memory that did not work.
+    """
+
+    def __init__(
+        self, conversation: Conversation, stored: StoredOpenTurn, recall: TurnRecall, history: int | None
+    ) -> None:
+        self.id, self.conversation, self.recall = stored.id, conversation, recall
+        self.problems: list[str] = list(recall.problems)
+        self._memory, self._session = conversation.memory, conversation.session
+        self._user, self._author = stored.user, stored.author
+        self._messages: list[Mapping[str, Any]] = list(stored.messages)
+        self._history = _last_turns(
+            self._memory.sessions.get_messages_as_conversation(self._session.id), history
+        )
+        self._open_turns = OpenTurnStore(self._memory.sessions)
+        self._scrubber = StreamingContextScrubber()
+        self._prompt = conversation.system_prompt
+
+    @property
+    def session(self) -> Session:
+        """The session of the conversation."""
+        return self._session
+
+    @property
+    def text(self) -> str:
+        """The person's message as text, without recall."""
+        return text_of(self._user["content"])
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The request for the model in the OpenAI chat form, for this turn only.
+
+        It has the system prompt if that is not empty, the earlier messages, the person's message with the recall, and
+        what `add` stored.
+        """
+        system = [{"role": "system", "content": self._prompt}] if self._prompt else []
+        return [*system, *self._history, self.request_message, *map(_without_native, self._messages)]
+
+    @property
+    def request_message(self) -> dict[str, Any]:
+        """The person's message with the recall, in the OpenAI chat form, for the request of this turn only."""
+        return {"role": "user", "content": self.recall.inject(self._user["content"])}
+
+    def tools(self, form: ToolForm = "openai") -> list[dict[str, Any]]:
+        """Return the schemas of the tools of memory in the form of a model's API; "plain" is `Memory.tool_schemas`."""
+        return tool_schemas_as(self._memory.tool_schemas(), form)
+
+    def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
+        """Run a tool that the model called; see `Conversation.call_tool`. The result is not added to the turn."""
+        return self.conversation.call_tool(name, arguments, call_id)
+
+    def add(self, *messages: Mapping[str, Any], native: object = None) -> None:
+        """Store messages of the turn, such as tool calls of the model and their results. They are durable on return.
+
+        Args:
+            messages: Messages in the OpenAI chat form. Recall in them is removed, system prompts are left out.
+            native: The last message as JSON in the form of a framework. It is stored and given to nobody.
+
+        Raises:
+            SessionError: A value is no message, or the turn is not open.
+            DatabaseUnavailable: The messages could not be stored.
+        """
+        in_text(messages)  # raises for a value that is no message
+        clean = [self._clean(message) for message in messages if message["role"] not in SYSTEM_ROLES]
+        if native is not None and clean:
+            clean[-1] = {**clean[-1], "native": native}
+        self._open_turns.add(self.id, clean, at=time.time())
+        self._messages += clean
+
+    def scrub(self, chunk: str, *, end: bool = False) -> str:
+        """Return what the person may see of a piece of the model's streamed answer: recall is removed.
+
+        Args:
+            chunk: The next piece of the answer. Text that may be the beginning of recall is returned with a later piece.
+            end: True for the last piece.
+        """
+        visible = self._scrubber.feed(chunk)
+        return visible + self._scrubber.flush() if end else visible
+
+    def finish(
+        self, answer: Content = None, *, native: object = None, at: float | None = None, warm: bool = True
+    ) -> Turn:
+        """Store the finished turn and its outbox row in one commit. It is durable and searchable on return.
+
+        Args:
+            answer: The model's answer; recall that it repeats is removed. Leave it out if `add` stored it already.
+            native: The answer as JSON in the form of a framework.
+            at: Time of the turn in epoch seconds; default: now.
+            warm: True to let providers prepare the recall of the next turn.
+
+        Raises:
+            SessionError: The turn was cancelled, has expired, or was undone.
+            DatabaseUnavailable: The turn could not be stored.
+        """
+        messages = [self._user, *self._messages]
+        last = messages[-1]
+        stored_answer = last["role"] == "assistant" and not last.get("tool_calls")
+        if answer is None:
+            if not stored_answer:
+                raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
+            answer = last["content"]
+        elif not (stored_answer and text_of(last["content"]) == text_of(without_context(answer))):
+            final: dict[str, Any] = {"role": "assistant", "content": answer}
+            messages.append(final if native is None else {**final, "native": native})
+        if self._open_turns.get(self.id) is None and not self._memory.sessions.has_turn(self.id):
+            raise SessionError(
+                f"turn {self.id!r} is not open: it was cancelled, or has expired",
+                "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
+            )
+        turn = self._memory.end_turn(
+            self._session,
+            self._user["content"],
+            answer,
+            messages=messages,
+            turn_id=self.id,
+            at=at,
+            warm=warm,
+            author=self._author,
+        )
+        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problems(self._session)]))
+        return turn
+
+    def cancel(self) -> None:
+        """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""
+        self._open_turns.delete(self.id)
+
+    def _clean(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message without recall. What a tool answered is stored as it was."""
+        clean = message if message["role"] == "tool" else without_context(dict(message))
+        if clean != message:
+            self.problems.append(
+                "a message of the turn was stored without the recall in it: add the model's own words"
+            )
+        return dict(clean)
+
+
+def tool_schemas_as(schemas: Sequence[Mapping[str, Any]], form: ToolForm) -> list[dict[str, Any]]:
+    """Return schemas of tools (name, description, parameters) in the form of a model's API.
+
+    Raises:
+        SessionError: There is no such form.
+    """
+    if form == "openai":
+        return [{"type": "function", "function": dict(schema)} for schema in schemas]
+    if form == "plain":
+        return [dict(schema) for schema in schemas]
+    key = {"anthropic": "input_schema", "mcp": "inputSchema"}.get(form)
+    if key is None:
+        raise SessionError(
+            f"there is no form {form!r} of tools", f"use one of {', '.join(get_args(ToolForm))}"
+        )
+    return [
+        {"name": schema["name"], "description": schema["description"], key: schema["parameters"]}
+        for schema in schemas
+    ]
+
+
+def _without_native(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "native"}
+
+
+def _last_turns(history: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
+    """Return at most `limit` messages from the end that begin with a person's message: APIs refuse half a tool call."""
+    if limit is None or len(history) <= limit:
+        return history
+    starts = range(len(history) - max(limit, 0), len(history))
+    first = next((at for at in starts if history[at]["role"] == "user"), len(history))
+    return history[first:]

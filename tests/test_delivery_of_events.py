@@ -34,7 +34,7 @@ class Diary(RecordingProvider):
 
 
 def say(memory: Memory, session: Session, text: str) -> Turn:
-    memory.begin_turn(text, session)
+    memory.begin_turn(session, text)
     return memory.end_turn(session, text, "noted")
 
 

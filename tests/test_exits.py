@@ -111,10 +111,10 @@ def test_a_turn_its_log_and_the_files_of_the_home_hold_no_secret(hermes_home: He
     log = LogFile(install(hermes_home, PROVIDER))
     with logging_to(log), open_memory(hermes_home) as memory:
         session = memory.start_session(platform="cli")
-        turn = memory.begin_turn("Where do we deploy?", session)
+        turn = memory.begin_turn(session, "Where do we deploy?")
         memory.end_turn(session, "Where do we deploy?", "On Fly.")
-        memory.call_tool("memory", {"action": "add", "target": "user", "content": "Mel"}, session)
-        answer = memory.call_tool("notes_find", {}, session)
+        memory.call_tool(session, "memory", {"action": "add", "target": "user", "content": "Mel"})
+        answer = memory.call_tool(session, "notes_find", {})
         memory.flush(2.0)
         assert_redacted(turn.problems, memory.problems(), answer)
         assert_redacted(answer)

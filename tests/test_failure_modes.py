@@ -118,13 +118,13 @@ def change(memory: Memory, action: str, **arguments: Any) -> dict[str, Any]:
     """A call of the `memory` tool as a model makes it."""
     call = {"action": action, "target": "memory", **arguments}
     memory.manager.initialize_all(memory.local_session)
-    result: dict[str, Any] = json.loads(memory.call_tool("memory", call, memory.local_session))
+    result: dict[str, Any] = json.loads(memory.call_tool(memory.local_session, "memory", call))
     return result
 
 
 def search(memory: Memory, query: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(
-        memory.call_tool("session_search", {"query": query}, memory.local_session)
+        memory.call_tool(memory.local_session, "session_search", {"query": query})
     )
     return result
 
@@ -185,7 +185,7 @@ def test_a_full_store_refuses_and_shows_what_it_holds(remember: Remember) -> Non
 
 @row("multiple substring matches")
 def test_a_fragment_of_several_entries_is_refused_unless_they_are_equal(remember: Remember) -> None:
-    """Built-in memory, an ambiguous fragment: refused with the candidates; of equal entries the first is meant."""
+    """Built-in memory, an ambiguous fragment: refused with the candidates; equal entries count once."""
     memory = remember()
     change(memory, "add", content="Likes green tea")
     change(memory, "add", content="Likes black tea")
@@ -196,7 +196,7 @@ def test_a_fragment_of_several_entries_is_refused_unless_they_are_equal(remember
     assert len(memory.curated.entries("memory")) == 2
     memory.home.memory_md.write_text("Has a cat\n§\nHas a cat")
     assert change(memory, "remove", old_text="cat")["success"]
-    assert memory.curated.entries("memory") == ("Has a cat",)
+    assert memory.curated.entries("memory") == ()
 
 
 @row("injection or exfiltration pattern")
@@ -313,7 +313,7 @@ def test_a_provider_that_does_not_start_is_told_and_the_turn_goes_on(
     """Provider, `initialize` raises: a warning, the reason is shown, and the turn goes on; writes wait."""
     memory = remember(RaisingProvider(well=frozenset({"is_available", "get_tool_schemas"})))
     session = memory.start_session()
-    recall = memory.begin_turn("hello", session)
+    recall = memory.begin_turn(session, "hello")
     memory.end_turn(session, "hello", "hi")
     assert recall.context == ""
     assert "initialize: RuntimeError: broken on purpose" in recall.problems[0]
@@ -332,7 +332,7 @@ def test_recall_that_fails_is_left_out_and_other_memory_goes_on(remember: Rememb
     change(memory, "add", content="Likes tea")
     memory.end_turn(memory.start_session("past"), "My cat is Momo", "Noted.")
     session = memory.start_session("now")
-    given = memory.begin_turn("What is my cat called?", session)
+    given = memory.begin_turn(session, "What is my cat called?")
     assert given.recall.parts[0].origin == "none"
     assert "broken on purpose" in given.recall.parts[0].reason
     assert "Momo" in given.context
@@ -357,7 +357,7 @@ def test_a_turn_that_the_provider_does_not_take_waits_on_disk(remember: Remember
 def test_a_tool_that_raises_answers_the_model_with_an_error(remember: Remember) -> None:
     """Provider, a tool raises: the model gets a JSON object that says so."""
     memory = remember(RaisingProvider())
-    answer = json.loads(memory.call_tool("fake_remember", {"fact": "tea"}, memory.start_session()))
+    answer = json.loads(memory.call_tool(memory.start_session(), "fake_remember", {"fact": "tea"}))
     assert "broken on purpose" in answer["error"]
 
 
@@ -383,7 +383,7 @@ def test_recall_is_cut_to_a_small_budget(remember: Remember) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = "You like green tea, " * 50
     memory = remember(provider, recall__budget=10)
-    given = memory.begin_turn("tea?", memory.start_session())
+    given = memory.begin_turn(memory.start_session(), "tea?")
     assert given.contexts == (("fake", ("You like green tea, " * 2).strip()),)
     assert provider.of("prefetch")[0]["query"].budget == 10
 
@@ -397,7 +397,7 @@ def test_the_first_turn_has_recall(remember: Remember) -> None:
     """
     memory = remember(RecordingProvider())
     session = memory.start_session("s1")
-    given = memory.begin_turn("Who is Momo?", session)
+    given = memory.begin_turn(session, "Who is Momo?")
     assert given.recall.parts[0].origin == "fresh"
     assert "s1: Who is Momo?" in given.context
 
@@ -412,14 +412,14 @@ def test_recall_of_a_session_that_went_on_is_dropped(remember: Remember) -> None
     provider.gates["prefetch"] = threading.Event()
     memory = remember(provider, recall__deadline=0.5)
     old, new = memory.start_session("old"), memory.start_session("new")
-    assert memory.begin_turn("secret of the old", old).context == ""
+    assert memory.begin_turn(old, "secret of the old").context == ""
     memory.switch_session(SessionSwitch("x1", old, new, "reset", reset=True))
     provider.results["prefetch"] = "late news of the old"
     provider.gates["prefetch"].set()
     assert provider.wait_for("on_session_switch")
     provider.results["prefetch"] = RuntimeError("nothing fresh")
-    assert memory.begin_turn("again", old).context == ""
-    assert memory.begin_turn("again", new).context == ""
+    assert memory.begin_turn(old, "again").context == ""
+    assert memory.begin_turn(new, "again").context == ""
 
 
 # ----------------------------------------------------------------------------------------------------------- agent
@@ -541,7 +541,7 @@ def test_a_fence_that_never_closes_is_thrown_away(remember: Remember) -> None:
     provider = RecordingProvider()
     provider.results["prefetch"] = "the secret"
     memory = remember(provider)
-    fenced = memory.begin_turn("hello", memory.start_session()).context
+    fenced = memory.begin_turn(memory.start_session(), "hello").context
     scrubber = StreamingContextScrubber()
     leak = "Sure. " + fenced.removesuffix("</memory-context>")
     shown = "".join(map(scrubber.feed, leak)) + scrubber.flush()

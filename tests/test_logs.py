@@ -183,7 +183,7 @@ def test_a_failed_call_of_a_provider_is_in_the_log(hermes_home: HermesHome) -> N
     from hermes_core.testing.fakes import RaisingProvider
 
     with open_memory(hermes_home, provider=RaisingProvider(RuntimeError(f"no {KEY}"))) as memory:
-        memory.begin_turn("hello", memory.start_session())
+        memory.begin_turn(memory.start_session(), "hello")
     lines = LogFile(hermes_home).read()
     failed = [line for line in lines if line["kind"] == "provider.call" and line["hook"] == "prefetch"]
     assert len(failed) == 1

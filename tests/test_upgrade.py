@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 from collections import defaultdict
 from pathlib import Path
@@ -233,7 +234,7 @@ def test_notes_of_the_earlier_version_beside_the_sessions_may_be_damaged(
 
 def test_a_program_of_the_earlier_version_refuses_the_home_with_one_line(old_home: HermesHome) -> None:
     deliver_all(old_home, Diary())
-    older = [migration for migration in MIGRATIONS if migration[0] != "outbox"]
+    older = list(itertools.takewhile(lambda migration: migration[0] != "outbox", MIGRATIONS))
     with (
         contextlib.closing(Database(old_home.state_db, older)) as database,
         pytest.raises(DatabaseUnavailable, match="was changed by a newer version of the package"),

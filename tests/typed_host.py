@@ -33,11 +33,11 @@ class Notes(MemoryProvider):
 def one_turn(memory: Memory, session: Session, history: list[Chat], text: str) -> str:
     said: list[dict[str, Any]] = [{"role": "user", "content": text}]
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
-    recalled = memory.begin_turn(parts, session, recent=history)
+    recalled = memory.begin_turn(session, parts, recent=history)
     request: str = recalled.inject(text)
     picture: list[dict[str, Any]] = recalled.inject(parts)
     schemas: list[dict[str, Any]] = memory.tool_schemas()
-    answer = memory.call_tool("memory", {"action": "add", "content": text}, session)
+    answer = memory.call_tool(session, "memory", {"action": "add", "content": text})
     memory.end_turn(session, parts, answer, messages=said)
     memory.end_turn(session, text, None, messages=history)
     return f"{request} {picture} {schemas} {recalled.problems}"
@@ -55,7 +55,7 @@ def host(home: Path) -> None:
 
 async def serve(memory: Memory, text: str) -> None:
     session = await asyncio.to_thread(memory.start_session, user_id="42")
-    recalled = await asyncio.to_thread(memory.begin_turn, text, session)
+    recalled = await asyncio.to_thread(memory.begin_turn, session, text)
     await asyncio.to_thread(memory.end_turn, session, text, recalled.inject(text), author="Ann")
 
 

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -50,6 +51,7 @@ from hermes_core.agent.tools import (
     built_in_tools,
     delegate_tool,
     unknown_toolsets,
+    watched,
     with_memory_tools,
     without_memory_tools,
 )
@@ -57,12 +59,16 @@ from hermes_core.agent.validation import Kind, refused, require, require_functio
 from hermes_core.contract.values import Delegation, Session
 from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
-from hermes_core.memory import Memory, TurnRecall
+from hermes_core.memory import Memory
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.skills.store import SkillStore
+from hermes_core.skills.store import SkillStore, open_skills
 from hermes_core.stopping import current_stop, stopped_by
+from hermes_core.turn_recall import TurnRecall
 
 Item = TypeVar("Item")
+
+# Users of a gateway whose skills are held open; others are opened again.
+MAX_SKILL_STORES = 64
 
 SUBAGENT_INSTRUCTIONS = (
     "You are a subagent: do the one task that you are given, with your tools, and answer with a report of what you did "
@@ -144,7 +150,7 @@ class Agent:
         self._toolsets = None if enabled is None else frozenset(enabled)
         problems += unknown_toolsets(enabled, self._host_tools)
         shared = shared_services(memory)
-        self._skills = shared.skills
+        self._skills = shared.skills_of(session)
         delegating = [delegate_tool(self.delegate)] if session.agent_context != "subagent" else []
         others = [*delegating, *built_in_tools(self._skills, memory), *self._host_tools]
         all_tools = (
@@ -153,6 +159,8 @@ class Agent:
             else with_memory_tools(memory, others, self._toolsets, problems)
         )
         # As many characters as the context has tokens: in most scripts that fills a quarter of the context.
+        if memory.extras.watches_tools:
+            all_tools = [watched(tool, memory.extras) for tool in all_tools]
         self.tools = ToolRegistry(
             all_tools, self._toolsets, min(self._settings.result_limit, model.context_length)
         )
@@ -198,7 +206,7 @@ class Agent:
 
     @property
     def skills(self) -> SkillStore | None:
-        """The skills of the home; None if they are switched off."""
+        """The skills of the session's owner; None if they are switched off."""
         return self._skills
 
     @property
@@ -489,7 +497,7 @@ class Agent:
             )
             return None
         recent = recent_messages(self._life.history)
-        return self._life.attempt("recall", lambda: memory.begin_turn(text, session, recent=recent))
+        return self._life.attempt("recall", lambda: memory.begin_turn(session, text, recent=recent))
 
     def _request(self, turn: AgentTurn) -> list[ChatMessage]:
         """Return system prompt, history and the person's message. Recalled text is added to the request, not stored."""
@@ -593,16 +601,35 @@ class SharedServices:
 
     Attributes:
         background: Runner of background reviews, one at a time. Stopped when the memory is closed.
-        skills: The store of skills, closed with the memory; None if skills are switched off.
     """
 
     def __init__(self, memory: Memory) -> None:
-        settings = memory.config.skills
         self.background = Background()
-        self.skills = SkillStore(memory.home.skills, settings.external_dirs) if settings.enabled else None
-        if self.skills is not None:
-            memory.at_close.callback(self.skills.close)
+        # Not the memory itself: the table of services holds it weakly.
+        self._home, self._config = memory.home, memory.config
+        self._provider_folders = memory.extras.skill_folders
+        self._skills: OrderedDict[str, SkillStore] = OrderedDict()
+        memory.at_close.callback(self._close_skills)
         memory.at_close.callback(self.background.stop)
+
+    def skills_of(self, session: Session) -> SkillStore | None:
+        """Return the store of skills of the session's owner; None if skills are switched off."""
+        if not self._config.skills.enabled:
+            return None
+        owner = session.owner if self._config.memory.per_user else ""
+        with _lock:
+            store = self._skills.pop(owner, None) or open_skills(
+                self._home, self._config, owner, self._provider_folders
+            )
+            self._skills[owner] = store
+            # An agent may still use a store that is dropped here. Its files are closed with the last use.
+            while len(self._skills) > MAX_SKILL_STORES:
+                self._skills.popitem(last=False)
+        return store
+
+    def _close_skills(self) -> None:
+        for store in self._skills.values():
+            store.close()
 
 
 _lock = threading.Lock()  # a gateway makes agents on several threads

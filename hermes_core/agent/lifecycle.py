@@ -269,8 +269,10 @@ class SessionLifecycle:
         with self._event("compress") as step:
             if not step("can_shorten", self._cannot_shorten):
                 step("flush", self._flush, old, goes_on=True)
-                memory_context = step("pre_compress", self._ask_providers, old) or ""
-                messages = step("summarise", self._summarise, memory_context)
+                memory_context = step("pre_compress", self._ask_providers, old)
+                # Without the checkpoint that the person demands, the only copy of the messages must stay in the context.
+                if memory_context is not None or not self.memory.config.agent.checkpoint_required:
+                    messages = step("summarise", self._summarise, memory_context or "")
             if messages is not None:
                 step("session_end", self._notify_end, old, "compression")
                 step("compressor_end", self._notify_compressor_end, old)
@@ -454,7 +456,13 @@ class SessionLifecycle:
             return ""
         messages = text_messages(self.memory.sessions.transcript(session.id).messages())
         count = len(compression_ancestors(self.memory, session))
-        ask = partial(self.memory.manager.on_pre_compress, messages, count, session)
+        required = self.memory.config.agent.checkpoint_required
+        if required:
+            # A checkpoint is evidence, and a summary is the model's own text.
+            messages = [message for message in messages if not is_summary({**message})]
+        ask = partial(
+            self.memory.manager.on_pre_compress, messages, count, session, require_checkpoint=required
+        )
         return redact(interruptible(ask, self.guard.cancel, "agent-pre-compress"))
 
     def _notify_end(self, session: Session, reason: EndReason) -> None:

@@ -19,11 +19,12 @@ from hermes_core.agent.validation import session_id_of
 from hermes_core.contract.values import Message, Session
 from hermes_core.errors import SessionError, StorageError
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory, TurnRecall, known_context
+from hermes_core.memory import Memory, known_context
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
+from hermes_core.turn_recall import TurnRecall
 
 log = logging.getLogger(__name__)
 
@@ -203,23 +204,21 @@ def resolve_session(
         problems: List to which sentences are appended.
     """
     fields: dict[str, Any] = {"identity": memory.home.profile, **identity, "home": str(memory.home.path)}
+    new_id = session_id_of(session_id) if session_id else uuid.uuid4().hex
+    session = memory.complete(known_context(Session(new_id, **fields)))
     stored = None
     if session_id:
-        session_id = session_id_of(session_id)
-        owner = Session(session_id, **fields).owner
         try:
-            session_id = memory.sessions.id_for(session_id, owner)
-            stored = memory.sessions.get_session(memory.sessions.compression_tip(session_id))
+            stored = memory.sessions.get_session(memory.sessions.compression_tip(session.id))
         except StorageError as exc:
             log.warning("session %r can't be read: %s", session_id, exc)
             problems.append(f"reading the session failed: {exc}")
     if stored is None:
-        return known_context(Session(id=session_id or uuid.uuid4().hex, **fields)), False
-    session = Session(id=stored.id, **{**fields, "parent_id": stored.parent_id})
+        return session, False
     if stored.user != session.owner and (stored.user or stored.message_count):
         # The newest session of a conversation may name another person's session as its parent.
         raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
-    return known_context(session), True
+    return replace(session, id=stored.id, parent_id=stored.parent_id), True
 
 
 def find_session(memory: Memory, text: str, current: Session) -> Session:

@@ -32,6 +32,7 @@ from hermes_core.agent.answer import Messages, ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
 from hermes_core.errors import ConfigError, HermesError
+from hermes_core.loader.extras import ProviderExtras
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
 from hermes_core.memory import Memory
@@ -186,6 +187,17 @@ class ToolRegistry:
             reason = truncated(str(failure), self._result_limit)
             return error(f"tool {tool.name!r} failed: {type(failure).__name__}: {reason}")
         return truncated(result, self._result_limit)
+
+
+def watched(tool: Tool, extras: ProviderExtras) -> Tool:
+    """Return the tool with the hooks of a provider's package around it, which may refuse a call or change its result."""
+
+    def run(arguments: Mapping[str, Any], session: Session) -> str:
+        if reason := extras.before_tool(tool.name, arguments, session):
+            return error(reason)
+        return extras.after_tool(tool.name, arguments, _text(tool.run(arguments, session)), session)
+
+    return replace(tool, run=run)
 
 
 def error(message: str, remedy: str = "") -> str:

@@ -310,7 +310,8 @@ def _messages(terminal: TerminalChat) -> Generator[str, None, None]:
         history = terminal.agent.memory.home.path / "chat_history"
         # The prompt goes to standard error if standard output is a file or `tee`.
         with create_app_session(output=create_output(always_prefer_tty=True)):
-            commands = [f"/{name}" for name in COMMANDS]
+            others = terminal.agent.memory.extras.chat_commands
+            commands = [f"/{name}" for name in dict.fromkeys((*COMMANDS, *others))]
             yield from read_messages(history, commands, lambda problem: warn([problem]))
         return
     for line in sys.stdin:

@@ -94,9 +94,15 @@ def run_command(chat: TerminalChat, line: str) -> None:
     """
     typed, argument = (*line[1:].split(maxsplit=1), "", "")[:2]
     name = typed.lower()
+    others = chat.agent.memory.extras.chat_commands
+    if name not in COMMANDS and name in others:
+        if text := others[name].run(argument):
+            click.echo(printable(text))
+        return
     if name not in COMMANDS:
-        longer = [command for command in COMMANDS if name and command.startswith(name)]
-        close = longer or difflib.get_close_matches(name, COMMANDS, n=1)
+        known = [*COMMANDS, *others]
+        longer = [command for command in known if name and command.startswith(name)]
+        close = longer or difflib.get_close_matches(name, known, n=1)
         raise SessionError(
             f"there is no command /{name}", f"did you mean /{close[0]}?" if close else "see /help"
         )
@@ -109,8 +115,12 @@ def run_command(chat: TerminalChat, line: str) -> None:
 
 
 def _help(chat: TerminalChat) -> None:
-    del chat
-    print_table("", ("command", "does"), [(f"/{name}", says) for name, (says, _) in COMMANDS.items()], "")
+    others = chat.agent.memory.extras.chat_commands.items()
+    rows = [
+        *((f"/{name}", says) for name, (says, _) in COMMANDS.items()),
+        *((f"/{name}", other.description) for name, other in others if name not in COMMANDS),
+    ]
+    print_table("", ("command", "does"), rows, "")
 
 
 def _new(chat: TerminalChat) -> None:

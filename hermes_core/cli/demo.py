@@ -19,9 +19,10 @@ from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.importers import read_file
 from hermes_core.importers.sample import SampleQuestion, sample_path, sample_questions
-from hermes_core.memory import Memory, RecallHit, open_memory
+from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.files import ensure_folder
+from hermes_core.turn_recall import RecallHit
 
 REMEMBERED = "Nadia can't eat cashews or pistachios."
 QUESTION = "Which nuts is Nadia allergic to?"
@@ -114,7 +115,7 @@ def _show_turn(memory: Memory) -> None:
     memory.flush()
     later = memory.start_session(platform="demo")
     prompt = memory.system_prompt(later).split("\n# ")[0].strip()
-    message = memory.begin_turn(QUESTION, later).inject(QUESTION)
+    message = memory.begin_turn(later, QUESTION).inject(QUESTION)
     console().print(
         Panel(Text(prompt), title="in the system prompt, frozen for the session", title_align="left")
     )

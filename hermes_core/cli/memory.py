@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote
 
 import click
 
@@ -20,7 +19,7 @@ from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_table, warn
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import set_value
-from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.contract.values import MemoryTarget, Session, parse_outside_id
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS, MemoryStore
@@ -53,22 +52,15 @@ user_option = click.option(
 def session_of_user(opened: Memory, user: str) -> Session:
     """Return the session that a command acts for.
 
-    `user` is "" for the person at this machine, PLATFORM:ID for a user of a gateway, or PLATFORM/CHAT for a chat without
-    users.
+    `user` is "" for the person at this machine, or a `Session.outside_id`: PLATFORM:ID for a user of a gateway,
+    PLATFORM/CHAT for a chat without users.
     """
     if not user:
         return opened.local_session
-    platform, colon, name = user.partition(":")
-    if colon:
-        platform = unquote(platform)
-    else:
-        platform, _, name = map(unquote, user.partition("/"))
-    if not (platform and name):
-        raise Failure(f"{user!r} names no user; write PLATFORM:ID, as telegram:42, or PLATFORM/CHAT")
+    fields = parse_outside_id(user)
     if not opened.config.memory.per_user:
-        raise Failure("all users share one USER.md; set memory.per_user in config.yaml")
-    session = dataclasses.replace(opened.local_session, platform=platform)
-    return dataclasses.replace(session, user_id=name) if colon else dataclasses.replace(session, chat_id=name)
+        raise Failure("all users share the notes and skills; set memory.per_user to true in config.yaml")
+    return opened.complete(dataclasses.replace(opened.local_session, **fields))  # type: ignore[arg-type]
 
 
 def deliver(opened: Memory, session: Session) -> str:
@@ -297,6 +289,8 @@ def _show_status(report: Status) -> None:
     for target, store in report.builtin.items():
         remarks = (*_fullness(store), *store.flagged)
         rows.append((f"built-in {target}", _store_state(store), "; ".join(remarks)))
+    who = report.identity
+    rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
     rows += _provider_rows(report.selected, next((h for h in report.health if h.name != "builtin"), None))
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -15,11 +16,18 @@ import hermes_core
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.kit.text import clip, fold_space
+from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.providers import register_commands
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
+
+# Characters of the line about a provider. Authors write whole paragraphs into a description.
+MAX_ABOUT_CHARS = 100
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 _HIDDEN = ("shadowed", "blocked")
 
@@ -48,11 +56,17 @@ def providers(ctx: click.Context, show_all: bool, as_json: bool) -> None:
     if as_json:
         print_document(shown)
     else:
-        rows = [(e.name, e.state, e.version, e.source, e.reason) for e in shown]
-        print_table("", ("name", "state", "version", "source", "reason"), rows, "No provider is installed.")
+        rows = [(e.name, e.state, e.version, about(e), e.source, e.reason) for e in shown]
+        columns = ("name", "state", "version", "about", "source", "reason")
+        print_table("", columns, rows, "No provider is installed.")
         for line in (f"{entry.name}: {note}" for entry in shown for note in entry.notes):
             click.echo(printable(line))
     finish(ctx, problems)
+
+
+def about(entry: ProviderEntry) -> str:
+    """Return in one line what a provider is, "" if nothing says it."""
+    return clip(fold_space(entry.description), MAX_ABOUT_CHARS)
 
 
 def provider_commands(home: HermesHome, name: str) -> click.Command:
@@ -112,7 +126,11 @@ def new(
             click.echo(f"  {choice:6} {meaning}")
         kind = kind or click.prompt("Where it stores", type=click.Choice(list(KINDS)), default="local")
         license_name = license_name or click.prompt("Licence", type=click.Choice(LICENSES), default="MIT")
-    answers = {"name": name or "my-notes", "kind": kind or "local", "license": license_name or "MIT"}
+    answers = {
+        "name": "my-notes" if name is None else name,
+        "kind": kind or "local",
+        "license": license_name or "MIT",
+    }
     made = make(directory, answers)
     click.echo(f"made {made}")
     click.echo(f'next: pip install -e "{made}[test]", then python -m pytest "{made}"')
@@ -129,6 +147,7 @@ def make(directory: Path, answers: dict[str, str]) -> Path:
 
     Raises `Failure`, or exits after the template's own hook has printed why it refuses the name.
     """
+    _check(answers)
     cookiecutter = importlib.import_module("cookiecutter.main").cookiecutter
     errors = importlib.import_module("cookiecutter.exceptions")
     # Else its own line would stand beside the hook's.
@@ -157,3 +176,17 @@ def make(directory: Path, answers: dict[str, str]) -> Path:
         except OSError as exc:
             raise Failure(f"can't write to {str(directory)!r}: {exc.strerror or exc}") from exc
     return Path(made)
+
+
+def _check(answers: dict[str, str]) -> None:
+    """Raise `Failure` for answers that are more than plain words: cookiecutter runs an answer as a template."""
+    name = answers["name"]
+    if not _NAME.fullmatch(name):
+        better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
+        hint = f": {better!r} for example" if better else ""
+        raise Failure(
+            f"{name!r} can't be a provider's name; use small letters, digits and single hyphens{hint}"
+        )
+    for key, allowed in (("kind", KINDS), ("license", LICENSES)):
+        if answers[key] not in allowed:
+            raise Failure(f"{key} can't be {answers[key]!r}; use one of {', '.join(allowed)}")

@@ -13,8 +13,9 @@ from hermes_core.cli.output import finish, json_alone, json_option, print_docume
 from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
 from hermes_core.kit.text import clip
-from hermes_core.memory import Memory, RecallHit, RecallReport, open_memory
+from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import printable
+from hermes_core.turn_recall import RecallHit, RecallReport
 
 MAX_RESULTS = 1000
 """Results per source that may be requested."""

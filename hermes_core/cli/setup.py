@@ -10,15 +10,18 @@ from typing import Any
 import click
 
 from hermes_core.cli import Failure, home_of
+from hermes_core.cli.identity import add_owners
 from hermes_core.cli.output import console, for_terminal, print_table, warn
+from hermes_core.cli.providers import about
 from hermes_core.cli.shell import complete_provider, offer_alias
 from hermes_core.config import Credentials, load_config
 from hermes_core.contract.values import Field
-from hermes_core.errors import ConfigError, SetupFailed
+from hermes_core.errors import ConfigError, SessionError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider, load_provider
+from hermes_core.memory import open_memory
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
 from hermes_core.setup.answers import (
@@ -43,6 +46,7 @@ from hermes_core.setup.candidate import (
 )
 
 BUILTIN = "built-in only"
+NO_PROVIDER = ("", BUILTIN, "none", "builtin")
 
 
 @click.command()
@@ -69,14 +73,16 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
         raise click.UsageError("name the provider to set up without questions")
     try:
         chosen = name if name is not None else _pick(home)
-        if chosen in ("", BUILTIN, "none", "builtin"):
+        if chosen in NO_PROVIDER:
             select_provider(home, "")
             click.echo(f"memory provider: {BUILTIN}")
-            return
-        _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
+        else:
+            _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
     except click.Abort:
         raise Failure("cancelled; nothing was changed") from None
     if not yes:
+        _ask_owners(home)
+    if not yes and chosen not in NO_PROVIDER:
         offer_alias()
 
 
@@ -136,8 +142,31 @@ def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[obj
             number,
             entry.name,
             state if entry.installed else "not installed",
-            entry.description or entry.reason,
+            about(entry) or entry.reason,
         )
+
+
+def _ask_owners(home: HermesHome) -> None:
+    """Ask for the person's ids on other platforms if the home has notes and names nobody."""
+    with open_memory(home, provider="") as opened:
+        if opened.config.identity.owners or not opened.sharing_problem():
+            return
+        others = opened.sessions.users(limit=5)
+    known = f" ({', '.join(others)} wrote)" if others else ""
+    click.echo(
+        printable(f"The notes of this home are yours alone. Do you write from another platform too?{known}")
+    )
+    while True:
+        answer = click.prompt(
+            "Your ids there, as telegram:123, with commas; Enter for none", default="", show_default=False
+        )
+        ids = [one.strip() for one in str(answer).split(",") if one.strip()]
+        try:
+            if ids:
+                click.echo(printable(add_owners(home, ids)))
+            return
+        except SessionError as exc:
+            click.echo(hanging(str(exc)))
 
 
 def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:

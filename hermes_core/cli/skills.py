@@ -7,10 +7,12 @@ from contextlib import closing
 import click
 
 from hermes_core.cli import Group, home_of
+from hermes_core.cli.memory import session_of_user, user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table, warn
 from hermes_core.config import load_config
+from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
-from hermes_core.skills.store import SkillStore
+from hermes_core.skills.store import SkillStore, open_skills
 
 
 @click.group(cls=Group)
@@ -19,11 +21,12 @@ def skills() -> None:
 
 
 @skills.command(name="list")
+@user_option
 @json_option
 @click.pass_context
-def list_skills(ctx: click.Context, as_json: bool) -> None:
+def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
     """List the skills that can be used here."""
-    with closing(_store(ctx)) as store:
+    with closing(_store(ctx, user)) as store:
         found, problems = store.skills(), store.problems()
     warn(problems)
     if as_json:
@@ -46,19 +49,21 @@ def list_skills(ctx: click.Context, as_json: bool) -> None:
 
 @skills.command(name="show")
 @click.argument("name")
+@user_option
 @click.pass_context
-def show_skill(ctx: click.Context, name: str) -> None:
+def show_skill(ctx: click.Context, name: str, user: str) -> None:
     """Print the text of the skill NAME."""
-    with closing(_store(ctx)) as store:
+    with closing(_store(ctx, user)) as store:
         click.echo(printable(store.view(name)))
 
 
 @skills.command(name="history")
+@user_option
 @json_option
 @click.pass_context
-def list_changes(ctx: click.Context, as_json: bool) -> None:
+def list_changes(ctx: click.Context, user: str, as_json: bool) -> None:
     """List the changes, newest first."""
-    with closing(_store(ctx)) as store:
+    with closing(_store(ctx, user)) as store:
         changes = store.history()
     if as_json:
         print_document(changes)
@@ -69,14 +74,18 @@ def list_changes(ctx: click.Context, as_json: bool) -> None:
 
 @skills.command(name="undo")
 @click.argument("change", type=int, required=False)
+@user_option
 @click.pass_context
-def undo_change(ctx: click.Context, change: int | None) -> None:
+def undo_change(ctx: click.Context, change: int | None, user: str) -> None:
     """Take back the change with the id CHANGE, or the last one."""
-    with closing(_store(ctx)) as store:
+    with closing(_store(ctx, user)) as store:
         taken = store.undo(change)
     click.echo(f"Taken back: {taken.action} of {printable(taken.path)}")
 
 
-def _store(ctx: click.Context) -> SkillStore:
+def _store(ctx: click.Context, user: str) -> SkillStore:
     home = home_of(ctx)
-    return SkillStore(home.skills, load_config(home).skills.external_dirs)
+    if not user:
+        return open_skills(home, load_config(home))
+    with open_memory(home, provider="") as opened:
+        return open_skills(home, opened.config, session_of_user(opened, user).owner)

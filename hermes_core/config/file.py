@@ -65,6 +65,35 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     return dataclasses.replace(config, providers=dataclasses.replace(config.providers, allow=names))
 
 
+def override_config(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return the configuration with some keys replaced.
+
+    Args:
+        values: The keys as in config.yaml, such as {"recall": {"sessions": "auto"}}.
+
+    Raises:
+        ConfigError: A key doesn't exist, or doesn't take its value.
+    """
+    for block, keys in values.items():
+        if not isinstance(keys, Mapping):
+            raise ConfigError(
+                f"config[{block!r}] must be a mapping, is {keys!r}",
+                'give keys as in config.yaml, such as {"recall": {"sessions": "auto"}}',
+            )
+        for name, value in keys.items():
+            key = known_key(f"{block}.{name}")
+            try:
+                converted = key.convert(value, strict=True)
+            except ValueError as exc:
+                raise ConfigError(
+                    f"config: {key.name} {key.fault(value)}", "see the configuration reference"
+                ) from exc
+            stored = tuple(converted) if isinstance(converted, list) else converted
+            changed = dataclasses.replace(getattr(config, block), **{str(name): stored})
+            config = dataclasses.replace(config, **{block: changed})
+    return config
+
+
 def _semantic(recall: RecallConfig, value: str) -> RecallConfig:
     key = KEYS["recall.semantic"]
     fault = key.fault(value)
@@ -334,7 +363,12 @@ def _misplaced(name: str, node: Any) -> str:
     if name in BLOCKS or isinstance(node, yaml.MappingNode):
         return ""
     return next(
-        (key for key in (name, f"memory.{name}", f"recall.{name}", f"model.{name}") if key in KEYS), ""
+        (
+            key
+            for key in (name, *(f"{block}.{name}" for block in ("memory", "identity", "recall", "model")))
+            if key in KEYS
+        ),
+        "",
     )
 
 

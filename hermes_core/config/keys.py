@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hermes_core.config.schema import ValueSchema
+from hermes_core.contract.values import parse_outside_id
+from hermes_core.errors import SessionError
 
 LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 """Environment variable: a comma list of the only providers that may load; set and empty, none may."""
@@ -29,6 +31,27 @@ class Key(ValueSchema):
     name: str = ""
     default: Any
     help: str
+    outside_ids: bool = False
+    """True if each item is a `Session.outside_id`."""
+
+    @property
+    def expected(self) -> str:
+        """The allowed values in words."""
+        if self.outside_ids:
+            return (
+                "a list of ids, each as telegram:123 (PLATFORM:USER_ID) or telegram/-1007 (PLATFORM/CHAT_ID)"
+            )
+        return super(Key, self).expected
+
+    def convert(self, raw: Any, *, strict: bool = False, clamp: bool = False) -> Any:
+        """Return `raw` as a value of this key, see `ValueSchema.convert`."""
+        value = super(Key, self).convert(raw, strict=strict, clamp=clamp)
+        try:
+            for item in value if self.outside_ids else ():
+                parse_outside_id(item)
+        except SessionError as exc:
+            raise ValueError(str(exc)) from exc
+        return value
 
     def fault(self, value: object) -> str:
         """Return what is wrong with `value` for this key as the end of a sentence, "" if nothing is."""
@@ -59,7 +82,13 @@ class MemoryConfig:
     memory_char_limit: int = _key(2200, "Size of MEMORY.md in characters, delimiters included.", minimum=1)
     user_char_limit: int = _key(1375, "Size of USER.md in characters, delimiters included.", minimum=1)
     per_user: bool = _key(
-        False, "Behind a gateway: a USER.md for each user instead of one for all; MEMORY.md stays shared."
+        True,
+        "Give each user who is not in `identity.owners` notes and skills of their own; if false, all share those of the home.",
+    )
+    shared_base: str = _key(
+        "",
+        "Folder with a MEMORY.md and `skills`, or such a file alone, that everybody's prompt begins with and nobody writes; "
+        "a relative one lies in the home.",
     )
     provider: str = _key(
         "",
@@ -68,6 +97,19 @@ class MemoryConfig:
     nudge_interval: int = _key(10, "Turns between two reminders to review memory; 0 for none.", minimum=0)
     flush_min_turns: int = _key(
         6, "Turns of the person that a session needs before its memory is flushed; 0 for never.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityConfig:
+    """The `identity:` block: who the person at home is on other platforms."""
+
+    owners: tuple[str, ...] = _key(
+        (),
+        "Ids of the person at home on other platforms, as PLATFORM:USER_ID or PLATFORM/CHAT_ID: they share its notes, skills, "
+        "sessions and provider.",
+        kind=list[str],
+        outside_ids=True,
     )
 
 
@@ -100,6 +142,9 @@ class SessionsConfig:
         "auto",
         "SQLite journal of state.db; `auto` asks the file system whether it carries a write-ahead log.",
         choices=("auto", "wal", "delete"),
+    )
+    turn_expiry_hours: float = _key(
+        24.0, "Hours without a message after which an unfinished turn of a host is deleted.", minimum=0.01
     )
 
 
@@ -153,6 +198,10 @@ class AgentConfig:
     )
     compress_at: float = _key(
         0.75, "Share of the context at which the conversation is summarised.", minimum=0.1, maximum=0.95
+    )
+    checkpoint_required: bool = _key(
+        False,
+        "Compress only after a provider has stored a checkpoint of the messages; else the conversation stays as it is.",
     )
     protect_first: int = _key(3, "Messages at the start that are never summarised.", minimum=0)
     protect_last: int = _key(6, "Messages at the end that are not, as far as they fit.", minimum=1)
@@ -230,6 +279,7 @@ class Config:
     """Our part of config.yaml. `warnings` has a sentence for each thing in the file that has no effect."""
 
     memory: MemoryConfig = MemoryConfig()
+    identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
     providers: ProvidersConfig = ProvidersConfig()
@@ -244,6 +294,7 @@ class Config:
 
 BLOCKS: dict[str, type] = {
     "memory": MemoryConfig,
+    "identity": IdentityConfig,
     "recall": RecallConfig,
     "sessions": SessionsConfig,
     "providers": ProvidersConfig,

@@ -127,9 +127,10 @@ class ProviderHooks:
         "setup", worker="read", deadline=60.0, combining="this provider", on_failure="shown as a failed check"
     )
     def check(self, session: Session) -> Sequence[Check]:
-        """Test the real path for `hermes-memory doctor`: write something, recall it, delete it.
+        """Test the real path for `hermes-memory doctor`: write something, recall it in another session, delete it.
 
-        Called on an initialized provider, on request only.
+        Called on an initialized provider, on request only. The session is a primary one of a user that nobody else is,
+        and `kit.later_session` makes the other one from it.
         """
         raise NotImplementedError
 
@@ -142,6 +143,21 @@ class ProviderHooks:
     )
     def backup_paths(self) -> Sequence[str]:
         """Return absolute paths outside HERMES_HOME that a backup must hold. Called without `initialize`."""
+        raise NotImplementedError
+
+    @_policy(
+        "setup",
+        worker="read",
+        deadline=1.0,
+        combining="added to the writes in the outbox",
+        on_failure="counted as none",
+    )
+    def pending_writes(self, session: Session) -> int:
+        """Return the number of writes that the provider took and keeps, so that its backend does not have them yet.
+
+        Called on an initialized provider, for `hermes-memory memory status` and `doctor`. No network. Define it if the
+        provider sends writes in batches.
+        """
         raise NotImplementedError
 
     @_policy(

@@ -6,12 +6,13 @@ A later version may add fields; within one `CONTRACT_VERSION` no field is rename
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from hermes_core.errors import SessionError
 
@@ -34,6 +35,19 @@ EndReason = Literal[
 ]
 
 
+LOCAL_PLATFORMS = frozenset({"cli", "cron", "import", "local", "mcp"})
+"""Platforms of the machine itself. A session on another one is not of the person at home."""
+
+# Fields that only somebody outside has. A chat without ids may have some of them.
+_OUTSIDE_FIELDS = ("user_id_alt", "user_name", "chat_name", "chat_type", "thread_id")
+
+# Characters that databases or terminals change or hide, so that two ids would look equal: controls, halves of surrogate
+# pairs, line separators, and marks without width.
+_CHANGED_CHARACTERS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
 class Message(TypedDict, total=False):
     """One message of a conversation in the OpenAI chat form, as providers see it: text only, recall removed."""
 
@@ -51,7 +65,8 @@ class Message(TypedDict, total=False):
 class Session:
     """Identity of a conversation; nothing in it changes while the session lasts. JSON-serialisable.
 
-    The properties `scope` and `owner` say whose memory it is: a group may have a `chat_id` and no `user_id`.
+    The properties `scope` and `owner` say whose memory it is. Only a session on a platform of the machine itself
+    (`LOCAL_PLATFORMS`) without any id or name of somebody outside belongs to the person at home.
 
     Attributes:
         agent_context: Kind of conversation. The manager sends writes for "primary" only.
@@ -59,6 +74,8 @@ class Session:
         user_id: Unique within `platform`.
         user_id_alt: Another id of the same user, if the platform has two.
         home: The HERMES_HOME as text, the only place where a provider keeps files.
+        is_owner: True if `identity.owners` of config.yaml lists the `outside_id`: the person at home writes from outside.
+            `Memory` sets it.
     """
 
     id: str
@@ -76,6 +93,7 @@ class Session:
     gateway_session_key: str = ""
     home: str = ""
     user_id_alt: str = ""
+    is_owner: bool = False
 
     def __post_init__(self) -> None:
         """Turn each field into a str. An SDK may give an id as a number or an enum member; None means the default."""
@@ -84,8 +102,10 @@ class Session:
             raise SessionError("a session was made without an id", "give it one, as uuid.uuid4().hex")
         for name in self.__slots__:
             value = getattr(self, name)
+            if name == "is_owner":
+                object.__setattr__(self, name, value is True)
             # Not isinstance: a str enum's member is a str, and prints as `Platform.TELEGRAM`.
-            if type(value) is not str:
+            elif type(value) is not str:
                 value = self.__dataclass_fields__[name].default if value is None else value
                 object.__setattr__(self, name, str.__str__(value) if isinstance(value, str) else str(value))
 
@@ -95,30 +115,58 @@ class Session:
 
     @property
     def scope(self) -> str:
-        """Stable key of the memory's owner: profile, platform, user and chat.
+        """Stable key of the memory's owner: profile, platform, user and chat. The person at home has one scope.
 
         >>> Session("s1", platform="telegram", user_id="42", chat_id="7").scope
         '["default", "telegram", "42", "7"]'
         """
-        return json.dumps([self.identity, self.platform, self.user_id, self.chat_id], ensure_ascii=False)
+        owner = self.owner
+        if not owner:
+            parts = [self.identity, "cli", "", ""]
+        elif self.user_id or self.chat_id:
+            parts = [self.identity, self.platform, self.user_id, self.chat_id]
+        else:
+            parts = [self.identity, owner, "", ""]
+        # Half a surrogate pair is escaped, as JSON has it, so that every store keeps the key as it is.
+        return json.dumps(parts, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
     @property
     def owner(self) -> str:
-        """Key of the memory's owner in all chats: the user with the platform; "" for the person whose home it is.
-
-        A chat without a named user, such as a group, is an owner of its own. A user's key has exactly one unencoded
-        colon and a chat's key has none, so that the two are never the same: colons and percent signs of the platform,
-        and all special characters of a chat's parts, are percent-encoded.
+        """Key of the memory's owner in all chats: `outside_id`, or "" for the person whose home it is.
 
         >>> Session("s1", platform="telegram", user_id="42", chat_id="7").owner
         'telegram:42'
-        >>> Session("s1", platform="matrix", chat_id="!tea:example.org").owner
-        'matrix/%21tea%3Aexample.org'
+        >>> Session("s1", platform="telegram", user_id="42", is_owner=True).owner
+        ''
         """
+        return "" if self.is_owner else self.outside_id
+
+    @property
+    def outside_id(self) -> str:
+        """Id of the user or chat as `identity.owners` lists it; "" for a local session without an outside identity.
+
+        It is PLATFORM:USER_ID if the host names the user, else PLATFORM/CHAT_ID, else PLATFORM/ with whatever else names
+        the chat. Ids are compared exactly, and different ids never have the same key. Only a user's key has a
+        colon outside of the user's own id: colons and percent signs of the platform, and all special characters behind a
+        slash, are percent-encoded. A user's id that databases or terminals would change is encoded too.
+
+        >>> Session("s1", platform="matrix", chat_id="!tea:example.org").outside_id
+        'matrix/%21tea%3Aexample.org'
+        >>> Session("s1", platform="irc", gateway_session_key="#tea").outside_id
+        'irc/gateway_session_key=%23tea'
+        >>> Session("s1", platform="irc", user_id="mel\\0").outside_id
+        'irc/user_id=mel%00'
+        """
+        platform = _quoted(self.platform)
         if self.user_id:
+            if _CHANGED_CHARACTERS.search(self.platform + self.user_id):
+                return f"{platform}/user_id={_quoted(self.user_id)}"
             return f"{self.platform.replace('%', '%25').replace(':', '%3A')}:{self.user_id}"
-        parts = (quote(str(part), safe="", errors="surrogatepass") for part in (self.platform, self.chat_id))
-        return "/".join(parts) if self.chat_id else ""
+        if self.chat_id:
+            return f"{platform}/{_quoted(self.chat_id)}"
+        names = ("gateway_session_key",) if self.gateway_session_key else _OUTSIDE_FIELDS
+        known = "&".join(f"{name}={_quoted(getattr(self, name))}" for name in names if getattr(self, name))
+        return f"{platform}/{known}" if known or self.platform not in LOCAL_PLATFORMS else ""
 
     @property
     def primary(self) -> bool:
@@ -133,6 +181,49 @@ class Session:
     def from_dict(cls, data: Mapping[str, Any]) -> Session:
         """Read the data of `to_dict`. Unknown fields, written by a later version, are left out."""
         return cls(**{key: value for key, value in data.items() if key in cls.__slots__})
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass")
+
+
+def parse_outside_id(outside_id: str) -> dict[str, str]:
+    """Return the fields of `Session` that make this `outside_id`. Raises `SessionError` if it is none.
+
+    >>> parse_outside_id("telegram:42"), parse_outside_id("telegram/-1007")
+    ({'platform': 'telegram', 'user_id': '42'}, {'platform': 'telegram', 'chat_id': '-1007'})
+    """
+    platform, colon, user = outside_id.partition(":")
+    quoted, slash, rest = outside_id.partition("/")
+    if colon:
+        fields = {"platform": platform, "user_id": user}
+    elif "=" in rest:
+        fields = {"platform": quoted} | {
+            name: value for name, _, value in (p.partition("=") for p in rest.split("&"))
+        }
+    else:
+        fields = {"platform": quoted, **({"chat_id": rest} if rest else {})}
+    canonical = ""
+    if (user or slash) and fields.keys() <= {
+        "platform",
+        "user_id",
+        "chat_id",
+        "gateway_session_key",
+        *_OUTSIDE_FIELDS,
+    }:
+        with contextlib.suppress(UnicodeDecodeError):
+            # A user's id stands as it is behind the colon.
+            unquoted = {name: unquote(value, errors="surrogatepass") for name, value in fields.items()}
+            fields = unquoted | ({"user_id": user} if colon else {})
+            canonical = Session("", **fields).outside_id  # type: ignore[arg-type]
+    if not canonical:
+        raise SessionError(
+            f"{outside_id!r} is no id of a user or chat",
+            "write PLATFORM:USER_ID, as telegram:123, or PLATFORM/CHAT_ID",
+        )
+    if canonical != outside_id:
+        raise SessionError(f"{outside_id!r} is no exact id", f"write {canonical!r}")
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +402,8 @@ class Capabilities:
             counts until it returns.
         slow_prefetch: Runs `queue_prefetch` beside the recall and the tools of its own session, because it takes
             seconds. At most `concurrent` preparations run at once, of one session never two.
+        checkpoints: True if `on_pre_compress` returns only after all messages are stored durably, and raises otherwise.
+            With `agent.checkpoint_required` nothing is compressed without that.
     """
 
     tool_names: frozenset[str] | None = None
@@ -320,6 +413,7 @@ class Capabilities:
     scope: Literal["process", "session"] = "process"
     concurrent: int = 1
     slow_prefetch: bool = False
+    checkpoints: bool = False
 
     def suppresses(self, target: str) -> bool:
         """Return whether the provider stores writes to this target instead of the local file."""

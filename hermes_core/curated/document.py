@@ -24,6 +24,8 @@ _BLOCK_LABELS: Mapping[MemoryTarget, str] = {
     "user": "USER PROFILE (who the user is)",
 }
 
+_BASE_LABEL = "SHARED NOTES (from whoever runs this agent; the memory tool does not change them)"
+
 PROMPT_LIMITS = 2
 """Limit of the prompt block, as a multiple of the file's limit. If an edit by hand made the file larger than this, the
 block leaves out the rest and says so."""
@@ -192,14 +194,15 @@ class FlaggedEntry:
 class NotesSnapshot:
     """Blocks of the notes for the system prompt, by target, as they were at one moment.
 
-    A target without entries has no block.
+    A target without entries has no block. `base` is the block of the shared base, "" if there is none.
     """
 
     blocks: Mapping[MemoryTarget, str] = field(default_factory=dict)
+    base: str = ""
 
     def render(self) -> str:
-        """Return all blocks, joined by a blank line."""
-        return "\n\n".join(self.blocks.values())
+        """Return all blocks, that of the shared base first, joined by a blank line."""
+        return "\n\n".join(filter(None, (self.base, *self.blocks.values())))
 
 
 def flag_entry(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> FlaggedEntry | None:
@@ -271,3 +274,21 @@ def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan:
         return ""
     header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries), limit)}]"
     return "\n".join((BAR, header, BAR, join_entries(shown)))
+
+
+def base_entries(entries: Sequence[str], limit: int, scan: Scan) -> list[str]:
+    """Return the entries of the shared base that a model may see, at most `PROMPT_LIMITS` times the limit in characters."""
+    shown: list[str] = []
+    room = limit * PROMPT_LIMITS
+    for entry in scanned_entries(entries, limit):
+        if not flag_entry("memory", entry, limit, scan):
+            room -= len(entry) + len(ENTRY_DELIMITER)
+            if room < 0:
+                break
+            shown.append(entry)
+    return shown
+
+
+def base_block(entries: Sequence[str]) -> str:
+    """Return the block of these entries of the shared base for the system prompt; "" if there is none."""
+    return "\n".join((BAR, _BASE_LABEL, BAR, join_entries(entries))) if entries else ""

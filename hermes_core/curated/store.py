@@ -17,13 +17,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Refused, Session
 from hermes_core.curated.document import (
+    PROMPT_LIMITS,
     FlaggedEntry,
     NotesSnapshot,
     NotesUsage,
+    base_block,
+    base_entries,
     entries_for_model,
     entry_fault,
     entry_handle,
@@ -108,7 +112,8 @@ class MemoryStore:
         on_write: Called with every accepted write, in order and under the file's lock. If it raises `OutboxError` or
             `StorageError`, the file stays changed and the result holds a warning.
         provider: Returns the name of the provider for which writes are stored now.
-        per_user: True to give each user of a gateway a separate USER.md, see `of`.
+        per_user: True to give each user who is not the person at home both files of their own, see `of`.
+        shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
         lock_timeout: Seconds to wait for the file's lock.
     """
 
@@ -125,12 +130,14 @@ class MemoryStore:
         suppresses: Callable[[str], bool] | None = None,
         on_write: OnWrite | None = None,
         provider: Callable[[], str] = str,
-        per_user: bool = False,
+        per_user: bool = True,
+        shared_base: Path | None = None,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._home = home
         self._per_user = per_user
+        self._base = shared_base
         self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
         for target, limit in self._limits.items():
             if limit < 1:
@@ -155,14 +162,17 @@ class MemoryStore:
         self._snapshot = NotesSnapshot()
 
     def of(self, session: Session | None) -> MemoryStore:
-        """Return the store for the user of `session`. With `per_user`, its USER.md is the file of this user."""
+        """Return the store for the owner of `session`. With `per_user`, both files are this owner's own."""
         owner = session.owner if session is not None and self._per_user else ""
         if not owner:
             return self
-        # A shallow copy: settings, journal and refusals are shared, only the file and the snapshot are the user's own.
+        # A shallow copy: settings, journal and refusals are shared, only the files and the snapshot are the user's own.
         own = copy.copy(self)
-        path = self._home.user_md_of(owner)
-        own._files = {**self._files, "user": NoteFile(path, f"users/{path.parent.name}/{path.name}")}
+        paths = {"memory": self._home.memory_md_of(owner), "user": self._home.user_md_of(owner)}
+        own._files = {
+            target: NoteFile(paths[target], f"users/{paths[target].parent.name}/{paths[target].name}")
+            for target in TARGETS
+        }
         own._snapshot = NotesSnapshot()
         return own
 
@@ -187,7 +197,7 @@ class MemoryStore:
                 continue
             if text:
                 blocks[target] = text
-        return NotesSnapshot(blocks)
+        return NotesSnapshot(blocks, base_block(self.shared_entries()))
 
     def format_for_system_prompt(self, target: MemoryTarget) -> str | None:
         """Return the block of this target that the last `load_from_disk` kept; None if there is none.
@@ -217,8 +227,8 @@ class MemoryStore:
         return NotesUsage(measure(self.entries(target)), self._limits[target])
 
     def shown_entries(self) -> list[str]:
-        """Return the entries of both files that the system prompt of a new session shows."""
-        shown: list[str] = []
+        """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
+        shown = self.shared_entries()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
                 scanned = scanned_entries(self.entries(target), self._limits[target])
@@ -236,6 +246,44 @@ class MemoryStore:
                 scanned = scanned_entries(self.entries(name), self._limits[name])
                 flagged += filter(None, [self._flag(name, entry) for entry in scanned])
         return flagged
+
+    def shared_entries(self) -> list[str]:
+        """Return the entries of the shared base that a model may see."""
+        return base_entries(self._read_base()[0], self._limits["memory"], self._scan)
+
+    def base_problems(self) -> list[str]:
+        """Return a sentence for each part of the shared base that no model sees."""
+        entries, fault = self._read_base()
+        where, limit = f"the shared base {str(self._base)!r}", self._limits["memory"]
+        if fault:
+            return [
+                f"{where} is in no prompt: {fault}; correct memory.shared_base in config.yaml, or the file"
+            ]
+        flagged = [
+            flag_entry("memory", entry, limit, self._scan) for entry in scanned_entries(entries, limit)
+        ]
+        problems = [
+            f"an entry of {where} is in no prompt: {one.reason}; edit the file" for one in flagged if one
+        ]
+        if len(self.shared_entries()) + len(problems) < len(entries):
+            more = f"{limit * PROMPT_LIMITS:,} characters"
+            problems.append(f"{where} is longer than {more}, and the rest is in no prompt; shorten the file")
+        return problems
+
+    def _read_base(self) -> tuple[tuple[str, ...], str]:
+        """Return the entries of the shared base, or why it can't be read."""
+        if self._base is None:
+            return (), ""
+        file = NoteFile(self._base / "MEMORY.md" if self._base.is_dir() else self._base)
+        if file.path == self._files["memory"].path:  # their owner sees the notes once, and writes them
+            return (), ""
+        if not self._base.exists():
+            return (), "nothing is there"
+        try:
+            notes = parse_note_file(file.read())
+        except MemoryConflict as exc:
+            return (), exc.message
+        return notes.entries, notes.conflict
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the error of each file of the notes that can't be used now, by its target."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_core.config import load_config
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import Query, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files
-from hermes_core.health.finding import Finding, backend_remedy, failed, run_check
+from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
 from hermes_core.health.provider import (
     check_provider,
     examine_catalog,
@@ -30,6 +30,7 @@ from hermes_core.health.provider import (
     examine_provider,
     selected_health,
     start_providers,
+    trial_session,
 )
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
@@ -81,12 +82,13 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
     with open_memory(home) as memory:
         if skip_writes:
             tried = [Finding("a turn", "note", "not tried, because of what failed", "repair that first")]
-            start_providers(memory.manager, memory.local_session)
+            start_providers(memory.manager, trial_session(home, f"{SOURCE}-start"))
         else:
             tried = list(try_everything(memory))
         entries = memory.providers()
         return [
             *run_check("built-in memory", lambda: _examine_curated(memory)),
+            *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
             *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
@@ -130,6 +132,19 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
         yield Finding("built-in memory", "note", "it is switched off in config.yaml")
 
 
+def _examine_owners(memory: Memory) -> Iterator[Finding]:
+    """Check that the person at home and other users see what is theirs. Without other users there is only a note."""
+    if problem := memory.sharing_problem():
+        state: FindingState = "warning" if memory.sessions.users(limit=1) else "note"
+        what, _, remedy = problem.partition("; ")
+        yield Finding("owners", state, what, remedy)
+    else:
+        owners = ", ".join(memory.config.identity.owners)
+        yield Finding(
+            "owners", "ok", f"the person at home is {owners}" if owners else "nobody on other platforms"
+        )
+
+
 # ---------------------------------------------------------------------------------------------------------------- trial
 
 # Test sessions have a source of their own, so that a later run can delete one that a kill left behind.
@@ -163,28 +178,34 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
 
 
 def try_turn(memory: Memory) -> Iterator[Finding]:
-    """Recall, store, find and delete a turn in a session of its own, and run the provider's self-test."""
+    """Store, find and delete a turn, and try the provider in a session that is not stored.
+
+    The turn is stored in a session of kind "review", of which no provider gets anything.
+    """
     for left in memory.sessions.list_sessions(source=SOURCE, limit=100):
         # A host may use the same source, and another doctor may be running.
         ours, old = left.session.id.startswith(f"{SOURCE}-check"), time.time() - ABANDONED_AFTER_S
         if ours and left.session.last_active < old:
             memory.delete_session(left.session.id)
     word = f"check{uuid.uuid4().hex[:12]}"
-    session = memory.start_session(f"{SOURCE}-{word}", source=SOURCE, agent_context="review")
+    session = memory.session(f"{SOURCE}-{word}", agent_context="review")
+    memory.sessions.create_session(session.id, SOURCE)
+    trial = trial_session(memory.home, f"{SOURCE}-trial-{word}")
     try:
-        start_providers(memory.manager, session)
-        recalled = memory.begin_turn(f"What do you know about {word}?", session)
-        memory.end_turn(session, f"The word is {word}.", "Noted.")
+        memory.end_turn(session, f"The word is {word}.", "Noted.", warm=False)
         found = any(word in hit.text for hit in memory.sessions.search(word, limit=5))
+        start_providers(memory.manager, trial)
+        query = Query(f"What do you know about {word}?", now=time.time())
+        recalled = memory.manager.prefetch_all(query, trial, turn_number=1)
         health = selected_health(memory)
         usable = health is not None and health.state not in ("unavailable", "failed")
         if health is not None and usable and health.name != "builtin":
-            yield from check_provider(memory.manager, health.name, session)
+            yield from check_provider(memory.manager, health.name, trial)
     finally:
         memory.delete_session(session.id)
     gone = not any(word in hit.text for hit in memory.sessions.search(word, limit=5))
     yield _verdict("a turn", {"stored and found": found, "deleted": gone})
-    for part in recalled.recall.parts:
+    for part in recalled.parts:
         took = f"answered in {part.elapsed_ms:.0f} ms"
         if part.state == "active" and not part.reason:
             yield Finding(f"recall of {part.provider}", "ok", took)

@@ -213,6 +213,9 @@ def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator
 def examine_outbox(memory: Memory) -> Iterator[Finding]:
     """Yield what waits for each provider, since when, and how many dead letters there are."""
     outbox = memory.manager.outbox
+    if kept := pending_writes(memory):
+        remedy = "they are sent with one of the next turns"
+        yield Finding(f"writes of {memory.selected}", "note", f"{kept} write(s) wait in the provider", remedy)
     if not outbox.path.exists():
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
@@ -356,6 +359,28 @@ def _add_record(found: dict[str, HookRecord], name: str, entry: Mapping[str, Any
 
 
 # -------------------------------------------------------------------------------------------------- start and self-test
+
+
+# The user of trials. Nobody else has this id, so what a trial leaves behind is in no person's recall.
+TRIAL_USER = "hermes-doctor"
+
+
+def trial_session(home: HermesHome, session_id: str) -> Session:
+    """Return a session in which doctor and setup try a provider.
+
+    It is primary, because providers written for Hermes Agent know no other kind of session with a person, and some
+    refuse one. It has a scope of its own, and nothing of it is put into the outbox.
+    """
+    return Session(session_id, user_id=TRIAL_USER, identity=home.profile, home=str(home.path))
+
+
+def pending_writes(memory: Memory) -> int:
+    """Return the number of writes that the selected provider keeps and its backend does not have yet."""
+    health = selected_health(memory)
+    if health is None or health.name == "builtin":
+        return 0
+    outcome = memory.manager.ask(health.name, "pending_writes", session=memory.local_session)
+    return int(outcome.value) if outcome.ok else 0
 
 
 def start_providers(manager: MemoryManager, session: Session) -> None:

@@ -24,6 +24,7 @@ from hermes_core.health.provider import (
     examine_provider,
     hook_records,
     last_error,
+    pending_writes,
     selected_health,
     setting_lines,
     settings_in,
@@ -52,11 +53,22 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """Writes that no provider has taken yet, None when the outbox can't be read; `oldest_age_s` is in seconds."""
+    """Writes that no backend has yet, None when the outbox can't be read; `oldest_age_s` is in seconds.
+
+    `waiting` also counts the writes that the provider keeps for a batch, which are not in the outbox.
+    """
 
     waiting: int | None = 0
     dead_letters: int | None = 0
     oldest_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityStatus:
+    """Who the person at home is: `owners` are ids on other platforms; `remark` says what may be wrong, "" if nothing."""
+
+    owners: tuple[str, ...] = ()
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,7 @@ class Status:
     home: str
     profile: str
     builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
+    identity: IdentityStatus = IdentityStatus()
     provider: str = ""
     selected: ProviderStatus | None = None
     outbox: OutboxStatus = OutboxStatus()
@@ -147,6 +160,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
+        IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),
         memory.selected,
         _provider(memory, entries),
         outbox,
@@ -195,10 +209,10 @@ def _last_call(memory: Memory) -> Iterator[Finding]:
 
 
 def _outbox(memory: Memory) -> OutboxStatus:
-    outbox = memory.manager.outbox
+    outbox, kept = memory.manager.outbox, pending_writes(memory)
     if not outbox.path.exists():
-        return OutboxStatus()
-    return OutboxStatus(outbox.depth, len(outbox.dead_letters()), outbox.oldest_age)
+        return OutboxStatus(kept)
+    return OutboxStatus(outbox.depth + kept, len(outbox.dead_letters()), outbox.oldest_age)
 
 
 def _last_taken(memory: Memory, provider: str) -> float | None:

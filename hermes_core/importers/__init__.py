@@ -17,7 +17,13 @@ from hermes_core.importers.claude_ai import MESSAGES as CLAUDE_AI_MESSAGES
 from hermes_core.importers.claude_ai import stream_claude_ai
 from hermes_core.importers.claude_code import is_claude_code, read_claude_code
 from hermes_core.importers.codex import is_codex, read_codex
-from hermes_core.importers.hermes_agent import SQLITE_MAGIC, is_hermes_agent, read_hermes_agent
+from hermes_core.importers.hermes_agent import (
+    SQLITE_MAGIC,
+    is_hermes_agent,
+    is_hermes_export,
+    read_hermes_agent,
+    stream_hermes_export,
+)
 from hermes_core.importers.jsonl import read_jsonl
 from hermes_core.importers.locomo import is_sample, read_locomo
 from hermes_core.importers.openai import is_openai, stream_openai
@@ -51,11 +57,15 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 """The values of `format` in `read_file`."""
 
 _KNOWN_SHAPES = (
-    "known are session files of Claude Code and Codex, conversations.json of claude.ai and of ChatGPT, state.db of "
-    "Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
+    "known are session files of Claude Code and Codex, conversations.json of claude.ai and of ChatGPT, state.db and "
+    "exports of Hermes Agent, OpenAI (messages), LoCoMo (sessions with dia_id) and JSON Lines with session, role and content"
 )
 
-_WHOLE_CONVERSATIONS = {"claude-ai": stream_claude_ai, "openai": stream_openai}
+_WHOLE_CONVERSATIONS = {
+    "claude-ai": stream_claude_ai,
+    "hermes-agent": stream_hermes_export,
+    "openai": stream_openai,
+}
 """Formats in which a value is a whole conversation; the file is one document, or has one value a line."""
 
 # The first line is not enough to detect a format: tools begin their files with records of their own.
@@ -124,7 +134,7 @@ def _read(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSessio
     if not first:
         raise ImportFailed("the file is empty", _KNOWN_SHAPES)
     # A database is no text: no other reader may see it.
-    if wanted == "hermes-agent" or first == SQLITE_MAGIC:
+    if first == SQLITE_MAGIC or (wanted == "hermes-agent" and not first.startswith((b"{", b"["))):
         return read_hermes_agent(file, skips)
     lines = _first_lines(file, first)
     if not lines:
@@ -186,6 +196,9 @@ def _format_of(value: Mapping[str, Any]) -> Format | None:
         return "claude-ai"
     if "session" in value and "role" in value:
         return "jsonl"
+    # Its sessions have the shape of a chat too, and facts that a chat lacks: the user, the parent, the source.
+    if is_hermes_export(value):
+        return "hermes-agent"
     if is_openai(value):
         return "openai"
     if is_codex(value):

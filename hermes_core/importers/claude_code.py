@@ -85,11 +85,17 @@ class _Record:
 
 @dataclass(slots=True)
 class _Tree:
-    """One session of the file. `prompt_lines` are the lines of everything that the person sent."""
+    """One session of the file.
+
+    Attributes:
+        prompt_lines: The lines of everything that the person sent.
+        origin: Id of the session of which this one is a fork.
+    """
 
     records: dict[str, _Record] = field(default_factory=dict)
     title: str = ""
     prompt_lines: set[str] = field(default_factory=set)
+    origin: str = ""
 
 
 def is_claude_code(value: Mapping[str, Any]) -> bool:
@@ -123,7 +129,14 @@ def read_claude_code(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         first = next(messages, None)
         if first is None:
             continue
-        head = ImportedSession(f"{SOURCE}-{session_id}", SOURCE, tree.title, first.timestamp)
+        head = ImportedSession(
+            f"{SOURCE}-{session_id}",
+            SOURCE,
+            tree.title,
+            first.timestamp,
+            copyable=True,
+            copied_from=f"{SOURCE}-{tree.origin}" if tree.origin else "",
+        )
         yield head, split_turns(chain([first], messages), named=True)
 
 
@@ -174,6 +187,9 @@ def _add(tree: _Tree, line: JsonLine, value: Mapping[str, Any]) -> None:
         name = _free_name(value, tree)
     if not queued:
         tree.prompt_lines.update(_lines_of_person(value))
+    fork = value.get("forkedFrom")
+    if isinstance(fork, Mapping) and _is_id(fork.get("sessionId")):
+        tree.origin = fork["sessionId"]
     parent = value.get("parentUuid") or value.get("logicalParentUuid")
     tree.records[name] = _Record(
         line.number,

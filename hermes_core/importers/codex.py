@@ -97,6 +97,7 @@ class _SessionIndex:
     """The result of the first reading: facts about the session and the places of its messages.
 
     Attributes:
+        origin: Id of the session of which this one is a fork.
         program: The name of the internal work that the session does, "" for a conversation of a person.
         said: Digests of the messages of all items.
     """
@@ -104,6 +105,7 @@ class _SessionIndex:
     id: str = ""
     title: str = ""
     started_at: float | None = None
+    origin: str = ""
     program: str = ""
     steps: list[_Place | _Rollback] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
@@ -133,10 +135,15 @@ def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
         return
     session_id = index.id or json_digest([first.role, first.content])
     started = index.started_at if index.started_at is not None else first.timestamp
-    yield (
-        ImportedSession(f"{SOURCE}-{session_id}", SOURCE, index.title, started),
-        split_turns(chain([first], messages), named=True),
+    head = ImportedSession(
+        f"{SOURCE}-{session_id}",
+        SOURCE,
+        index.title,
+        started,
+        copyable=True,
+        copied_from=f"{SOURCE}-{index.origin}" if index.origin else "",
     )
+    yield head, split_turns(chain([first], messages), named=True)
 
 
 def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
@@ -149,7 +156,10 @@ def _index_line(index: _SessionIndex, line: JsonLine, skips: SkipLog) -> None:
         if not index.id:
             index.id = read_text(meta.get("id"), f"{where}, id")
             index.started_at = read_time(meta.get("timestamp"), f"{where}, timestamp")
+            index.origin = read_text(meta.get("forked_from_id"), f"{where}, forked_from_id")
             index.program = _program(meta.get("source"), meta.get("thread_source"))
+        elif not index.origin and (other := read_text(meta.get("id"), f"{where}, id")) != index.id:
+            index.origin = other
     elif kind == "event_msg":
         _index_event(index, line, read_object(value.get("payload"), f"{where}, payload"), where)
     elif (item := _item(value)) is None:

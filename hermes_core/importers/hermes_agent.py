@@ -1,4 +1,7 @@
-"""Importer for past sessions of Hermes Agent: its `state.db`, schema 22 and later. The file is only read.
+"""Importer for past sessions of Hermes Agent: its `state.db`, schema 22 and later, and the JSON of its export.
+
+The file is only read. An export holds the rows of the database as objects: a session with its `messages`, in a list or one a
+line.
 
 A message is `active`, `compacted` (out of the context, still found) or neither, if the person undid it. A compaction in
 place, or into a new session, writes the messages that it keeps a second time.
@@ -9,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +21,15 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import json_digest, read_content, read_role, read_time
+from hermes_core.importers.stream import (
+    json_digest,
+    read_content,
+    read_list,
+    read_object,
+    read_role,
+    read_time,
+    whole_text,
+)
 from hermes_core.importers.values import (
     ImportedMessage,
     ImportedSession,
@@ -85,6 +97,78 @@ def read_hermes_agent(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
             yield from _sessions(connection, skips)
     except sqlite3.Error as exc:
         raise _damaged(exc) from exc
+
+
+# The tables of state.db, as far as they are read.
+_TABLES = """
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY, source TEXT, user_id TEXT, chat_id TEXT, chat_type TEXT, thread_id TEXT,
+        parent_session_id TEXT, started_at REAL, ended_at REAL, end_reason TEXT, title TEXT, model_config TEXT);
+    CREATE TABLE messages (
+        id INTEGER PRIMARY KEY, session_id TEXT, role TEXT, content TEXT, tool_calls TEXT, tool_name TEXT,
+        tool_call_id TEXT, timestamp REAL, active INTEGER, compacted INTEGER, display_kind TEXT);
+    CREATE INDEX messages_of_sessions ON messages (session_id, id);
+"""
+
+
+def is_hermes_export(value: Mapping[str, Any]) -> bool:
+    """Return True if a value looks like a session of the export of Hermes Agent."""
+    named = {"id", "source", "started_at", "messages"} <= value.keys()
+    return named and bool({"parent_session_id", "end_reason", "model_config", "user_id"} & value.keys())
+
+
+def stream_hermes_export(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every session of an export, the oldest first. A session may name a parent that comes later in the file."""
+    with tempfile.TemporaryDirectory(prefix="hermes-import-") as folder:
+        connection = sqlite3.connect(Path(folder, "state.db"), isolation_level=None)
+        with contextlib.closing(connection):
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.executescript(_TABLES)
+            for number, value in enumerate(values, 1):
+                try:
+                    _store(connection, read_object(value, f"conversation {number}"), f"conversation {number}")
+                except ImportFailed as exc:
+                    skips.fault(exc)
+            yield from _sessions(connection, skips)
+
+
+def _store(connection: sqlite3.Connection, session: Mapping[str, Any], where: str) -> None:
+    """Store a session of an export. The later state of a session that the file has twice counts."""
+    if not isinstance(session.get("id"), str):
+        raise ImportFailed(f"{where}: a session of Hermes Agent without an id", "it stays in the old file")
+    messages = read_list(session.get("messages"), f"{where}, messages")
+    connection.execute("DELETE FROM messages WHERE session_id = ?", (_plain(session["id"]),))
+    _insert(connection, "sessions", session, {})
+    for message in messages:
+        row = dict(read_object(message, f"{where}, messages"))
+        if isinstance(row.get("content"), list | dict):
+            row["content"] = _PARTS + json.dumps(row["content"])
+        own = {"session_id": session["id"], "active": 1, "compacted": 0}
+        taken = connection.execute("SELECT 1 FROM messages WHERE id = ?", (_plain(row.get("id")),)).fetchone()
+        _insert(connection, "messages", row | ({"id": None} if taken else {}), own)
+
+
+def _insert(
+    connection: sqlite3.Connection, table: str, row: Mapping[str, Any], own: Mapping[str, Any]
+) -> None:
+    names = sorted(_columns(connection, table))
+    values = [_plain(own[name] if row.get(name) is None and name in own else row.get(name)) for name in names]
+    marks = ", ".join("?" * len(names))
+    sql = f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608  # names of _TABLES
+    try:
+        connection.execute(sql, values)
+    except sqlite3.Error as exc:
+        raise ImportFailed(f"a row of {table} can't be read: {exc}", "it stays in the old file") from exc
+
+
+def _plain(value: object) -> str | int | float | None:
+    """Return a value of JSON as SQLite stores it."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    return json.dumps(value)
 
 
 def is_hermes_agent(path: Path) -> bool:
@@ -160,7 +244,10 @@ def _sessions(connection: sqlite3.Connection, skips: SkipLog) -> Iterator[Stream
         if relation == "delegation":
             # In some versions a delegate has the source of its parent, and only a mark shows that no person spoke.
             head = replace(head, identity={**head.identity, "agent_context": "subagent"})
-        yield replace(head, relation=relation), chain([first], said)
+        origin = head.identity.get("parent_id", "") if relation == "branch" else ""
+        # A branch begins with a copy of its parent.
+        head = replace(head, relation=relation, copyable=bool(origin), copied_from=origin)
+        yield head, chain([first], said)
 
 
 def _relation(child: Mapping[str, Any], parent: Mapping[str, Any]) -> Relation:

@@ -1,7 +1,7 @@
 """Importer for chats in OpenAI's shapes and for ChatGPT's export.
 
 A chat is `{"messages": [{"role", "content"}]}`, alone, in a list or one a line. ChatGPT's conversations.json holds trees
-of messages; the branch that was last on screen is read.
+of messages; the branch that was last on screen is read. DeepSeek's export has the same trees, with `fragments` in a message.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ from hermes_core.importers.values import (
     stream_conversations,
 )
 
+# Transcripts of Hermes Agent begin with the facts about the session.
+_HEADER_ROLE = "session_meta"
+
+_DEEPSEEK_ROLES = {"REQUEST": "user", "RESPONSE": "assistant"}
+
 # ChatGPT stores its reasoning and its notes about the person beside the conversation.
 _HIDDEN_KINDS = frozenset({"thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"})
 
@@ -39,7 +44,9 @@ def is_openai(value: Mapping[str, Any]) -> bool:
         return not nodes or any(isinstance(node, Mapping) and "message" in node for node in nodes.values())
     if isinstance(messages := value.get("messages"), list):
         return not messages or any(isinstance(message, Mapping) and "role" in message for message in messages)
-    return "role" in value and ("content" in value or "tool_calls" in value)
+    return value.get("role") == _HEADER_ROLE or (
+        "role" in value and ("content" in value or "tool_calls" in value)
+    )
 
 
 def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:
@@ -66,7 +73,9 @@ def _conversations(values: Iterable[Any]) -> Iterator[Any]:
 
 def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSession:
     if "mapping" in item:
-        source, messages = "chatgpt", list(_branch_messages(item, where, skips))
+        messages = list(_branch_messages(item, where, skips))
+        nodes = read_object(item["mapping"], f"{where}, mapping").values()
+        source = "deepseek" if any(map(_is_deepseek, nodes)) else "chatgpt"
     elif "messages" in item:
         source, messages = "openai", list(_listed_messages(item["messages"], where))
     else:
@@ -76,7 +85,8 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
         # Two files may both call a conversation "1". Its first message tells them apart, and stays when it grows.
         begins = messages[:1] if own_id else messages
         own_id = "-".join(filter(None, (own_id, json_digest([[m.role, m.content] for m in begins]))))
-    started = read_time(item.get("create_time") or item.get("created_at"), f"{where}, create_time")
+    times = (item.get(name) for name in ("create_time", "created_at", "inserted_at"))
+    started = read_time(next(filter(None, times), None), f"{where}, create_time")
     return ImportedSession(
         id=f"{source}-{own_id}",
         source=source,
@@ -84,6 +94,7 @@ def _session(item: Mapping[str, Any], where: str, skips: SkipLog) -> ImportedSes
         started_at=started or next((m.timestamp for m in messages if m.timestamp is not None), None),
         turns=tuple(split_turns(messages)),
         minted=source == "openai",
+        copyable=source != "openai",
     )
 
 
@@ -91,6 +102,8 @@ def _listed_messages(value: object, where: str) -> Iterator[ImportedMessage]:
     for index, raw in enumerate(read_list(value, f"{where}, messages"), 1):
         place = f"{where}, message {index}"
         message = read_object(raw, place)
+        if message.get("role") == _HEADER_ROLE:
+            continue
         role = read_role(message.get("role"), f"{place}, role")
         content = read_content(message.get("content"), f"{place}, content")
         calls = message.get("tool_calls") or []
@@ -115,7 +128,11 @@ def _branch_messages(item: Mapping[str, Any], where: str, skips: SkipLog) -> Ite
         if node.get("message") is None:
             continue
         try:
-            found = _tree_message(node["message"], f"{where}, node {node_id}")
+            place = f"{where}, node {node_id}"
+            if _is_deepseek(node):
+                found = _deepseek_message(node["message"], node_id, place, skips)
+            else:
+                found = _tree_message(node["message"], place)
         except ImportFailed as exc:
             skips.fault(exc)
         else:
@@ -146,6 +163,33 @@ def _newest_leaf(nodes: Mapping[str, Any]) -> str | None:
     inner = {parent for parent in parents if isinstance(parent, str)}
     leaves = [name for name in nodes if name not in inner]
     return leaves[-1] if leaves else None
+
+
+def _is_deepseek(node: object) -> bool:
+    message = node.get("message") if isinstance(node, Mapping) else None
+    return (
+        isinstance(message, Mapping)
+        and "author" not in message
+        and isinstance(message.get("fragments"), list)
+    )
+
+
+def _deepseek_message(
+    message: Mapping[str, Any], node_id: str, where: str, skips: SkipLog
+) -> ImportedMessage | None:
+    """Return the message of a node of DeepSeek, whose kinds of fragments tell who wrote it."""
+    texts: dict[str, list[str]] = {"user": [], "assistant": []}
+    for raw in message["fragments"]:
+        fragment = read_object(raw, f"{where}, fragments")
+        kind = read_text(fragment.get("type"), f"{where}, type")
+        if kind in _DEEPSEEK_ROLES:
+            texts[_DEEPSEEK_ROLES[kind]].append(read_content(fragment.get("content"), f"{where}, content"))
+        else:
+            skips.note(f"parts of the kind {kind[:40]!r}", where)
+    role = "user" if texts["user"] else "assistant"
+    text = "\n".join(filter(str.strip, texts[role]))
+    at = read_time(message.get("inserted_at"), f"{where}, inserted_at")
+    return ImportedMessage(role, text, ref=node_id, timestamp=at) if text else None
 
 
 def _tree_message(node: object, where: str) -> ImportedMessage | None:

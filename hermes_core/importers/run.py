@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice, takewhile
+from typing import Any
 
 from hermes_core.contract.values import Message, Session
+from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.stream import json_digest
 from hermes_core.importers.values import ImportedMessage, ImportedSession, ImportedTurn, Skip, StreamedSession
 from hermes_core.memory import Memory
@@ -52,12 +54,17 @@ def import_sessions(
     Args:
         on_turn: Called once a turn, for a progress bar.
     """
-    total = ImportResult()
-    for imported, turns in _match_stored(memory.sessions, sessions):
-        who = {"platform": PLATFORM, **imported.identity}
+    total, copies = ImportResult(), CopyFinder(memory.sessions)
+    for head, whole in _match_stored(memory.sessions, sessions):
+        imported, turns = head, whole
+        if head.copyable:
+            identity: dict[str, Any] = {"platform": PLATFORM, **head.identity}
+            owner = memory.session(head.id, **identity).owner
+            imported, turns = copies.without_copies(head, whole, owner)
+        who: dict[str, Any] = {"platform": PLATFORM, **imported.identity}
         if memory.sessions.get_session(imported.id) is not None:
             # A session without an owner belongs to the home until a file names its user.
-            memory.sessions.create_session(imported.id, user=Session(imported.id, **who).owner)  # type: ignore[arg-type]
+            memory.sessions.create_session(imported.id, user=memory.session(imported.id, **who).owner)
         session = memory.start_session(
             imported.id,
             source=imported.source,
@@ -72,13 +79,18 @@ def import_sessions(
         seen: dict[str, int] = {}
         for index, imported_turn in enumerate(turns):
             turn = _without_repeated_refs(imported_turn, seen)
+            if turn.copied == "wholly":
+                known += 1
+                on_turn()
+                continue
             turn_id = _turn_id(memory, session, turn, index)
-            if memory.sessions.has_turn(turn_id):
+            if turn.copied == "partly" or memory.sessions.has_turn(turn_id):
                 known, messages = known + 1, messages + _import_rest(memory, session, turn, turn_id)
             else:
                 new, messages = new + 1, messages + _import_turn(memory, session, turn_id, turn)
             on_turn()
         memory.end_session(session, "import")
+        copies.add(session.id, imported.source)
         total = ImportResult(
             total.sessions + 1, total.turns + new, total.messages + messages, total.known + known
         )

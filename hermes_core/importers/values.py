@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from hermes_core.errors import ImportFailed
 from hermes_core.safety.fence import sanitize_context
@@ -35,11 +35,13 @@ class ImportedMessage:
 class ImportedTurn:
     """One exchange: the messages of the user, then those of the assistant.
 
-    `id` names the turn within its session. If the file has no such name, the turn's position names it.
+    `id` names the turn within its session. If the file has no such name, the turn's position names it. `copied` says if
+    another session holds the turn, or the beginning that is not among `messages`.
     """
 
     messages: tuple[ImportedMessage, ...]
     id: str = ""
+    copied: Literal["", "wholly", "partly"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class ImportedSession:
         minted: True if the program that wrote the file may give the session another id next time; then the session is
             also recognised by its messages.
         relation: How the session comes from its parent.
+        copyable: True if the program copies conversations under new ids; then a beginning that another session holds is
+            left out.
+        copied_from: Id of the session that the file says it copied. The session becomes a branch of it.
     """
 
     id: str
@@ -62,9 +67,14 @@ class ImportedSession:
     identity: Mapping[str, str] = field(default_factory=dict)
     minted: bool = False
     relation: Relation = ""
+    copyable: bool = False
+    copied_from: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", sanitize_context(self.title))
+        if self.copied_from:
+            object.__setattr__(self, "identity", {"parent_id": self.copied_from, **self.identity})
+            object.__setattr__(self, "relation", self.relation or "branch")
 
 
 StreamedSession = tuple[ImportedSession, Iterable[ImportedTurn]]

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
         ToolInputInvalid,
     )
     from hermes_core.home import file_name_of
-    from hermes_core.kit.backend import RECALL_MODE, BackendProvider, ConfiguredProvider, import_with, poll
+    from hermes_core.kit.backend import (
+        RECALL_MODE,
+        BackendProvider,
+        ConfiguredProvider,
+        import_with,
+        later_session,
+        poll,
+    )
     from hermes_core.kit.settings import Settings, load_settings, save_settings
     from hermes_core.kit.text import (
         bullet_list,
@@ -74,6 +81,7 @@ _HOMES = {
     "import_with": "kit.backend",
     "is_trivial": "kit.text",
     "key_of": "kit.text",
+    "later_session": "kit.backend",
     "load_settings": "kit.settings",
     "person_name": "kit.text",
     "poll": "kit.backend",
@@ -116,6 +124,7 @@ __all__ = [
     "import_with",
     "is_trivial",
     "key_of",
+    "later_session",
     "load_settings",
     "person_name",
     "poll",

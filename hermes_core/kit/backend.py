@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
@@ -192,6 +193,15 @@ def poll(
     while not (answer := ask()) and clock() < until:
         sleep(pause)
     return answer
+
+
+def later_session(session: Session) -> Session:
+    """Return another session of the same person, as it comes after `session`.
+
+    A self-test writes in one session and reads in the other: a backend that recalls only what its own session said
+    recalls nothing that was said earlier.
+    """
+    return replace(session, id=f"{session.id}-later", parent_id="")
 
 
 def import_with(module: str, variables: Mapping[str, str]) -> ModuleType:

@@ -152,12 +152,14 @@ def recall_within(items: Iterable[RecallItem], budget: int) -> Recall:
 
 
 def key_of(*parts: str, length: int = 32) -> str:
-    """Return a key of `length` hexadecimal digits, 64 at most. Equal parts have equal keys.
+    """Return a key of `length` hexadecimal digits, 64 at most. Equal parts have equal keys, and other parts other keys.
 
     >>> key_of("memory", "Likes tea.", length=12)
     '8db87340a701'
     """
-    return hashlib.sha256("\0".join(map(storable, parts)).encode()).hexdigest()[:length]
+    # NUL separates the parts, so one inside a part becomes a byte that UTF-8 does not have.
+    encoded = (part.encode("utf-8", "surrogatepass").replace(b"\0", b"\xff") for part in parts)
+    return hashlib.sha256(b"\0".join(encoded)).hexdigest()[:length]
 
 
 def profile_name(identity: str, separator: str = "-") -> str:
@@ -176,15 +178,15 @@ def profile_name(identity: str, separator: str = "-") -> str:
 def person_name(session: Session, separator: str = "-") -> str:
     """Return a unique name for a user of a gateway, or for a chat without users; "" for the home's own person.
 
-    The name has letters, digits and `separator`: platform and id for people to read, then a hash that also
+    It is "" if `session.owner` is. The name has letters, digits and `separator`: platform and id for people to read, then a hash that also
     covers the profile. A user has one name in all their chats.
 
     >>> person_name(Session("s1", platform="telegram", user_id="42"), "_")
     'telegram_42_318da146c455727a'
     """
-    who = session.user_id or session.chat_id
-    if not who:
+    if not session.owner:
         return ""
+    who = session.user_id or session.chat_id or session.gateway_session_key or session.user_name
     whose = dataclasses.replace(session, chat_id="") if session.user_id else session
     readable = re.sub(r"[^A-Za-z0-9]+", separator, f"{session.platform} {who}")[:MAX_READABLE_CHARS]
     return f"{readable.strip(separator)}{separator}{key_of(whose.scope, length=16)}"

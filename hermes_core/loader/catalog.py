@@ -12,6 +12,7 @@ from hermes_core.errors import ProviderError, ProviderNotFound, ProviderUnavaila
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
+    BUNDLED_ABOUT,
     LoadControl,
     ProviderCandidate,
     ProviderEntry,
@@ -125,6 +126,7 @@ def _missing_bundled(name: str, *, configured: bool) -> ProviderEntry:
     return ProviderEntry(
         name=name,
         distribution=BUNDLED[name],
+        description=BUNDLED_ABOUT.get(name, ""),
         source="hermes_core.providers",
         state="unavailable",
         reason=f"memory.provider names it, and {reason}" if configured else reason,

@@ -7,7 +7,9 @@ precedence, not a security border: whoever can install a package can run code.
 
 from __future__ import annotations
 
+import ast
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +49,18 @@ BUNDLED: dict[str, str] = {
     "supermemory": "hermes-memory-supermemory",
 }
 
+# What each of them is, in one line, also before it is installed.
+BUNDLED_ABOUT: dict[str, str] = {
+    "holographic": "facts with trust in a local file; no server, no key",
+    "honcho": "a model of the person that grows; in the cloud or on your server",
+    "mem0": "facts found by meaning; in the cloud, on your server or on this machine",
+    "byterover": "Markdown files in your home that the program brv curates",
+    "openviking": "conversations and documents on your own server",
+    "hindsight": "facts, observations and reflection; in the cloud or on your server",
+    "retaindb": "facts from every turn and a file store; in the cloud or on this machine",
+    "supermemory": "a graph of memories and a profile of the person; in the cloud",
+}
+
 # This group has Hermes Agent plugins of any sort, so a memory provider in it is recognised by its source
 # text.
 PLUGIN_GROUP = "hermes_agent.plugins"
@@ -67,11 +81,17 @@ GROUPS: dict[str, ProviderKind] = {
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
 
+PROJECT_PLUGINS = ".hermes/plugins"
+"""The folder of plugins below the working folder. It belongs to whoever wrote the project, so it is off by default."""
+
+PROJECT_PLUGINS_ENV = "HERMES_ENABLE_PROJECT_PLUGINS"
+"""The environment variable that switches the plugins of the working folder on."""
+
 # This key in plugin.yaml marks an export to another host. If both hosts share a home, the folder must not
 # be loaded here, where its package has an entry point already.
 EXPORTED = "exported_for"
 
-_PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, *GROUPS))}
+_PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, PROJECT_PLUGINS, *GROUPS))}
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
@@ -101,6 +121,8 @@ class ProviderCandidate:
         value: The target of the entry point, "" for a folder.
         path: The file or folder of the code, None if that can't be known without an import.
         bundled: True for a provider of this project.
+        companions: Targets of further entry points of the distribution, which register tools, hooks or commands but no
+            provider.
         shadowed_by: The place that takes precedence, "" if this place counts.
     """
 
@@ -115,6 +137,7 @@ class ProviderCandidate:
     requires: tuple[str, ...] = ()
     tools: tuple[ExternalTool, ...] = ()
     bundled: bool = False
+    companions: tuple[str, ...] = ()
     shadowed_by: str = ""
 
     @property
@@ -369,14 +392,35 @@ def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> 
         if key in seen or (found.kind != "native" and owner in native):
             continue  # a native package enters Hermes Agent through its other entry points
         seen.add(key)
-        if found.source == PLUGIN_GROUP:
-            texts = list(_source_texts(found))
-            # Source that can't be read may register a provider.
-            if texts and not any("memory_provider" in text or "MemoryProvider" in text for text in texts):
-                continue
-            if found.name not in named.get(owner, {found.name}):
-                continue
-        yield found
+        if found.source == PLUGIN_GROUP and (
+            found.name not in named.get(owner, {found.name}) or not _may_register(found)
+        ):
+            continue
+        yield replace(found, companions=_companions(found, known))
+
+
+def _may_register(plugin: ProviderCandidate) -> bool:
+    """Return True if the source of a plugin speaks of a provider, or can't be read."""
+    texts = list(_source_texts(plugin))
+    return not texts or any("memory_provider" in text or "MemoryProvider" in text for text in texts)
+
+
+def _companions(provider: ProviderCandidate, known: Sequence[ProviderCandidate]) -> tuple[str, ...]:
+    """Return the targets of the other plugins of a provider's distribution that belong to it."""
+    if provider.kind == "native" or not provider.distribution:
+        return ()
+    owner, module = normalise(provider.distribution), provider.value.partition(":")[0]
+    return tuple(
+        dict.fromkeys(
+            place.value
+            for place in known
+            if place.source == PLUGIN_GROUP
+            and normalise(place.distribution) == owner
+            # A package may offer its provider in several groups, and two providers in one.
+            and place.value.partition(":")[0] != module
+            and (provider.source != PLUGIN_GROUP or not _may_register(place))
+        )
+    )
 
 
 def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCandidate:
@@ -395,6 +439,7 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
             logger.warning("entry point %r has damaged metadata: %s", point.name, exc)
             name = version = summary = ""
     kind = GROUPS[point.group]
+    bundled = kind == "native" and BUNDLED.get(point.name) == normalise(name)
     return ProviderCandidate(
         name=point.name,
         kind=kind,
@@ -404,18 +449,25 @@ def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCand
         version=version,
         # EntryPoint.module raises if the value names no module, which is reported when the provider is loaded.
         path=module_path(point.value.partition(":")[0].strip()),
-        description=summary,
+        description=BUNDLED_ABOUT.get(point.name, summary) if bundled else summary,
         requires=_without_host(requires),
-        bundled=kind == "native" and BUNDLED.get(point.name) == normalise(name),
+        bundled=bundled,
     )
 
 
 # ------------------------------------------------------------------------------------------------------------ folders
 
 
+def _first_sentence(source: str) -> str:
+    """Return the first line of a module's docstring, "" if it has none or is no Python."""
+    try:
+        return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].strip()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+
+
 def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
-    for source in FOLDERS:
-        parent = home.path / source
+    for source, parent in _plugin_folders(home):
         try:
             children = sorted(parent.iterdir()) if parent.is_dir() else []
         except OSError as exc:
@@ -435,7 +487,8 @@ def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidat
     manifest = read_manifest(folder)
     if manifest.get(EXPORTED) or not may_register_provider(folder, manifest):
         return None
-    native = _IMPORTS_CORE.search(read_source(folder / "__init__.py")) is not None
+    text = read_source(folder / "__init__.py")
+    native = _IMPORTS_CORE.search(text) is not None
     tools = manifest.get("external_dependencies")
     return ProviderCandidate(
         name=folder.name,
@@ -443,7 +496,7 @@ def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidat
         source=source,
         version=str(manifest.get("version") or ""),
         path=folder,
-        description=str(manifest.get("description") or ""),
+        description=str(manifest.get("description") or _first_sentence(text)),
         requires=_without_host(_required_packages(folder, manifest)),
         tools=tuple(
             ExternalTool(*(str(tool.get(key) or "") for key in ("name", "check", "install")))
@@ -470,11 +523,21 @@ def _required_packages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
         return []
 
 
+def _plugin_folders(home: HermesHome) -> Iterator[tuple[str, Path]]:
+    """Yield the folders that hold plugin folders, each with its name as a source."""
+    for source in FOLDERS:
+        yield source, home.path / source
+    if os.environ.get(PROJECT_PLUGINS_ENV, "").strip().lower() in ("1", "true", "yes", "on"):
+        project = Path.cwd() / PROJECT_PLUGINS
+        if project != home.path / FOLDERS[0]:
+            yield PROJECT_PLUGINS, project
+
+
 def folder_fault(home: HermesHome, name: str) -> str:
     """Return what the plugin folder `name` lacks to be a provider, "" if there is no such folder or it is an export."""
     name = name.removeprefix(FOLDER_PREFIX)
     is_name = Path(name).name == name and not name.startswith(("_", "."))
-    for folder in (home.path / source / name for source in FOLDERS if is_name):
+    for folder in (parent / name for _, parent in _plugin_folders(home) if is_name):
         if folder.is_dir() and not read_manifest(folder).get(EXPORTED):
             code = folder / "__init__.py"
             return (

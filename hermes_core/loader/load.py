@@ -47,6 +47,7 @@ from hermes_core.loader.discover import (
     required_distribution,
     select,
 )
+from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
 from hermes_core.loader.sources import record_no_provider
@@ -79,6 +80,7 @@ class LoadedProvider:
         warnings: Registrations of its package that have no effect in this host.
         read_settings: Reads the settings of a home, if the provider does that itself.
         late_warnings: Returns what the provider has used since that has no effect in this host.
+        extras: What its package brings beside it.
     """
 
     entry: ProviderEntry
@@ -87,6 +89,7 @@ class LoadedProvider:
     warnings: tuple[str, ...] = ()
     read_settings: Callable[[Path], Any] | None = None
     late_warnings: Callable[[], tuple[str, ...]] = tuple
+    extras: ProviderExtras = NO_EXTRAS
 
 
 class _OtherName(ProviderNotFound):
@@ -246,7 +249,7 @@ def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvid
     recipe, made = _find_recipe(place, value)
     _check_name(place, made.provider, name)
     module = value.__name__ if isinstance(value, ModuleType) else place.value.partition(":")[0]
-    factory = ProviderFactory(place, home, recipe, made, module)
+    factory = ProviderFactory(place, home, recipe, made, module, _load_companions(place))
     # Setup and doctor report what breaks the contract before any manager holds the provider.
     validate_provider(factory.first)
     read_settings = None
@@ -255,7 +258,8 @@ def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvid
     elif callable(is_available := getattr(factory.first, "is_available", None)):
         # Many of these providers import their SDK here, which belongs under the timeout of the load.
         call_foreign(is_available)
-    warnings = made.registrations.warnings() if made.registrations else ()
+    registrations = getattr(factory.first, "registrations", None)
+    warnings = registrations.warnings() if registrations and place.kind == "hermes_agent" else ()
     return LoadedProvider(
         ProviderEntry.of(place),
         factory,
@@ -263,6 +267,7 @@ def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvid
         warnings,
         read_settings,
         getattr(factory.first, "late_warnings", tuple) if place.kind == "hermes_agent" else tuple,
+        getattr(factory.first, "extras", NO_EXTRAS) if place.kind == "hermes_agent" else NO_EXTRAS,
     )
 
 
@@ -430,13 +435,42 @@ def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None
         raise _OtherName(f"{place.where} calls its provider {name!r} and not {wanted!r}")
 
 
+def _load_companions(place: ProviderCandidate) -> Registrations | None:
+    """Run `register(ctx)` of the other plugins of a provider's package, and return what they registered."""
+    if not place.companions:
+        return None
+    from hermes_core.loader.hermes_agent.registration import Registrations
+
+    together = Registrations()
+    for value in place.companions:
+        own = Registrations()
+
+        def register(value: str = value, own: Registrations = own) -> None:
+            plugin = importlib_metadata.EntryPoint(place.name, value, place.source).load()
+            (getattr(plugin, "register", None) or plugin)(own)
+
+        failure = call_foreign(register)
+        if isinstance(failure, ForeignError):
+            logger.warning("plugin %s of provider %r is not used: it raised %s", value, place.name, failure)
+            own.unused[f"plugin {value}, which raised {failure},"] = 1
+        together.add(own)
+    return together
+
+
 class ProviderFactory:
     """A maker of provider objects: it returns the one that was made to validate first, then new ones."""
 
     def __init__(
-        self, place: ProviderCandidate, home: HermesHome, recipe: _Recipe, made: _Made, module: str
+        self,
+        place: ProviderCandidate,
+        home: HermesHome,
+        recipe: _Recipe,
+        made: _Made,
+        module: str,
+        companions: Registrations | None = None,
     ) -> None:
         self._place, self._home, self._recipe, self._module = place, home, recipe, module
+        self._companions = companions
         self._lock = threading.Lock()
         self._original = made.provider
         self.first = self._adapted(made)
@@ -471,8 +505,12 @@ class ProviderFactory:
         provider = made.provider
         if not _is_native(type(provider)):
             from hermes_core.loader.hermes_agent.adapter import adapt
+            from hermes_core.loader.hermes_agent.registration import Registrations
 
-            provider = adapt(provider, self._place.name, self._home, made.registrations, self._module)
+            registrations = made.registrations or Registrations()
+            if self._companions is not None:
+                registrations.add(self._companions)
+            provider = adapt(provider, self._place.name, self._home, registrations, self._module)
         return provider
 
 

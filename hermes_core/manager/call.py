@@ -301,6 +301,12 @@ def _list_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     return check
 
 
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _wrong(value, "a number of writes, 0 or more")
+    return value
+
+
 def _any_of(*kinds: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, kinds):
@@ -318,6 +324,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "is_available": _availability,
     "check": _list_of(Check),
     "backup_paths": _list_of(str),
+    "pending_writes": _count,
     "get_tool_schemas": _schemas,
     "system_prompt_block": _text,
     "prefetch": as_recall,

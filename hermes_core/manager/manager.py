@@ -30,12 +30,12 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ConfigError, OutboxError
+from hermes_core.errors import ConfigError, OutboxError, ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import ABSENT, CallResult
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.plugins import Monitor, register_observers, wrapping
-from hermes_core.manager.prefetch import Prefetch, RecallPart, RecallResult
+from hermes_core.manager.prefetch import PendingRecall, Prefetch, RecallPart, RecallResult
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth
 from hermes_core.manager.worker import PendingCall
@@ -239,6 +239,10 @@ class MemoryManager:
         with self._lock:
             return self._prompts.get((session.id, session.owner), "")
 
+    def freeze_system_prompt(self, session: Session, prompt: str) -> str:
+        """Freeze the stored prompt of a session that another process began, and return it."""
+        return self._freeze(self._complete(session), prompt, replace=True)
+
     def rebuild_system_prompt(self, session: Session) -> str:
         """Ask the providers for new blocks, after a compression for instance. Freeze the new text and return it."""
         session = self._complete(session)
@@ -272,12 +276,19 @@ class MemoryManager:
             turn_number: If given, also call `on_turn_start` with this number and the text of the query. It runs
                 before `prefetch`, and both go to the worker of the provider in one step.
         """
+        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number))
+
+    def ask_recall(self, query: Query, session: Session, *, turn_number: int | None = None) -> PendingRecall:
+        """Ask all providers for recall as `prefetch_all` does, and do not wait for it."""
         session = self._complete(session)
-        began = time.monotonic()
-        parts = self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
+        return self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
+
+    def collect_recall(self, pending: PendingRecall) -> RecallResult:
+        """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
+        parts = self._prefetch.collect(pending)
         if self._observers.filter_recalls:
-            parts = [self._filtered(part, session) if part.recall else part for part in parts]
-        return RecallResult(tuple(parts), (time.monotonic() - began) * 1000)
+            parts = [self._filtered(part, pending.session) if part.recall else part for part in parts]
+        return RecallResult(tuple(parts), (time.monotonic() - pending.began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the recall of the next turn in the background."""
@@ -373,12 +384,18 @@ class MemoryManager:
 
     # ---------------------------------------------------------------- boundary
 
-    def on_pre_compress(self, messages: Sequence[Message], count: int, session: Session) -> str:
+    def on_pre_compress(
+        self, messages: Sequence[Message], count: int, session: Session, *, require_checkpoint: bool = False
+    ) -> str:
         """Return the text that the providers want the summary of a compression to keep.
 
         Args:
             messages: The messages that the summary will replace.
             count: Number of earlier compressions of this session.
+            require_checkpoint: True if the messages may be compressed only after a provider has stored them.
+
+        Raises:
+            ProviderError: `require_checkpoint` is True, and no provider stores checkpoints, or one has failed to.
         """
         session = self._complete(session)
         if not session.primary:
@@ -391,6 +408,8 @@ class MemoryManager:
                 "session": session,
             }
             calls.append((handle, handle.instance(session).submit("on_pre_compress", arguments)))
+        if require_checkpoint:
+            _require_checkpoint(calls)
         return _joined(calls)
 
     def on_session_end(
@@ -562,6 +581,23 @@ def _checked_deadlines(deadlines: Mapping[str, float]) -> Mapping[str, float]:
         if not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(f"the deadline of {hook!r} is {seconds!r}", "give seconds above 0")
     return dict(deadlines)
+
+
+def _require_checkpoint(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> None:
+    """Raise `ProviderError` unless all providers that store checkpoints have done so, and at least one does."""
+    stores = [(handle, call) for handle, call in calls if handle.first.capabilities.checkpoints]
+    for handle, call in stores:
+        result = call.wait()
+        if not result.ok:
+            raise ProviderError(
+                f"provider {handle.name!r} has stored no checkpoint: {result.error or result.status}",
+                "nothing is compressed until it does, or agent.checkpoint_required is false",
+            )
+    if not stores:
+        raise ProviderError(
+            "no provider stores a checkpoint of the conversation",
+            "choose one that does, or set agent.checkpoint_required to false",
+        )
 
 
 def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> str:

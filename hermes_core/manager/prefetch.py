@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -101,6 +102,40 @@ class WarmedRecall:
             return recall if now - self._stored_at <= WARMED_TTL_S else Recall()
 
 
+@dataclass(frozen=True, slots=True)
+class PendingRecall:
+    """The providers that were asked for the recall of one message, and their calls.
+
+    Attributes:
+        query: The question.
+        session: The session of the question.
+        began: Start on the monotonic clock.
+        deadline: Seconds after `began` until which the providers have time.
+        asked: (handle, instance, call, failing) of each provider. The call is None if the turn does not wait for it;
+            `failing` is True if the last recall of the provider failed.
+    """
+
+    query: Query
+    session: Session
+    began: float
+    deadline: float
+    asked: Sequence[tuple[ProviderHandle, ProviderInstance, PendingCall | None, bool]]
+
+    def waits(self) -> list[tuple[Future[CallResult], float]]:
+        """Return the future of each call, with the moment on the monotonic clock until which to wait for it."""
+        return [
+            (call.future, self.began + (min(self.deadline, WAIT_AFTER_LATE_S) if failing else self.deadline))
+            for _, _, call, failing in self.asked
+            if call is not None
+        ]
+
+    def withdraw(self) -> None:
+        """Withdraw the calls that have not begun, and abandon the others: nobody waits for this recall any more."""
+        for _, _, call, _ in self.asked:
+            if call is not None and call.worker is not None and not call.future.done():
+                call.worker.give_up(call, time.monotonic() - self.began)
+
+
 class Prefetch:
     """Recall from several providers in parallel.
 
@@ -121,8 +156,8 @@ class Prefetch:
         query: Query,
         session: Session,
         turn_number: int | None = None,
-    ) -> list[RecallPart]:
-        """Return the recall of each of `providers`. They work in parallel, and all share one deadline.
+    ) -> PendingRecall:
+        """Ask each of `providers` for recall, without waiting for it. They work in parallel and share one deadline.
 
         A provider whose last recall failed is asked in the background, and the turn does not wait for it. So an
         outage of a backend delays one turn only. After a single recall that was late and has not ended, the turn
@@ -158,8 +193,13 @@ class Prefetch:
                 instance.hand_over(*calls)
             if recalls:
                 asked.append((handle, instance, recall, failing))
+        return PendingRecall(query, session, began, self._deadline, asked)
+
+    def collect(self, pending: PendingRecall) -> list[RecallPart]:
+        """Wait for the recall of the providers that `ask` asked, at most until the deadline, and return it."""
+        query, session, began = pending.query, pending.session, pending.began
         parts = []
-        for handle, instance, recall, failing in asked:
+        for handle, instance, recall, failing in pending.asked:
             wait = began + self._deadline - time.monotonic()
             if recall is None:
                 result = NOT_WAITED

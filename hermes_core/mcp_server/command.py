@@ -11,7 +11,6 @@ import click
 from click.core import ParameterSource
 
 from hermes_core.config import Credentials
-from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError
 from hermes_core.kit.cli import command_home
 from hermes_core.mcp_server.toolset import ToolSet
@@ -35,7 +34,10 @@ CLOSE_TIMEOUT_S = 1.5
     help="The port for --http; 0 takes a free one.",
 )
 @click.option(
-    "--user", "user_id", default="", help="Whose memory it is, where several people share this home."
+    "--user",
+    "user_id",
+    default="",
+    help="Whose memory it is, if several people use this home; the person at home by default.",
 )
 @click.option("--platform", default="mcp", show_default=True, help="The platform on which --user is known.")
 @click.pass_context
@@ -70,13 +72,7 @@ def _standard_streams() -> tuple[int, int]:
 
 
 def _serve(memory: Memory, user_id: str, platform: str, port: int, streams: tuple[int, int] | None) -> None:
-    session = Session(
-        id=f"mcp-{uuid.uuid4().hex}",
-        platform=platform,
-        user_id=user_id,
-        identity=memory.home.profile,
-        home=str(memory.home.path),
-    )
+    session = memory.session(f"mcp-{uuid.uuid4().hex}", platform=platform, user_id=user_id)
     tool_set = ToolSet(memory, session, stores_turns=True)
     for problem in memory.problems():
         click.secho(f"warning: {hanging(problem)}", fg="yellow", err=True)

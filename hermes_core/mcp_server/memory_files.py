@@ -47,8 +47,8 @@ class MemoryFiles:
     """The handler of the tool's calls. A wrong call returns an error, never an exception."""
 
     def __init__(self, memory: Memory, session: Session) -> None:
+        self._session = session = memory.complete(session)
         self._store = memory.curated.of(session)
-        self._session = session
         self._lock = threading.Lock()
         self._commands: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "view": self._view,

@@ -18,10 +18,11 @@ from hermes_core.curated.tool import MEMORY_SCHEMA, memory_schema_without_prompt
 from hermes_core.errors import HermesError, SessionError
 from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
-from hermes_core.memory import Memory, RecallHit
+from hermes_core.memory import Memory
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
+from hermes_core.turn_recall import RecallHit
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class ToolSet:
             clock: Returns seconds.
         """
         self._memory = memory
-        self._session = session
+        self._session = session = memory.complete(session)
         self._clock = clock
         self._last_write = clock()
         own = _Reading(memory)
@@ -155,7 +156,7 @@ class ToolSet:
             return _refused(f"there is no tool {name!r}")
         if name == "memory":
             self._maybe_new_turn()
-        return _answer(self._memory.call_tool(name, given, self._session))
+        return _answer(self._memory.call_tool(self._session, name, given))
 
     def resources(self) -> list[str]:
         """Return the addresses of the resources."""
@@ -200,7 +201,9 @@ class _Reading:
         wanted = [one for one in store.enabled_targets if target in (one, "all")]
         if not wanted:
             return {"error": f"the {target} store is switched off"}
-        return {one: shown_entries(store, one) for one in wanted}
+        shared = store.shared_entries()
+        own: dict[str, Any] = {one: shown_entries(store, one) for one in wanted}
+        return {"shared": {"entries": shared}, **own} if shared else own
 
     @tool(
         "recall",
@@ -307,20 +310,11 @@ class _Conversations:
                     f"{session_id[:100]!r} is no conversation that store_turn began",
                     "send the session_id of its result, or none for a new conversation",
                 )
-        return self._memory.start_session(
-            session_id,
-            source=MCP_SOURCE,
-            title=title,
-            platform=session.platform,
-            user_id=session.user_id,
-            user_name=session.user_name,
-            chat_id=session.chat_id,
-            chat_name=session.chat_name,
-            chat_type=session.chat_type,
-            thread_id=session.thread_id,
-            identity=session.identity,
-            workspace=session.workspace,
-        )
+        # All that says who speaks: with less, the conversation could be another person's.
+        others = ("id", "parent_id", "agent_context", "home", "is_owner")
+        who = {name: value for name, value in session.to_dict().items() if name not in others}
+        conversation = self._memory.session(session_id, **who)
+        return self._memory.begin_session(conversation, source=MCP_SOURCE, title=title)
 
     def _store(self, conversation: Session, user: str, assistant: str) -> bool:
         """Store a turn and return True, or False if it is stored already, because clients repeat a call."""

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.recall.letters import hebrew_forms
-    from hermes_core.recall.query import Analysis, analyse
+    from hermes_core.recall.query import Analysis, Term, analyse
+    from hermes_core.recall.rank import (
+        CONTEXT_AFTER,
+        CONTEXT_BEFORE,
+        SIMILAR_WORD_WEIGHT,
+        Place,
+        RankCandidate,
+        Ranked,
+        TermHits,
+        rank_candidates,
+        says_unknown,
+        score_places,
+    )
     from hermes_core.recall.tokens import (
         CUT_VERSION,
         count_tokens,
@@ -24,8 +36,16 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CONTEXT_AFTER",
+    "CONTEXT_BEFORE",
     "CUT_VERSION",
+    "SIMILAR_WORD_WEIGHT",
     "Analysis",
+    "Place",
+    "RankCandidate",
+    "Ranked",
+    "Term",
+    "TermHits",
     "analyse",
     "count_tokens",
     "dense_runs",
@@ -34,11 +54,29 @@ __all__ = [
     "hebrew_forms",
     "index_text",
     "is_stop_word",
+    "rank_candidates",
+    "says_unknown",
+    "score_places",
     "strip_possessive",
     "words",
 ]
 
-_MODULE_OF = {"Analysis": "query", "analyse": "query", "hebrew_forms": "letters"}
+_MODULE_OF = {
+    "Analysis": "query",
+    "CONTEXT_AFTER": "rank",
+    "CONTEXT_BEFORE": "rank",
+    "Place": "rank",
+    "RankCandidate": "rank",
+    "Ranked": "rank",
+    "SIMILAR_WORD_WEIGHT": "rank",
+    "Term": "query",
+    "TermHits": "rank",
+    "analyse": "query",
+    "hebrew_forms": "letters",
+    "rank_candidates": "rank",
+    "says_unknown": "rank",
+    "score_places": "rank",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -274,6 +274,44 @@ class SessionDB:
         # Another user may have given just this id to a session.
         return composed if second is None else self.id_for(composed, user)
 
+    @_detecting_damage
+    def users(self, limit: int = 100) -> list[str]:
+        """Return the owners of stored sessions, at most `limit`, without the person at home."""
+        users = [""]
+        # One step in the index for each owner: DISTINCT would read a row of the index for each session.
+        sql = "SELECT user FROM sessions WHERE user > ? ORDER BY user LIMIT 1"
+        while len(users) <= limit and self.path.exists():
+            row = self.database.execute(sql, (users[-1],)).fetchone()
+            if row is None:
+                break
+            users.append(row["user"])
+        return users[1:]
+
+    def give_to_home(self, user: str) -> int:
+        """Make the sessions of an owner those of the person at home, and return their number.
+
+        If sessions at home have the same titles, numbers are added.
+        """
+        sql, user = "SELECT id, title FROM sessions WHERE user = ? ORDER BY last_active", sqlite_text(user)
+        # Asked before the transaction, which waits for other writers.
+        if not user or not self.path.exists() or self.database.execute(sql, (user,)).fetchone() is None:
+            return 0
+        with self.transaction() as connection:
+            rows = connection.execute(sql, (user,)).fetchall()
+            for row in rows:
+                # Taken off first: the index forbids the same title twice.
+                lineage.set_title(connection, row["id"], "")
+                # A repair of the store reads the owner from the identity.
+                connection.execute(
+                    """UPDATE sessions SET user = '', identity = CASE WHEN json_valid(identity)
+                       THEN json_set(identity, '$.is_owner', json('true')) ELSE identity END WHERE id = ?""",
+                    (row["id"],),
+                )
+                if row["title"]:
+                    free = lineage.next_title(connection, row["title"], "")
+                    lineage.set_title(connection, row["id"], free)
+        return len(rows)
+
     def _is_free(self, session_id: str, user: str) -> bool:
         """Return True if `user` may have a session with this id: nobody has one, or nobody has spoken in it."""
         stored = self.get_session(session_id)
@@ -366,6 +404,19 @@ class SessionDB:
                 "UPDATE sessions SET system_prompt = ? WHERE key = ?", (sqlite_text(prompt), key)
             )
 
+    def memory_prompt(self, session_id: str) -> str | None:
+        """Return the notes and the provider's block that were frozen for the session; None if none are stored."""
+        sql = "SELECT memory_prompt FROM sessions WHERE id = ?"
+        row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
+        return None if row is None or row[0] is None else str(row[0])
+
+    def freeze_memory_prompt(self, session_id: str, prompt: str) -> str:
+        """Store the notes and the provider's block of a session, unless some are stored; return what is stored."""
+        with self.transaction() as connection:
+            key = _session_key(connection, session_id)
+            sql = "UPDATE sessions SET memory_prompt = coalesce(memory_prompt, ?) WHERE key = ? RETURNING memory_prompt"
+            return str(connection.execute(sql, (sqlite_text(prompt), key)).fetchone()[0])
+
     def set_title(self, session_id: str, title: str) -> str:
         """Set the title of a session and return the title as stored; "" removes the title.
 
@@ -430,6 +481,7 @@ class SessionDB:
                     connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,)
                 )
                 connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+                connection.execute("DELETE FROM host_state WHERE scope = 'session' AND owner = ?", (doomed,))
                 connection.executemany(
                     "DELETE FROM state_meta WHERE key = ?",
                     [(records.meta_key(kind, doomed),) for kind in SESSION_META],
@@ -455,6 +507,14 @@ class SessionDB:
         """Return `session_id` and the ids of all sessions that are connected with it by parents and children."""
         return lineage.family(self.database, session_id)
 
+    def children(self, session_id: str) -> list[str]:
+        """Return the ids of the sessions that have this session as their parent, also if it is not stored."""
+        rows = self.database.execute(
+            "SELECT id FROM sessions WHERE parent_id = ? AND parent_id <> '' ORDER BY key",
+            (sqlite_text(session_id),),
+        )
+        return [row["id"] for row in rows]
+
     # ------------------------------------------------------------------ messages
 
     @_with_index
@@ -472,6 +532,7 @@ class SessionDB:
         speaker: str = "",
         ref: str = "",
         copied: bool = False,
+        native: object = None,
     ) -> int:
         """Store a message and return its id.
 
@@ -488,6 +549,7 @@ class SessionDB:
             ref: The message's own id in another program. If the session has a message with this `ref`, nothing is
                 stored and that message's id is returned.
             copied: True if a compression copied the message from the previous session. Search finds the original only.
+            native: The message as JSON in the form of a framework, which no search, model or provider gets.
         """
         message = {
             "role": role,
@@ -500,6 +562,7 @@ class SessionDB:
             "speaker": speaker,
             "ref": ref,
             "copied": copied,
+            "native": native,
         }
         with self.transaction() as connection:
             message_id = _insert_message(
@@ -526,7 +589,7 @@ class SessionDB:
 
         Args:
             session_id: Id of the session.
-            messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp` and `reasoning`.
+            messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp`, `reasoning` and `native`.
             turn_id: Id of the turn.
             number: Number of the turn in the session.
             author: Name of the person.
@@ -568,6 +631,7 @@ class SessionDB:
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
                 (turn_id, key, number, min(ids), max(ids), sqlite_text(author), said_at, now),
             )
+            connection.execute("DELETE FROM open_turns WHERE id = ?", (turn_id,))
         self._wake_vectors()
         return ids
 
@@ -587,15 +651,20 @@ class SessionDB:
         limit: int | None = None,
         offset: int = 0,
         last_message_id: int | None = None,
+        last: int | None = None,
     ) -> list[StoredMessage]:
         """Return the messages of a session, oldest first, without rewound messages.
 
         Args:
             session_id: Id of the session.
+            last: Return only so many messages at the end of the session; None for all.
             limit: Largest number of messages; None for all.
             offset: Number of messages to skip.
             last_message_id: Id of the last message to return; None for the end of the session.
         """
+        if last is not None:
+            stored = self.get_session(session_id)
+            offset = max(offset, (stored.message_count if stored else 0) - max(last, 0))
         rows = self.database.execute(
             # Positions have no gaps, so that a part is reached without reading what stands before it.
             f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
@@ -780,6 +849,43 @@ class SessionDB:
         sql = """SELECT m.role, m.content FROM turns t JOIN messages m ON +m.session_key = t.session_key
                  AND m.id BETWEEN t.first_message_id AND t.last_message_id WHERE t.id = ? ORDER BY m.id"""
         return [(row[0], row[1]) for row in self.database.execute(sql, (turn_id,))]
+
+    def turn_start(self, session_id: str, turns: int) -> int:
+        """Return the id of the first message of the last `turns` turns of a session.
+
+        Raises:
+            SessionError: The session has fewer turns.
+        """
+        row = self.database.execute(
+            """SELECT t.first_message_id FROM turns t JOIN sessions s ON s.key = t.session_key
+               WHERE s.id = ? AND t.state = 0 ORDER BY t.last_message_id DESC LIMIT 1 OFFSET ?""",
+            (sqlite_text(session_id), max(turns, 1) - 1),
+        ).fetchone()
+        if row is None:
+            raise SessionError(
+                f"session {session_id!r} has fewer than {turns} turns", "undo only turns that are stored"
+            )
+        return int(row[0])
+
+    def idle_sessions(self, before: float, sources: Sequence[str] = ()) -> list[StoredSession]:
+        """Return open sessions with messages whose last message is older than `before` (epoch seconds), oldest first.
+
+        Args:
+            sources: Only sessions of these sources; default: all.
+        """
+        rows = self.database.execute(
+            f"""SELECT {records.SESSION_COLUMNS} FROM sessions s
+                WHERE s.last_active < ? AND s.ended_at IS NULL AND s.message_count > 0
+                    AND (? = '[]' OR s.source IN (SELECT value FROM json_each(?))) ORDER BY s.last_active""",
+            (before, json.dumps(list(sources)), json.dumps(list(sources))),
+        )
+        return [records.session_of(row) for row in rows]
+
+    def session_identity(self, session_id: str) -> dict[str, Any]:
+        """Return the contract's `Session` as data, as it was stored with the session; empty if there is none."""
+        sql = "SELECT identity FROM sessions WHERE id = ?"
+        row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
+        return dict(json.loads(row[0])) if row and row[0] else {}
 
     def conversation_of(self, turn_id: str) -> list[Message]:
         """Return the messages that the model had at the end of a turn, as text; [] for a turn that is not stored."""
@@ -1075,11 +1181,11 @@ def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[s
             return int(known[0])
     cursor = connection.execute(
         """INSERT INTO messages (session_key, position, state, size, timestamp, role, speaker, ref, tool_name,
-               tool_call_id, content, tool_calls, reasoning, parts)
+               tool_call_id, content, tool_calls, reasoning, parts, native)
            VALUES (:session_key,
                (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
                :state, :size, :timestamp, :role, :speaker, :ref, :tool_name,
-               :tool_call_id, :content, :tool_calls, :reasoning, :parts)""",
+               :tool_call_id, :content, :tool_calls, :reasoning, :parts, :native)""",
         {"session_key": key, **values},
     )
     message_id = int(cursor.lastrowid or 0)

@@ -24,7 +24,12 @@ from hermes_core.sessions.search.vectors import LAST_ID_KEY
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
-TABLES = ("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused")
+# Tables that a store of an earlier version may not have.
+LATER_TABLES = ("open_turns", "open_messages", "host_state")
+TABLES = (
+    *("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused"),
+    *LATER_TABLES,
+)
 
 # SQLite's default, which all our files have.
 PAGE_SIZE = 4096
@@ -46,6 +51,12 @@ _ORPHANS = """
     SELECT session_key, 'recovered-' || session_key, 'recovered', min(timestamp), max(timestamp) FROM messages
     WHERE session_key NOT IN (SELECT key FROM sessions) GROUP BY session_key
 """
+# An unfinished turn that lost its session or messages can't be continued.
+_BROKEN_OPEN_TURNS = (
+    """DELETE FROM open_turns WHERE session_key NOT IN (SELECT key FROM sessions) OR key IN (
+           SELECT turn_key FROM open_messages GROUP BY turn_key HAVING max(number) + 1 > count(*))""",
+    "DELETE FROM open_messages WHERE turn_key NOT IN (SELECT key FROM open_turns)",
+)
 # A turn that lost messages is no longer complete: a provider would get half of it.
 _BROKEN_TURNS = """
     DELETE FROM turns WHERE session_key NOT IN (SELECT key FROM sessions)
@@ -205,7 +216,7 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                     result.lost.values()
                 ):  # a store may be empty and whole
                     raise _nothing_readable(path, result.kept)
-                for statement in (_ORPHANS, _BROKEN_TURNS, _POSITIONS, _COUNTS):
+                for statement in (_ORPHANS, _BROKEN_TURNS, *_BROKEN_OPEN_TURNS, _POSITIONS, _COUNTS):
                     connection.execute(statement)
                 give_to_chats(connection)  # the rows may come from an earlier version
                 # Indexes and vectors are made anew, so that records of half-made ones no longer hold.
@@ -271,7 +282,8 @@ def _copy_table(
     columns = [name for name in _columns(new, table) if name in readable]
     result.saved[table] = result.lost[table] = 0
     if not columns:
-        result.lost[table] = max(_last_id(old, table), 1)
+        of_earlier_version = table in LATER_TABLES and not any(_columns(old, name) for name in LATER_TABLES)
+        result.lost[table] = 0 if of_earlier_version else max(_last_id(old, table), 1)
         return
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     for row_id, row in readable_rows(old, table, columns):

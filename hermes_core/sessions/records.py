@@ -93,6 +93,7 @@ class StoredMessage:
         parts: All content parts if the message was stored as parts.
         compacted: True if the model no longer gets the message.
         copied: True if a compression copied the message from the previous session.
+        native_json: The message in the form of a framework, as JSON; see `native`.
     """
 
     id: int
@@ -109,6 +110,12 @@ class StoredMessage:
     parts: tuple[Any, ...] = ()
     compacted: bool = False
     copied: bool = False
+    native_json: str = ""
+
+    @property
+    def native(self) -> Any:
+        """The message as a framework stored it; None if it stored none."""
+        return json.loads(self.native_json) if self.native_json else None
 
     def as_chat(self) -> dict[str, Any]:
         """Return the message in the OpenAI chat form, with all content parts."""
@@ -294,7 +301,7 @@ def turn_of_ref(ref: str) -> str:
 
 MESSAGE_COLUMNS = """
     m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_call_id,
-    m.tool_calls, m.reasoning, m.parts, m.state
+    m.tool_calls, m.reasoning, m.parts, m.state, m.native
 """
 
 SESSION_COLUMNS = """
@@ -320,6 +327,7 @@ def message_of(row: sqlite3.Row) -> StoredMessage:
         parts=tuple(json.loads(row["parts"] or "[]")),
         compacted=row["state"] == State.COMPACTED,
         copied=row["state"] == State.COPIED,
+        native_json=row["native"],
     )
 
 
@@ -400,9 +408,10 @@ def _in_text(message: Mapping[str, Any]) -> Message:
             f"a {type(message).__name__} was given that is no message with a role",
             "give each as {'role': 'user', 'content': 'text'}; an SDK's objects often have model_dump() for that",
         )
-    if isinstance(message.get("content"), str):
+    if isinstance(message.get("content"), str) and "native" not in message:
         return cast(Message, message)
-    return cast(Message, {**message, "content": text_of(message.get("content"))})
+    shared = {key: value for key, value in message.items() if key != "native"}
+    return cast(Message, {**shared, "content": text_of(message.get("content"))})
 
 
 def _part_text(part: object) -> str:
@@ -438,6 +447,7 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
         "tool_call_id": sqlite_text(str(message.get("tool_call_id") or "")),
         "tool_calls": calls,
         "reasoning": sqlite_text(str(message.get("reasoning") or "")),
+        "native": "" if message.get("native") is None else as_json([message["native"]])[1:-1],
     }
 
 

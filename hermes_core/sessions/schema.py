@@ -138,12 +138,18 @@ def _store_words(connection: sqlite3.Connection) -> None:
 def give_to_chats(connection: sqlite3.Connection) -> None:
     """Set the owner of sessions without a user to `Session.owner`: the chat, if the session belongs to a chat.
 
-    Earlier versions stored such sessions of chats as sessions of the person at home.
+    Earlier versions stored sessions of chats, and of other platforms, as sessions of the person at home.
     """
     rows = connection.execute("SELECT key, identity FROM sessions WHERE user = '' AND json_valid(identity)")
     for key, identity in rows.fetchall():
         owner = Session.from_dict({"id": "", **json.loads(identity)}).owner
         connection.execute("UPDATE sessions SET user = ? WHERE key = ?", (owner, key))
+
+
+def _separate_users(connection: sqlite3.Connection) -> None:
+    """Set the owners of sessions from other platforms, and forget prompts with notes that all users shared."""
+    give_to_chats(connection)
+    connection.execute("UPDATE sessions SET system_prompt = '' WHERE user <> ''")
 
 
 def _title_by_number(connection: sqlite3.Connection) -> None:
@@ -164,6 +170,35 @@ def _index_sources(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX sessions_by_source ON sessions (source)")
 
 
+def _add_host_tables(connection: sqlite3.Connection) -> None:
+    """Add what hosts store: items of their framework, frozen memory of prompts, unfinished turns and state."""
+    connection.execute("ALTER TABLE messages ADD COLUMN native TEXT NOT NULL DEFAULT ''")
+    # NULL means that nothing was frozen yet; a new user's memory is frozen as ''.
+    connection.execute("ALTER TABLE sessions ADD COLUMN memory_prompt TEXT")
+    connection.execute(
+        """CREATE TABLE open_turns (
+            key INTEGER PRIMARY KEY,
+            id TEXT NOT NULL UNIQUE,
+            session_key INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+            user TEXT NOT NULL, author TEXT NOT NULL, contexts TEXT NOT NULL, updated_at REAL NOT NULL
+        ) STRICT"""
+    )
+    connection.execute("CREATE INDEX open_turns_by_session ON open_turns (session_key)")
+    connection.execute("CREATE INDEX open_turns_by_time ON open_turns (updated_at)")
+    connection.execute(
+        """CREATE TABLE open_messages (
+            turn_key INTEGER NOT NULL REFERENCES open_turns (key) ON DELETE CASCADE,
+            number INTEGER NOT NULL, message TEXT NOT NULL, PRIMARY KEY (turn_key, number)
+        ) STRICT"""
+    )
+    connection.execute(
+        """CREATE TABLE host_state (
+            scope TEXT NOT NULL, owner TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+            PRIMARY KEY (scope, owner, key)
+        ) STRICT"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
@@ -174,4 +209,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("titles-by-number", _title_by_number),
     ("outbox", create_tables),
     ("sessions-by-source", _index_sources),
+    ("host-tables", _add_host_tables),
+    ("owners-outside", _separate_users),
 )

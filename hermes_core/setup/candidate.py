@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import importlib_metadata
 
 from hermes_core.config import load_config
-from hermes_core.contract.values import Field, Session
+from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable, SetupFailed
 from hermes_core.health.finding import Finding, failed
-from hermes_core.health.provider import check_provider, settings_in, start_providers
+from hermes_core.health.provider import check_provider, settings_in, start_providers, trial_session
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
@@ -165,8 +165,7 @@ def run_wizard(home: HermesHome, loaded: LoadedProvider) -> bool | None:
 def try_out(home: HermesHome, loaded: LoadedProvider) -> list[Finding]:
     """Start the provider through a manager, as a turn does, and run its self-test. The active provider stays active."""
     name = loaded.entry.name
-    # The context "review" keeps the trial session out of the provider's memory.
-    session = Session(f"setup-{name}", agent_context="review", identity=home.profile, home=str(home.path))
+    session = trial_session(home, f"setup-{name}")
     try:
         with _manager(home, shutdown_timeout=5.0) as manager:
             accepted = manager.add_provider(

@@ -1,6 +1,6 @@
 """Store of a home's skills: find, show and change them, with scan, lock, journal and undo.
 
-`skills/CATEGORY/NAME/SKILL.md` are the agent's own. Skills of further folders are read and never written.
+`skills/CATEGORY/NAME/SKILL.md` are the agent's own, in the home or in the folder of a user. Skills of further folders are read and never written.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from hermes_core.config import Config
 from hermes_core.errors import SkillError, StorageError
-from hermes_core.home import SKILLS_JOURNAL, expanded
+from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
 from hermes_core.kit.text import clip, storable
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.skills.document import (
@@ -360,6 +361,22 @@ class SkillStore:
     def _settle(self) -> None:
         with locked(self._root / SKILLS_JOURNAL):
             self._journal.settle(self._text)
+
+
+def open_skills(
+    home: HermesHome, config: Config, owner: str = "", provider_folders: Sequence[Path] = ()
+) -> SkillStore:
+    """Return the store of the skills of a `Session.owner`; "" is the person at home.
+
+    Without `memory.per_user` all share the skills of the home. The folders of `skills.external_dirs` may be private, so
+    other users read only those of `memory.shared_base`, and those that came with the provider (`provider_folders`).
+    """
+    owner = owner if config.memory.per_user else ""
+    base = home.path / expanded(config.memory.shared_base) / "skills" if config.memory.shared_base else None
+    shared = [base] if base is not None and base.is_dir() else []
+    return SkillStore(
+        home.skills_of(owner), [*(() if owner else config.skills.external_dirs), *shared, *provider_folders]
+    )
 
 
 def _restored(change: SkillChange, now: str | None) -> str | None:

@@ -89,6 +89,9 @@ class EveryHook(MemoryProvider):
     def backup_paths(self) -> Any:
         return self.answer("backup_paths")
 
+    def pending_writes(self, session: Session) -> Any:
+        return self.answer("pending_writes", session=session)
+
     def check(self, session: Session) -> Any:
         return self.answer("check", session=session)
 
@@ -190,6 +193,7 @@ class RecordingProvider(EveryHook):
         defaults: dict[str, Any] = {
             "is_available": Availability(),
             "backup_paths": [],
+            "pending_writes": 0,
             "check": [],
             "get_tool_schemas": [REMEMBER_TOOL],
             "system_prompt_block": "The fake remembers.",

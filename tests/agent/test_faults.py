@@ -32,7 +32,7 @@ BOUND = 8.0
 UNSENT = ["on_session_switch", "sync_turn", "on_session_end"]
 """The second session where its turn was taken back before it was sent; the switch is told nevertheless."""
 
-LIVES = [hook for hook in POLICIES if hook not in ("check", "backup_paths", "register_cli")]
+LIVES = [hook for hook in POLICIES if hook not in ("check", "backup_paths", "pending_writes", "register_cli")]
 """The hooks of a life; the others are asked by a person."""
 
 SOON = 0.1
@@ -191,7 +191,7 @@ def test_a_write_that_does_not_return_holds_nobody_and_is_not_sent_again_while_i
     other = stage.open_memory(again)
     session = other.start_session()
     assert not other.flush(1)
-    assert any(f"{hook} of session" in problem for problem in other.begin_turn("Well?", session).problems)
+    assert any(f"{hook} of session" in problem for problem in other.begin_turn(session, "Well?").problems)
     assert ids(again.calls) == []
     provider.gates[hook].set()
     assert until(lambda: other.flush(30))

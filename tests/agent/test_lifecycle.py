@@ -296,7 +296,7 @@ def test_without_a_summary_nothing_moves_and_nothing_is_lost(stage: Stage) -> No
     assert len(stage.memory.sessions.get_messages(before)) == 12
     assert "on_session_switch" not in stage.told(durable=True)
     assert "Message 2." not in json.dumps(agent.history)
-    found = stage.memory.call_tool("session_search", {"query": '"Message 2"'}, agent.session)
+    found = stage.memory.call_tool(agent.session, "session_search", {"query": '"Message 2"'})
     assert "Message 2." in found
 
 
@@ -315,7 +315,7 @@ def test_thirty_turns_in_a_small_context_are_compressed_and_nothing_is_forgotten
     assert "previous-summary" in json.dumps(summaries[-1])
 
     assert "Number 14." not in json.dumps(agent.history)
-    found = stage.memory.call_tool("session_search", {"query": '"Number 14"'}, agent.session)
+    found = stage.memory.call_tool(agent.session, "session_search", {"query": '"Number 14"'})
     assert "Number 14." in found, "it is searched by the conversation that it left"
 
     # The thirtieth turn starts a review, which would otherwise hear the answers meant for the next agent.

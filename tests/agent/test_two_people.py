@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 WORDS = {"ann": "ZEBRA", "bob": "WALRUS"}
 OTHER = {"ann": "bob", "bob": "ann"}
-CONFIG = "memory: {per_user: true, nudge_interval: 3, flush_min_turns: 2}\nrecall: {sessions: %s}\n"
+CONFIG = "memory: {nudge_interval: 3, flush_min_turns: 2}\nrecall: {sessions: %s}\n"
+
+SKILL = "---\nname: words\ndescription: {}\n---\n\nSay the word.\n"
 
 WRITTEN_FOR_HERMES_AGENT = '''
 """Keeps session, person and what was said on itself, and prepares recall on a thread of its own, as published ones do."""
@@ -111,7 +113,7 @@ REMEMBER = {
     "holographic": ("fact_store", "content", {"action": "add"}),
     "self-keeping": ("sk_remember", "fact", {}),
 }
-ACTIONS = ("tell", "keep", "note", "ask", "search", "browse", "end")
+ACTIONS = ("tell", "keep", "note", "skill", "ask", "search", "browse", "end")
 
 
 def model(provider: str) -> Callable[[dict[str, Any]], Reply]:
@@ -127,13 +129,14 @@ def model(provider: str) -> Callable[[dict[str, Any]], Reply]:
             found = re.findall("|".join(f"{word}-[0-9]+" for word in WORDS.values()), json.dumps(request))
             note = {
                 "action": "add",
-                "target": "user",
+                "target": "memory",
                 "content": f"Reviewed {found[-1] if found else 'nothing'}",
             }
             return Reply(calls=[("memory", note)])
         calls: dict[str, tuple[str, dict[str, Any]]] = {
             "keep": (tool, {**more, argument: said}),
             "note": ("memory", {"action": "add", "target": "user", "content": said}),
+            "skill": ("skill_manage", {"action": "create", "name": "words", "content": SKILL.format(said)}),
             "search": ("session_search", {"query": "word"}),
             "browse": ("session_search", {}),
         }
@@ -181,11 +184,14 @@ class Gateway:
         report = self.memory.recall(f"{WORDS[other]} word", session=agent.session)
         assert [found.text for found in report.results if WORDS[other] in found.text] == []
         for arguments in ({"query": WORDS[other]}, {}, {"session_id": self.sessions[other]}):
-            answer = self.memory.call_tool("session_search", arguments, agent.session)
+            answer = self.memory.call_tool(agent.session, "session_search", arguments)
             assert WORDS[other] not in answer.replace(f'"query": "{WORDS[other]}"', "")
-        assert all(
-            WORDS[other] not in entry for entry in self.memory.curated.of(agent.session).entries("user")
-        )
+        notes, skills = self.memory.curated.of(agent.session), agent.skills
+        for target in notes.enabled_targets:
+            assert all(WORDS[other] not in entry for entry in notes.entries(target))
+        assert skills is not None
+        assert all(WORDS[other] not in skill.document.description for skill in skills.skills())
+        assert not any(WORDS[other] in str(change.after) for change in skills.history())
         with pytest.raises(SessionError):
             agent.resume(self.sessions[other])
         stored = [entry.session for entry in self.memory.sessions.list_sessions(limit=1000)]

@@ -232,11 +232,13 @@ def test_a_packed_file_is_read_and_its_damage_said(hermes: Any, tmp_path: Path, 
         if suffix == ".gz"
         else zstandard.compress(text[:200]) + zstandard.compress(text[200:])
     )
-    path = tmp_path / f"s1.jsonl{suffix}"
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    path = folder / f"s1.jsonl{suffix}"
     path.write_bytes(packed)
     assert hermes("import", path).stdout == "1 turn (2 messages) of 1 session imported\n"
-    assert hermes("import", tmp_path).stdout.startswith(
-        "0 turns (0 messages) of 1 session in 2 files imported, 1 known"
+    assert hermes("import", folder).stdout.startswith(
+        "0 turns (0 messages) of 1 session in 1 file imported, 1 known"
     )
     path.write_bytes(packed[:-5])
     assert f"{str(path)!r}: it is packed with" in hermes("import", path, code=1).stderr

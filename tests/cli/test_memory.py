@@ -267,15 +267,20 @@ def test_a_users_profile_is_shown_changed_and_undone_by_name(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
     ann = ("--user", "telegram:ann")
-    assert "share one USER.md" in hermes("memory", "show", *ann, code=1).stderr
+    set_value(hermes_home, "memory.per_user", False)
+    assert "all users share the notes" in hermes("memory", "show", *ann, code=1).stderr
     set_value(hermes_home, "memory.per_user", True)
+    hermes("memory", "add", "Ann's bot is slow", *ann)
+    assert data("memory", "show", *ann)["memory"] == ["Ann's bot is slow"]
+    assert data("memory", "show")["memory"] == []
+    hermes("memory", "undo", *ann)
     hermes("memory", "add", "Is called Ann", "--target", "user", *ann)
     assert data("memory", "show", *ann)["user"] == ["Is called Ann"]
     assert data("memory", "show")["user"] == []
-    assert len(data("memory", "history", *ann)) == 1
+    assert len(data("memory", "history", *ann)) == 3
     hermes("memory", "undo", *ann)
     assert data("memory", "show", *ann)["user"] == []
-    assert "PLATFORM:ID" in hermes("memory", "show", "--user", "ann", code=1).stderr
+    assert "PLATFORM:USER_ID" in hermes("memory", "show", "--user", "ann", code=1).stderr
     for there in (
         Session("r", platform="matrix", chat_id="!tea:x.org"),
         Session("r", platform="bridge:100%", user_id="ann:2"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 from hermes_core import HermesHome, Memory, Session
 from hermes_core.cli import memory
 from hermes_core.config import set_value
+from hermes_core.loader.discover import BUNDLED_ABOUT
 from tests.cli.conftest import Hermes
 from tests.outbox_of import outbox_of, turn_rows
 
@@ -26,6 +28,20 @@ class Notes(MemoryProvider):
         if not backend.exists():
             raise BackendUnavailable("the backend is down")
         (backend / write.content).touch()
+"""
+
+
+KEEPS_TURNS = """
+from hermes_core import MemoryProvider
+
+class Notes(MemoryProvider):
+    name = "notes"
+
+    def sync_turn(self, turn):
+        pass
+
+    def pending_writes(self):
+        return 3
 """
 
 
@@ -48,6 +64,21 @@ def test_the_listing_says_what_is_there_and_how_it_is(
     assert "holographic" not in names
     blocked = {e["name"]: e["reason"] for e in data("providers", "--all") if e["state"] == "blocked"}
     assert blocked == {"holographic": "'holographic' is on the block list"}
+
+
+def test_the_listing_says_in_one_line_what_each_provider_is(hermes: Any, notes: Path) -> None:
+    source = (notes / "__init__.py").read_text()
+    (notes / "__init__.py").write_text(f'"""Notes on paper.\n\nMore of it.\n"""\n{source}')
+    lines = {line.split()[0]: line for line in hermes("providers").stdout.splitlines()}
+    for name, about in BUNDLED_ABOUT.items():
+        assert about in lines[name]
+    assert "Notes on paper." in lines["notes"]
+    assert "More of it" not in lines["notes"]
+    long = "A description\nof " + "many words " * 50
+    (notes / "plugin.yaml").write_text(f"description: {json.dumps(long)}")
+    (line,) = [line for line in hermes("providers").stdout.splitlines() if line.startswith("notes")]
+    assert "A description of many words" in line
+    assert "…" in line
 
 
 def test_a_blocked_provider_that_is_chosen_is_a_problem(
@@ -99,6 +130,16 @@ def test_an_empty_outbox(hermes: Any, data: Any) -> None:
 )
 def test_rows_are_named_or_all(hermes: Any, words: list[str]) -> None:
     assert "Usage: hermes-memory outbox" in hermes("outbox", *words, code=2).stderr
+
+
+def test_status_counts_what_a_provider_keeps_for_a_batch(
+    hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
+) -> None:
+    (notes / "__init__.py").write_text(KEEPS_TURNS)
+    set_value(hermes_home, "memory.provider", "notes")
+    assert data("memory", "status")["outbox"]["waiting"] == 3
+    assert "3 waiting" in hermes("memory", "status").stdout
+    assert "3 write(s) wait in the provider" in hermes("doctor").stdout
 
 
 @pytest.mark.slow

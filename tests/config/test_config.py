@@ -321,10 +321,23 @@ def _filled(data: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in data.items() if value}
 
 
+@pytest.mark.parametrize("item", ["42", "", "telegram:", "telegram", "cli/", "telegram/user_id=42", "x:a\\0"])
+def test_an_owner_that_no_session_can_have_is_refused(home: HermesHome, item: str) -> None:
+    home.config_yaml.write_text(f'identity:\n  owners: ["telegram:7", "{item}"]\n')
+    with pytest.raises(
+        ConfigError, match=r"line 2: identity\.owners must be a list of ids, each as telegram:123"
+    ):
+        load_config(home)
+    with pytest.raises(ConfigError, match=r"identity\.owners must be a list of ids"):
+        set_value(home, "identity.owners", [item])
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
     samples = {bool: False, int: 7, float: 2.5, str: "off", list[str]: ["a", "off"]}
     value = KEYS[key].choices[-1] if KEYS[key].choices else samples[KEYS[key].kind]
+    if KEYS[key].outside_ids:
+        value = ["telegram:42", "telegram/-1007"]
     if KEYS[key].fault(value):
         value = KEYS[key].kind(KEYS[key].minimum)
     set_value(home, key, value)

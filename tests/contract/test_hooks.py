@@ -18,6 +18,7 @@ PROMISED = {
     "is_available": ("setup", "read", 1),
     "check": ("setup", "read", 60),
     "backup_paths": ("setup", "read", 1),
+    "pending_writes": ("setup", "read", 1),
     "register_cli": ("setup", "read", 1),
     "get_tool_schemas": ("start", "read", 1),
     "initialize": ("start", "read", 30),

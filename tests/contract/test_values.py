@@ -13,10 +13,27 @@ from hypothesis import strategies as st
 from hermes_core.contract import values
 from hermes_core.contract.values import Availability, Capabilities, Recall, RecallItem, Session, Turn
 from hermes_core.errors import SessionError
+from hermes_core.home import file_name_of
+from hermes_core.kit.text import key_of, person_name, storable
+from hermes_core.sessions.records import sqlite_text
 
 VALUES = [cls for _, cls in inspect.getmembers(values, dataclasses.is_dataclass)]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-SESSIONS = st.builds(Session, **{field.name: TEXT for field in dataclasses.fields(Session)})
+SESSIONS = st.builds(
+    Session,
+    **{field.name: TEXT for field in dataclasses.fields(Session) if field.name != "is_owner"},
+    is_owner=st.booleans(),
+)
+OUTSIDE = (
+    "user_id",
+    "user_id_alt",
+    "user_name",
+    "chat_id",
+    "chat_name",
+    "chat_type",
+    "thread_id",
+    "gateway_session_key",
+)
 
 
 @pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
@@ -69,11 +86,115 @@ def test_ids_as_an_sdk_gives_them_are_those_of_the_same_person(platform: str) ->
 
 @given(SESSIONS, SESSIONS)
 def test_two_people_or_chats_share_a_scope_only_if_they_are_the_same(a: Session, b: Session) -> None:
-    def owner(s: Session) -> tuple[str, ...]:
-        return (s.identity, s.platform, s.user_id, s.chat_id)
+    def person(s: Session) -> tuple[str, ...]:
+        named = s.user_id or s.chat_id
+        return (s.identity, s.platform, s.user_id, s.chat_id) if named and s.owner else (s.identity, s.owner)
 
-    assert (a.scope == b.scope) == (owner(a) == owner(b))
+    assert (a.scope == b.scope) == (person(a) == person(b))
+    a = dataclasses.replace(a, user_id=a.user_id or "7")
     assert dataclasses.replace(a, id=b.id, parent_id=b.parent_id, thread_id=b.thread_id).scope == a.scope
+
+
+@pytest.mark.parametrize("platform", sorted(values.LOCAL_PLATFORMS))
+def test_a_local_session_without_an_outside_identity_is_of_the_person_at_home(platform: str) -> None:
+    session = Session("s", platform=platform, parent_id="p", workspace="w", home="/h")
+    assert (session.owner, session.scope) == ("", Session("other").scope)
+
+
+@pytest.mark.parametrize(
+    "platform", ["telegram", "", "CLI", "cli ", "ｃｌｉ", "c\u200bli", "cli\0", "my-app"]
+)
+def test_a_session_on_another_platform_is_not_of_the_person_at_home(platform: str) -> None:
+    session = Session("s", platform=platform)
+    assert session.owner != ""
+    assert session.scope != Session("s").scope
+
+
+@pytest.mark.parametrize("field", OUTSIDE)
+@pytest.mark.parametrize("platform", ["cli", "mcp", "telegram"])
+def test_a_session_with_any_outside_identity_is_not_of_the_person_at_home(platform: str, field: str) -> None:
+    known = [Session("s", platform=platform, **{field: value}) for value in ("a", "b")]  # type: ignore[arg-type]
+    assert len({session.owner for session in (*known, Session("s"))}) == 3
+    assert len({session.scope for session in (*known, Session("s"))}) == 3
+
+
+ODD = (
+    "42",
+    "42\0",
+    "42\0\0",
+    "42\ud800",
+    "42\udc80",
+    "42?",
+    "42\ufffd",
+    "42%00",
+    "42\x85",
+    "42\u200b",
+    "４２",
+    "42 ",
+)
+SPELLINGS = (
+    "mel",
+    "Mel",
+    "MEL",
+    "m\u00e9l",
+    "me\u0301l",
+    "..",
+    ".",
+    "/",
+    "../mel",
+    "user_id=mel",
+    "\U0001f600",
+    "\ud83d\ude00",
+)
+
+
+@pytest.mark.parametrize("field", ["user_id", "chat_id", "gateway_session_key", "user_name"])
+def test_ids_that_differ_in_any_character_are_of_different_people_wherever_they_are_stored(
+    field: str,
+) -> None:
+    sessions = [Session("s", platform="x", **{field: value}) for value in (*ODD, *SPELLINGS)]  # type: ignore[arg-type]
+    for keys in (
+        {sqlite_text(session.owner) for session in sessions},
+        {storable(session.scope) for session in sessions},
+        {file_name_of(session.owner).lower() for session in sessions},
+        {person_name(session) for session in sessions},
+        {key_of(getattr(session, field)) for session in sessions},
+    ):
+        assert len(keys) == len(sessions)
+
+
+@given(SESSIONS)
+def test_an_outside_id_names_its_session_exactly(session: Session) -> None:
+    outside = session.outside_id
+    if outside:
+        assert Session("s", **values.parse_outside_id(outside)).outside_id == outside  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "telegram",
+        "42",
+        "telegram:",
+        ":",
+        "cli/",
+        "telegram/user_id=42",
+        "x/a b",
+        "x/%ff",
+        "x/mood=good",
+        "x:a\0",
+    ],
+)
+def test_a_text_that_no_session_has_as_its_id_is_refused(text: str) -> None:
+    with pytest.raises(SessionError, match="; write "):
+        values.parse_outside_id(text)
+
+
+def test_an_owner_who_writes_from_outside_is_the_person_at_home() -> None:
+    owner = Session("s", platform="telegram", user_id="42", chat_id="7", is_owner=True)
+    assert (owner.owner, owner.scope, owner.outside_id) == ("", Session("t").scope, "telegram:42")
+    assert not Session.from_dict({"id": "s", "is_owner": "yes"}).is_owner
 
 
 @given(TEXT, TEXT.filter(bool), TEXT, TEXT.filter(bool))
@@ -85,9 +206,8 @@ def test_a_chat_that_names_no_user_is_a_person_of_its_own(
         Session("s", platform=elsewhere, chat_id=chat),
     )
     assert "" != group.owner != person.owner != ""
-    assert dataclasses.replace(person, chat_id=chat).owner == person.owner
+    assert dataclasses.replace(person, chat_id=chat, thread_id="7").owner == person.owner
     assert group.owner != Session("s", platform=elsewhere, chat_id=f"{chat}/").owner
-    assert Session("s", platform=platform, thread_id="7").owner == ""
 
 
 @pytest.mark.parametrize(

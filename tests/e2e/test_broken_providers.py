@@ -29,9 +29,9 @@ with open_memory(deadlines=json.loads(sys.argv[1])) as memory:
     session = memory.start_session("s1")
     prompt = memory.system_prompt(session)
     began = time.monotonic()
-    given = memory.begin_turn("What do I drink?", session)
+    given = memory.begin_turn(session, "What do I drink?")
     theirs = sorted(memory.manager.get_all_tool_names() - {"memory"})
-    answers = [memory.call_tool(name, {}, session) for name in theirs]
+    answers = [memory.call_tool(session, name, {}) for name in theirs]
     memory.change_memory("add", "memory", "Likes tea", session=session)
     memory.end_turn(session, "I drink tea", "Noted.")
     turn = time.monotonic() - began

@@ -64,7 +64,7 @@ def test_a_fact_of_an_earlier_session_reaches_a_real_model_in_the_fence(
             while memory.problems():  # a busy machine may take more than the start waits for
                 time.sleep(0.05)
             told = memory.call_tool(
-                "fact_store", {"action": "add", "content": "Ann's sister is called Ada."}, first.session
+                first.session, "fact_store", {"action": "add", "content": "Ann's sister is called Ada."}
             )
             assert "error" not in json.loads(told)
             assert first.run_turn("Hello, I am Ann.").outcome == "answered"

@@ -72,6 +72,17 @@ def test_the_provider_is_asked_as_a_turn_asks_and_is_sent_nothing(hermes_home: H
     assert "self-test of fake" in {one.what for one in findings}
 
 
+def test_the_provider_is_tried_in_a_primary_session_with_a_scope_of_its_own(hermes_home: HermesHome) -> None:
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        list(try_turn(memory))
+        at_home = memory.local_session
+    sessions = [arguments["session"] for _, arguments in provider.calls if "session" in arguments]
+    assert {session.agent_context for session in sessions} == {"primary"}
+    assert {session.owner for session in sessions} == {"cli:hermes-doctor"}
+    assert at_home.scope not in {session.scope for session in sessions}
+
+
 def test_the_session_of_a_try_that_was_killed_is_deleted_by_a_later_one(hermes_home: HermesHome) -> None:
     now = f"{SOURCE}-checknow"
     db = SessionDB(hermes_home.state_db)

@@ -62,7 +62,7 @@ def test_a_lost_store_is_reported_until_the_loss_is_accepted(filled: HermesHome,
         assert "doctor --accept-loss" in output
     with open_memory(filled) as memory:
         session = memory.session("s2")
-        assert name in "".join(memory.begin_turn("Where is the tent?", session).problems)
+        assert name in "".join(memory.begin_turn(session, "Where is the tent?").problems)
     assert run("doctor", "--accept-loss")[0] == 0
     assert run("memory", "status")[0] == 0
     with open_memory(filled) as memory:
@@ -128,7 +128,7 @@ def test_a_store_that_is_emptied_while_it_is_open_takes_no_turn(filled: HermesHo
         filled.state_db.write_bytes(b"")
         with pytest.raises(HermesError):
             memory.end_turn(session, "And the stove?", "In the attic.")
-        assert "held data" in "".join(memory.begin_turn("Where is the tent?", session).problems)
+        assert "held data" in "".join(memory.begin_turn(session, "Where is the tent?").problems)
 
 
 def test_status_finds_damage_that_the_doctor_finds(filled: HermesHome) -> None:

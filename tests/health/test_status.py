@@ -110,7 +110,7 @@ def test_a_refused_key_is_named_with_the_remedy_of_the_provider(lockbox: HermesH
 def test_the_last_error_of_an_earlier_process_is_told(lockbox: HermesHome) -> None:
     Credentials(lockbox).set("LOCKBOX_API_KEY", "down-key-0123456789")
     with open_memory(lockbox) as memory:
-        memory.begin_turn("where is the tent?", memory.start_session())
+        memory.begin_turn(memory.start_session(), "where is the tent?")
     status = status_of(lockbox)
     assert status.selected
     assert status.selected.last_error
@@ -314,7 +314,7 @@ def test_each_hook_tells_its_last_success_and_latency_also_of_an_earlier_process
     Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
     with open_memory(lockbox) as memory:
         for _ in range(3):
-            memory.begin_turn("where is the tent?", memory.start_session())
+            memory.begin_turn(memory.start_session(), "where is the tent?")
         (live,) = [one for one in memory.manager.health() if one.name == "lockbox"]
     assert live.hooks["prefetch"].calls == 3
     status = status_of(lockbox)
@@ -330,7 +330,7 @@ def test_a_success_is_not_forgotten_for_the_failures_after_it(lockbox: HermesHom
     for key in (KEY, "down-key-0123456789"):
         Credentials(lockbox).set("LOCKBOX_API_KEY", key)
         with open_memory(lockbox) as memory:
-            memory.begin_turn("where is the tent?", memory.start_session())
+            memory.begin_turn(memory.start_session(), "where is the tent?")
     (prefetch,) = [one for one in hook_records(lockbox, "lockbox") if one.hook == "prefetch"]
     assert prefetch.last_success is not None
     assert prefetch.p95_ms is not None
@@ -339,7 +339,7 @@ def test_a_success_is_not_forgotten_for_the_failures_after_it(lockbox: HermesHom
 def test_a_hook_without_a_success_says_so(lockbox: HermesHome) -> None:
     Credentials(lockbox).set("LOCKBOX_API_KEY", "down-key-0123456789")
     with open_memory(lockbox) as memory:
-        memory.begin_turn("where is the tent?", memory.start_session())
+        memory.begin_turn(memory.start_session(), "where is the tent?")
     (prefetch,) = [one for one in hook_records(lockbox, "lockbox") if one.hook == "prefetch"]
     assert prefetch.p95 == "none of 1 call went well"
 
@@ -349,7 +349,7 @@ def test_a_provider_whose_last_call_failed_is_no_working_one_until_a_call_or_sel
 ) -> None:
     Credentials(lockbox).set("LOCKBOX_API_KEY", "down-key-0123456789")
     with open_memory(lockbox) as memory:
-        memory.begin_turn("where is the tent?", memory.start_session())
+        memory.begin_turn(memory.start_session(), "where is the tent?")
     assert "its last prefetch failed: " in problems(status_of(lockbox))
     assert CliRunner().invoke(main, ["memory", "status"]).exit_code == 3
     Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)

@@ -229,7 +229,7 @@ def test_entries_without_room_are_found_by_a_search(source: Path, hermes_home: H
         assert entry.session.title == "OpenClaw: workspace/memory/2025-03-01.md"
         assert len(memory.sessions.get_messages(entry.session.id)) == report["entries"]["overflow"]
         assert datetime.fromtimestamp(found[0].timestamp, UTC).date() == date(2025, 3, 1)
-        answer = memory.call_tool("session_search", {"query": "pump house 29"}, memory.local_session)
+        answer = memory.call_tool(memory.local_session, "session_search", {"query": "pump house 29"})
         assert facts[29][:40] in answer
 
 

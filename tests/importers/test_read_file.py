@@ -215,6 +215,25 @@ def test_of_a_chatgpt_tree_the_branch_on_screen_is_read() -> None:
     assert said(newest) == said(session)
 
 
+def test_of_an_export_of_deepseek_the_words_come_in_without_the_thoughts() -> None:
+    def part(parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
+        parts = [{"type": kind, "content": text} for kind, text in fragments]
+        return {"parent": parent, "message": {"inserted_at": "2026-01-02T10:00:00+08:00", "fragments": parts}}
+
+    mapping = {
+        "root": {"parent": None, "message": None},
+        "1": part("root", ("REQUEST", "hi")),
+        "2": part("1", ("THINK", "hm"), ("RESPONSE", "hello")),
+        "3": part("2", ("REQUEST", "bye")),
+    }
+    item = {"id": "d", "title": "T", "inserted_at": "2026-01-02T10:00:00+08:00", "mapping": mapping}
+    skipped = SkipLog()
+    ((session, turns),) = stream_openai([item], skipped)
+    assert (session.id, session.source, session.started_at) == ("deepseek-d", "deepseek", 1767319200.0)
+    assert [m.content for turn in turns for m in turn.messages] == ["hi", "hello", "bye"]
+    assert [(skip.reason, skip.count) for skip in skipped.all()] == [("parts of the kind 'THINK'", 1)]
+
+
 def test_a_message_of_chatgpt_that_can_not_be_read_costs_that_message_only() -> None:
     mapping = {
         "u": node("user", "hi", None),

@@ -533,6 +533,64 @@ def test_of_hermes_agent_only_what_it_would_show_comes_in(peer: Peer) -> None:
     }
 
 
+def exported(peer: Peer) -> list[dict[str, Any]]:
+    """The sessions as Hermes Agent exports them."""
+    peer.connection.row_factory = sqlite3.Row
+    sessions = [dict(row) for row in peer.connection.execute("SELECT * FROM sessions ORDER BY id DESC")]
+    for session in sessions:
+        rows = peer.connection.execute(
+            "SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session["id"],)
+        )
+        session["messages"] = [dict(row) for row in rows]
+        for message in session["messages"]:
+            message["tool_calls"] = json.loads(message["tool_calls"] or "[]")
+            if str(message["content"]).startswith("\0json:"):
+                message["content"] = json.loads(message["content"][6:])
+    return sessions
+
+
+@pytest.mark.parametrize("form", ["lines", "list"])
+def test_an_export_of_hermes_agent_is_what_its_database_is(
+    peer: Peer, hermes_home: HermesHome, tmp_path: Path, form: str
+) -> None:
+    calls = json.dumps([{"id": "1", "function": {"name": "terminal", "arguments": "{}"}}])
+    peer.session("p", "telegram", user_id="1", chat_id="9", title="Servers", end_reason="compression")
+    peer.message("p", "user", f"{SKILL}\n\n{ALONGSIDE}ship it tonight")
+    peer.message("p", "assistant", "", tool_calls=calls)
+    peer.message("p", "tool", "df: 100%", tool_name="terminal")
+    peer.session("c", "telegram", user_id="1", chat_id="9", parent_session_id="p", started_at=300.0)
+    peer.message("c", "tool", "df: 100%", tool_name="terminal")
+    peer.message("c", "user", '\0json:[{"type":"text","text":"a picture"},{"type":"image_url"}]')
+    path = tmp_path / "export.jsonl"
+    written(path, exported(peer)) if form == "lines" else path.write_text(json.dumps(exported(peer)))
+    assert streamed(path) == streamed(peer.path)
+    with open_memory(hermes_home) as memory:
+        assert import_sessions(memory, stream_file(path)).turns == 2
+        assert import_sessions(memory, stream_file(peer.path)).known == 2
+        assert [hit.text for hit in memory.sessions.search("picture", user="telegram:1")] == ["a picture"]
+        assert memory.sessions.search("picture", user="telegram:2") == []
+
+
+def test_a_session_of_an_export_that_can_not_be_read_costs_that_session_only(tmp_path: Path) -> None:
+    good = {"id": "s", "source": "cli", "started_at": 1.0, "end_reason": None}
+    records: list[Any] = [
+        json.dumps({**good, "messages": [{"role": "user", "content": "hi\ud800", "timestamp": 1.0}]}),
+        {**good, "id": 7, "messages": []},
+        {**good, "id": "t", "messages": 3},
+        {**good, "id": "u", "messages": [{"role": {}, "content": 10**30, "id": "x"}]},
+        7,
+    ]
+    (session,), skipped = streamed(written(tmp_path / "export.jsonl", records))
+    assert said(session) == [["user: hi\ufffd"]]
+    assert sum(skipped.values()) == 5
+
+
+def test_the_head_of_a_transcript_of_hermes_agent_is_no_message(tmp_path: Path) -> None:
+    records = [{"role": "session_meta", "model": "m"}, {"role": "user", "content": "hi"}]
+    (session,), _ = streamed(written(tmp_path / "s.jsonl", records))
+    assert said(session) == [["user: hi"]]
+
+
 SKILL = (
     '[IMPORTANT: The user has invoked the "release" skill, indicating they want you to follow its instructions. '
     "The full skill content is loaded below.]\n\n# Release\nSteps of the skill"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -203,10 +204,33 @@ def test_initialize_is_told_home_and_identity(hermes_home: HermesHome) -> None:
     assert "parent_session_id" not in facts
 
 
-def test_the_command_line_has_no_user_id(hermes_home: HermesHome) -> None:
+HOME = Session("s3")
+OWNER = dataclasses.replace(CHAT, is_owner=True)
+
+
+@pytest.mark.parametrize("session", [HOME, OWNER])
+def test_the_person_at_home_speaks_on_the_command_line(hermes_home: HermesHome, session: Session) -> None:
     wrapped = Bare()
-    adapted(wrapped, hermes_home).initialize(CLI)
-    assert not {"user_id", "user_name"} & set(wrapped.calls[0][1])
+    adapted(wrapped, hermes_home).initialize(session)
+    facts = wrapped.calls[0][1]
+    assert facts["platform"] == "cli"
+    assert not {"user_id", "user_name", "chat_id"} & set(facts)
+
+
+@pytest.mark.parametrize(
+    ("session", "user"),
+    [
+        (CLI, "u"),
+        (Session("s4", chat_id="7"), "cli/7"),
+        (Session("s5", gateway_session_key="k"), "cli/gateway_session_key=k"),
+    ],
+)
+def test_a_user_on_a_platform_of_the_machine_is_not_the_person_at_home(
+    hermes_home: HermesHome, session: Session, user: str
+) -> None:
+    wrapped = Bare()
+    adapted(wrapped, hermes_home).initialize(session)
+    assert (wrapped.calls[0][1]["platform"], wrapped.calls[0][1]["user_id"]) == ("api", user)
 
 
 @pytest.mark.parametrize(

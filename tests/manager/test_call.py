@@ -149,6 +149,12 @@ def test_a_value_of_a_wrong_type_is_a_failed_call(call: Call, hook: str, value: 
     assert type(value).__name__ in outcome.error
 
 
+@pytest.mark.parametrize("value", [-1, 1.5, True, "3", None])
+def test_a_number_of_writes_is_none_below_zero_and_nothing_else(call: Call, value: Any) -> None:
+    assert call(lambda: value, "pending_writes").status == "failed"
+    assert call(lambda: 3, "pending_writes").value == 3
+
+
 @pytest.mark.parametrize("hook", [name for name, policy in POLICIES.items() if policy.durable])
 def test_what_a_hook_without_result_returns_is_left_unread(call: Call, hook: str) -> None:
     assert call(lambda: object(), hook) == CallResult("ok", None)

@@ -308,3 +308,17 @@ def test_the_provider_gets_the_turn_and_the_end_of_the_conversation(hermes_home:
 def test_a_host_that_ends_its_turns_itself_is_offered_no_second_way(surface: ToolSet) -> None:
     assert "store_turn" not in [one.name for one in surface.definitions()]
     assert surface.call("store_turn", {"user": "x"}).failed
+
+
+@pytest.mark.parametrize("who", [{"gateway_session_key": "k"}, {"user_name": "Ann"}, {"user_id_alt": "7"}])
+def test_a_stored_conversation_is_of_whoever_speaks(hermes_home: HermesHome, who: dict[str, str]) -> None:
+    with open_memory(hermes_home) as memory:
+        session = memory.session(platform="mcp", **who)  # type: ignore[arg-type]
+        answer = json.loads(
+            ToolSet(memory, session, stores_turns=True)
+            .call("store_turn", {"user": "Hi", "assistant": "Hello"})
+            .text
+        )
+        stored = memory.sessions.get_session(answer["session_id"])
+        assert stored is not None
+        assert stored.user == session.owner != ""

@@ -276,21 +276,41 @@ def test_a_session_stays_with_its_user(db: SessionDB) -> None:
         db.create_session("s2", user="telegram:2")
 
 
-def test_sessions_of_a_chat_without_a_user_are_the_chats_own_also_those_from_before(tmp_path: Path) -> None:
-    home, group = Session("s1"), Session("s2", platform="telegram", chat_id="7")
+@pytest.mark.parametrize("migration", ["owners-of-chats", "owners-outside"])
+def test_sessions_from_outside_are_not_of_the_home_also_those_from_before(
+    tmp_path: Path, migration: str
+) -> None:
+    sessions = [
+        Session("s1"),
+        Session("s2", platform="telegram", chat_id="7"),
+        Session("s3", platform="telegram"),
+        Session("s4", gateway_session_key="k"),
+        Session("s5", platform="telegram", user_id="1", is_owner=True),
+        Session("s6", platform="mcp"),
+    ]
     with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        for one in (home, group):
+        for one in sessions:
             db.create_session(one.id, identity=one.to_dict())
         db.create_session("bare")
         db.create_session("of-a-host", identity={"chat": "7"})
     with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
-        raw.execute("DELETE FROM schema_migrations WHERE name = 'owners-of-chats'")
+        raw.execute("DELETE FROM schema_migrations WHERE name = ?", (migration,))
 
     with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        stored = map(db.get_session, ("s1", "s2", "bare", "of-a-host"))
+        stored = map(db.get_session, (*(one.id for one in sessions), "bare", "of-a-host"))
         users = {session.id: session.user for session in stored if session}
 
-    assert users == {"s1": "", "s2": group.owner, "bare": "", "of-a-host": ""}
+    assert users == {**{one.id: one.owner for one in sessions}, "bare": "", "of-a-host": ""}
+    assert list(users.values()) == [
+        "",
+        "telegram/7",
+        "telegram/",
+        "cli/gateway_session_key=k",
+        "",
+        "",
+        "",
+        "",
+    ]
 
 
 def test_what_an_older_version_cut_anew_a_newer_one_cuts_again_and_is_not_refused(tmp_path: Path) -> None:

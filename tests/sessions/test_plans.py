@@ -24,6 +24,8 @@ ASKED: dict[str, Callable[[SessionDB], object]] = {
     "rewind": lambda db: db.rewind("s1", 18),
     "browse": lambda db: SessionSearchTool(db).call({}, Session("now")),
     "browse of a user": lambda db: SessionSearchTool(db).call({}, Session("now", user_id="u")),
+    "users": lambda db: db.users(),
+    "give to home": lambda db: db.give_to_home("u"),
     "tip": lambda db: db.compression_tip("s1"),
     "family": lambda db: db.lineage("s1"),
     "delete": lambda db: db.delete_session("s1"),

@@ -218,6 +218,20 @@ def test_a_repaired_store_of_an_earlier_version_gives_chats_what_is_theirs(tmp_p
         assert [session.user for session in (db.get_session("s1"),) if session] == [group.owner]
 
 
+def test_sessions_that_were_given_to_the_home_stay_there_in_a_repaired_store(tmp_path: Path) -> None:
+    path, ann = tmp_path / "state.db", Session("s1", platform="telegram", user_id="42")
+    with contextlib.closing(SessionDB(path)) as db:
+        db.create_session("s1", user=ann.owner, identity=ann.to_dict())
+        db.append_message("s1", "user", "persimmon")
+        assert db.give_to_home("telegram:43") == 0
+        assert db.give_to_home(ann.owner) == 1
+
+    repair(path)
+
+    with contextlib.closing(SessionDB(path)) as db:
+        assert [session.user for session in (db.get_session("s1"),) if session] == [""]
+
+
 def test_a_store_that_another_process_has_open_is_not_repaired(path: Path) -> None:
     holding = (
         "import sys; from pathlib import Path; from hermes_core.sessions.db import SessionDB;"

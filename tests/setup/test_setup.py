@@ -267,6 +267,24 @@ def test_a_published_provider_is_set_up_by_its_schema_and_its_own_store(
     assert status["problems"] == []
 
 
+def test_a_published_provider_that_takes_primary_sessions_only_is_set_up_and_examined(
+    hermes_home: HermesHome, install_plugin: InstallPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ELEPHANT_KEY", raising=False)
+    strict = PUBLISHED.replace(
+        "def initialize(self, session_id, **kwargs):",
+        "def initialize(self, session_id, **kwargs):\n"
+        '        if kwargs["agent_context"] not in ("primary", "subagent", "cron", "flush"):\n'
+        "            raise ValueError(f\"unknown agent_context {kwargs['agent_context']!r}\")",
+    )
+    assert strict != PUBLISHED
+    install_plugin("elephant", strict)
+    done = run("elephant", "--set", "key=elephant-key-0123456789", "--set", "herd=two", "--yes")
+    assert done.exit_code == 0, done.output
+    examined = CliRunner().invoke(main, ["doctor"])
+    assert examined.exit_code == 0, examined.output
+
+
 def test_without_a_name_nothing_is_set_up_unasked(home: HermesHome) -> None:
     assert run("--yes").exit_code == 2
 

@@ -80,3 +80,27 @@ def test_the_command_offers_what_the_template_asks(tmp_path: Path) -> None:
     asked = json.loads((providers.template_folder() / "cookiecutter.json").read_text())
     assert asked["kind"] == list(providers.KINDS)
     assert asked["license"] == list(providers.LICENSES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{{ 7 * 7 }}",
+        "{{ cookiecutter.__class__ }}",
+        "{% for x in range(3) %}a{% endfor %}",
+        "{# note #}box",
+        "box{{''}}",
+        "../box",
+        "box\n",
+        "",
+    ],
+)
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_name_is_checked_before_it_could_run_as_a_template(tmp_path: Path, name: str, asked: bool) -> None:
+    if asked and (not name or "\n" in name):
+        pytest.skip("a prompt takes no such answer")
+    words = (str(tmp_path),) if asked else (str(tmp_path), "--no-input", "--name", name)
+    code, said = new(*words, said=f"{name}\nlocal\nMIT\n")
+    assert code == 1
+    assert f"{name!r} can't be a provider's name" in said
+    assert list(tmp_path.iterdir()) == []

@@ -444,6 +444,13 @@ class DeafToEnds(Notebook):
         self.notes()
 
 
+@caught_by("test_what_one_session_says_is_recalled_in_another", also={"a switch keeps what was known"})
+class OneSessionAtATime(Notebook):
+    def prefetch(self, query: Query, session: Session) -> Any:
+        items = super().prefetch(query, session).items
+        return Recall(tuple(item for item in items if item.session_id == session.id))
+
+
 @caught_by("test_recall_keeps_to_its_budget")
 class Verbose(Notebook):
     def prefetch(self, query: Query, session: Session) -> Any:
@@ -926,6 +933,14 @@ class EndsForAll(_Everybodys):
         super().on_session_end(reader, self.nobody(session))
 
 
+@caught_by("test_an_owner_has_the_memory_of_the_home_from_outside")
+class OwnersApart(Notebook):
+    """Goes by the id of the user, also if it is one of the person at home."""
+
+    def prefetch(self, query: Query, session: Session) -> Any:
+        return super().prefetch(query, replace(session, is_owner=False))
+
+
 @caught_by("test_a_switch_of_one_user_shows_others_nothing")
 class GoesWhereTheLastOneWent(Notebook):
     now = ""
@@ -1082,7 +1097,15 @@ def _slow(hook: str) -> type[Notebook]:
     return type("Slow", (Notebook,), {hook: space[hook], "__module__": __name__})
 
 
-SLOW = ("check", "backup_paths", "register_cli", "system_prompt_block", "on_turn_start", "prefetch")
+SLOW = (
+    "check",
+    "backup_paths",
+    "pending_writes",
+    "register_cli",
+    "system_prompt_block",
+    "on_turn_start",
+    "prefetch",
+)
 SLOW += ("queue_prefetch", "handle_tool_call", "sync_turn", "on_memory_write", "on_delegation")
 SLOW += ("on_pre_compress", "on_session_end", "on_session_switch", "shutdown")
 

@@ -90,6 +90,9 @@ class Notebook(MemoryProvider):
     def backup_paths(self) -> list[str]:
         return []
 
+    def pending_writes(self) -> int:
+        return 0
+
     def register_cli(self, group: click.Group) -> None:
         group.add_command(click.Command("show", help="Show the notebook."))
 
@@ -198,6 +201,7 @@ class NotebookContract(ProviderContract):
             "on_turn_start",
             "system_prompt_block",
             "backup_paths",
+            "pending_writes",
             "register_cli",
         ),
         20.0,

@@ -26,13 +26,13 @@ ASKED = "Where did we leave the spare key?"
 def main(memory: Memory) -> None:
     """Two sessions of one person."""
     first = memory.start_session()
-    memory.begin_turn(SAID, first)
+    memory.begin_turn(first, SAID)
     memory.end_turn(first, SAID, "Noted.")
     memory.end_session(first)
     memory.flush()
 
     second = memory.start_session()
-    recalled = memory.begin_turn(ASKED, second)
+    recalled = memory.begin_turn(second, ASKED)
     if recalled.problems or SAID not in recalled.context:
         raise SystemExit(f"not recalled: {'; '.join(recalled.problems) or 'nothing was found'}")
     print(recalled.inject(ASKED))

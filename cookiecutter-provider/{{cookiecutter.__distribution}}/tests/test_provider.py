@@ -42,17 +42,17 @@ def client({% if cookiecutter.kind == "http" %}service: StandIn{% else %}tmp_pat
 def test_what_a_person_says_is_recalled_in_a_later_session(memory: Memory) -> None:
     memory.end_turn(memory.start_session(), KEY_HANGS, "Noted.")
     assert memory.flush()
-    recalled = memory.begin_turn("Where does the boathouse key hang?", memory.start_session())
+    recalled = memory.begin_turn(memory.start_session(), "Where does the boathouse key hang?")
     assert recalled.problems == ()
     assert KEY_HANGS in recalled.context
 
 
 def test_the_model_keeps_a_fact_and_finds_it(memory: Memory) -> None:
     session = memory.start_session()
-    memory.call_tool("{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS}, session)
-    memory.call_tool("{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS}, session)
+    memory.call_tool(session, "{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS})
+    memory.call_tool(session, "{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS})
     asked = {"query": "the boathouse key"}
-    answer = memory.call_tool("{{ cookiecutter.__prefix }}_search", asked, session)
+    answer = memory.call_tool(session, "{{ cookiecutter.__prefix }}_search", asked)
     assert [found["text"] for found in json.loads(answer)["results"]] == [KEY_HANGS]
 
 
@@ -70,7 +70,7 @@ def test_what_a_person_says_in_one_chat_is_recalled_in_another(memory: Memory) -
     memory.end_turn(said, KEY_HANGS, "Noted.")
     assert memory.flush()
     asks = memory.start_session(platform="irc", user_id="ada", chat_id="boats")
-    assert KEY_HANGS in memory.begin_turn("Where does the boathouse key hang?", asks).context
+    assert KEY_HANGS in memory.begin_turn(asks, "Where does the boathouse key hang?").context
 
 
 def test_a_note_is_found_by_its_words_replaced_by_its_key_and_forgotten(client: Client) -> None:
@@ -88,7 +88,7 @@ def test_a_note_is_found_by_its_words_replaced_by_its_key_and_forgotten(client: 
 
 def test_the_command_finds_notes(home: HermesHome, memory: Memory) -> None:
     session = memory.start_session()
-    memory.call_tool("{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS}, session)
+    memory.call_tool(session, "{{ cookiecutter.__prefix }}_remember", {"fact": KEY_HANGS})
     home.config_yaml.write_text("memory:\n  provider: {{ cookiecutter.name }}\n", encoding="utf-8")
     words = ["--home", str(home.path), "{{ cookiecutter.name }}", "search", "boathouse"]
     assert CliRunner().invoke(main, words).output == f"{KEY_HANGS}\n"

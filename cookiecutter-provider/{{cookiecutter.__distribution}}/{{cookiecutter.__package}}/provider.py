@@ -31,6 +31,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     key_of,
+    later_session,
     person_name,
     profile_name,
     query_text,
@@ -82,11 +83,11 @@ class {{ cookiecutter.__class }}(BackendProvider[Client]):
 {%- endif %}
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Write a note, find it, forget it."""
+        """Write a note, find it in another session, forget it."""
         word = f"check{uuid.uuid4().hex}"
         self.client.put(Note(word, _owner(session), f"{word} is what the self-test wrote.", time.time()))
         try:
-            found = [note.key for note in self.client.search(word, _owner(session), 1)]
+            found = [note.key for note in self.client.search(word, _owner(later_session(session)), 1)]
         finally:
             self.client.forget(word)
         return [Check("write, recall, forget", found == [word], self.client.place)]

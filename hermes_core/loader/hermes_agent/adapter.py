@@ -14,11 +14,12 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes_core.config import Credentials
+from hermes_core.config import Credentials, load_config
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import (
@@ -36,12 +37,15 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ProviderInvalid, SetupFailed
+from hermes_core.errors import ProviderError, ProviderInvalid, SetupFailed
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.loader.extras import ChatCommand, ProviderExtras
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent import host_modules
+from hermes_core.loader.hermes_agent.companion_files import panel_entries, save_panel, settings_panel
 from hermes_core.loader.hermes_agent.environment import (
     call_in,
+    described_session,
     environment_of,
     hold_environment,
     lent_sessions,
@@ -51,7 +55,9 @@ from hermes_core.loader.hermes_agent.environment import (
 )
 from hermes_core.loader.hermes_agent.registration import (
     HOOKS,
+    TOOL_HOOKS,
     HostCommand,
+    RegisteredCommand,
     RegisteredTool,
     Registrations,
     module_command,
@@ -89,13 +95,16 @@ def adapt(
                 f"provider {name!r} breaks the contract: {method}() is async, and Hermes Agent waits for none",
                 "write it as a plain function, or subclass hermes_core.MemoryProvider, whose hooks may be async",
             )
-    hooks |= {HOOKS[hook] for hook, _ in registrations.hooks}
+    hooks |= {HOOKS[hook] for hook, _ in registrations.hooks if hook in HOOKS}
     if registrations.tools:
         hooks.add("handle_tool_call")
     # A class of its own, because pluggy looks at the class for the hooks that exist.
     members: dict[str, Any] = dict.fromkeys(HOOK_NAMES - hooks | _NEVER)
     with call_in(home.path):
-        members.update(name=name, settings=settings_of(wrapped), __doc__=type(wrapped).__doc__)
+        panel = settings_panel(module) or settings_panel(type(wrapped).__module__)
+        members.update(name=name, settings=settings_of(wrapped, panel), __doc__=type(wrapped).__doc__)
+        members["panel"] = panel
+        members["capabilities"] = Capabilities(scope="session", checkpoints=stores_checkpoints(wrapped))
     adapter: type[HermesAgentProvider] = type("HermesAgentProvider", (HermesAgentProvider,), members)
     return adapter(wrapped, home, registrations, module)
 
@@ -104,6 +113,7 @@ class HermesAgentProvider(MemoryProvider):
     """A provider with our hooks outside and the published hooks of Hermes Agent inside. `adapt` constructs it."""
 
     capabilities = Capabilities(scope="session")
+    panel: Any = None
 
     def __init__(self, wrapped: Any, home: HermesHome, registrations: Registrations, module: str) -> None:
         self.wrapped = wrapped
@@ -142,6 +152,8 @@ class HermesAgentProvider(MemoryProvider):
         Raises `SetupFailed` if it refuses them.
         """
         if not overrides(self.wrapped, "save_config"):
+            if getattr(self.panel, "storage", "flat_json") == "flat_json" and self.panel is not None:
+                save_panel(self.panel, self._home.path, values)
             return
         answer = call_foreign(lambda: self._call("save_config", dict(values), str(self._home.path)))
         if isinstance(answer, ForeignError):
@@ -175,6 +187,20 @@ class HermesAgentProvider(MemoryProvider):
                 f"what it saved stays; hermes-memory memory setup {self.name} --set NAME=VALUE goes without it",
             )
 
+    @property
+    def home_path(self) -> Path:
+        """The home that it runs in."""
+        return self._home.path
+
+    @property
+    def extras(self) -> ProviderExtras:
+        """What its package brings beside it."""
+        return HostExtras(self)
+
+    def run_hooks(self, name: str, session: Session, **keywords: Any) -> list[Any]:
+        """Call the plugin hooks of one name for a session and return their answers."""
+        return self._run_hooks(name, session_id=session.id, **keywords)
+
     def late_warnings(self) -> tuple[str, ...]:
         """Return what the provider has used so far that has no effect here."""
         return provider_warnings(self._home.path)
@@ -205,6 +231,7 @@ class HermesAgentProvider(MemoryProvider):
         providers read them there.
         """
         self._session = session
+        session = described_session(session)
         keywords = {
             "hermes_home": str(self._home.path),
             "session_id": session.id,
@@ -220,16 +247,13 @@ class HermesAgentProvider(MemoryProvider):
             "chat_type": session.chat_type,
             "thread_id": session.thread_id,
             "gateway_session_key": session.gateway_session_key,
+            "user_id": session.user_id,
+            "user_id_alt": session.user_id_alt,
+            "user_name": session.user_name,
             **self._facts(session),
         }
         if session.platform == "cli":
             known |= {"status_callback": self._note_status, "warning_callback": self._note_warning}
-        else:  # Hermes Agent tells no user on the command line
-            known |= {
-                "user_id": session.user_id,
-                "user_id_alt": session.user_id_alt,
-                "user_name": session.user_name,
-            }
         keywords |= {key: value for key, value in known.items() if value}
         first = positional_names(self.wrapped.initialize)
         by_position = (session.id,) if first and "session_id" not in first else ()
@@ -268,6 +292,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
         """Pass on the turn's number, the message and its author."""
+        session = described_session(session)
         author = turn_author("", session.user_id, session.user_name) or {}
         keywords = {"author_" + key: value for key, value in author.items()}
         optional = {"platform": session.platform}
@@ -279,6 +304,7 @@ class HermesAgentProvider(MemoryProvider):
         Many of these providers return only what `queue_prefetch` has warmed. If nothing is warm, this very query is
         queued and asked for once more, so that the first turn of a process has its recall too.
         """
+        session = described_session(session)
         keywords = {"session_id": session.id}
         text = result_text(self._call("prefetch", query.text, keywords=keywords))
         if not text.strip() and overrides(self.wrapped, "queue_prefetch"):
@@ -292,7 +318,7 @@ class HermesAgentProvider(MemoryProvider):
             is_first_turn=not query.recent,
             model="",
             platform=session.platform,
-            sender_id="" if session.platform == "cli" else session.user_id,
+            sender_id=session.user_id,
         )
         # Hermes Agent accepts both forms from a callback: a text, and a mapping with the key "context".
         contexts = [
@@ -334,6 +360,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def sync_turn(self, turn: Turn, session: Session) -> None:
         """Pass on the two texts; messages, author and the turn's id to methods that take them."""
+        session = described_session(session)
         optional: dict[str, Any] = {"turn_id": turn.id}
         keywords: dict[str, Any] = {"session_id": session.id}
         if author := turn_author(turn.author, session.user_id, session.user_name):
@@ -367,6 +394,7 @@ class HermesAgentProvider(MemoryProvider):
 
     def on_memory_write(self, write: MemoryWrite, session: Session) -> None:
         """Pass on the change, with `old_text` and its origin in the metadata."""
+        session = described_session(session)
         metadata = {
             "write_origin": "assistant_tool" if session.primary else "background_review",
             "execution_context": "foreground" if session.primary else "background_review",
@@ -399,17 +427,27 @@ class HermesAgentProvider(MemoryProvider):
     # --------------------------------------------------------------- boundary
 
     def on_pre_compress(self, messages: Sequence[Message]) -> str:
-        """Return its text for the summary, "" for None."""
+        """Return its text for the summary, "" for None.
+
+        A provider that stores checkpoints gets what people and the model said, and no results of tools.
+        """
         copies = [dict(message) for message in messages]
-        return result_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": False}))
+        required = False
+        if self.capabilities.checkpoints:
+            required = load_config(self._home).agent.checkpoint_required
+            copies = [
+                {"role": message["role"], "content": message["content"]}
+                for message in copies
+                if message.get("role") in ("user", "assistant") and str(message.get("content") or "").strip()
+            ]
+        return result_text(self._call("on_pre_compress", copies, optional={"require_checkpoint": required}))
 
     def on_session_end(self, reader: TranscriptReader, reason: EndReason, session: Session) -> None:
         """Pass on all messages of the session."""
         messages = [dict(message) for message in reader.messages()]
         self._call("on_session_end", messages, optional={"session_id": session.id, "reason": reason})
-        self._run_hooks(
-            "on_session_finalize", session_id=session.id, platform=session.platform, reason=reason
-        )
+        platform = described_session(session).platform
+        self._run_hooks("on_session_finalize", session_id=session.id, platform=platform, reason=reason)
 
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Pass on the new id. `rewound` is passed only if turns were rewound."""
@@ -430,7 +468,7 @@ class HermesAgentProvider(MemoryProvider):
             self._run_hooks(
                 "on_session_reset",
                 session_id=switch.new.id,
-                platform=switch.new.platform,
+                platform=described_session(switch.new).platform,
                 reason="new_session",
                 old_session_id=switch.old.id,
                 new_session_id=switch.new.id,
@@ -483,6 +521,51 @@ class HermesAgentProvider(MemoryProvider):
         return {tool.name: tool for tool in self.registrations.tools if tool.check is None or tool.check()}
 
 
+class HostExtras(ProviderExtras):
+    """What a package written for Hermes Agent registered for the agent and the chat."""
+
+    def __init__(self, provider: HermesAgentProvider) -> None:
+        self._provider = provider
+        registrations = provider.registrations
+        self.skill_folders = tuple(skill.folder for skill in registrations.skills)
+        self.chat_commands = {
+            command.name: ChatCommand(command.description, partial(self._run_command, command))
+            for command in registrations.chat_commands
+        }
+        self.watches_tools = any(name in TOOL_HOOKS for name, _ in registrations.hooks)
+
+    def before_tool(self, name: str, arguments: Mapping[str, Any], session: Session) -> str:
+        """Return the reason of the first `pre_tool_call` hook that blocks the tool, "" if none does."""
+        answers = self._provider.run_hooks(
+            "pre_tool_call", session, tool_name=name, args=dict(arguments), task_id=""
+        )
+        for answer in answers:
+            if isinstance(answer, Mapping) and answer.get("action") in ("block", "approve"):
+                # Nobody can be asked here, and what needs an approval must not run without it.
+                return f"{name!r} may not run now: {answer.get('message') or 'a plugin has blocked it'}"
+        return ""
+
+    def after_tool(self, name: str, arguments: Mapping[str, Any], result: str, session: Session) -> str:
+        """Tell `post_tool_call` hooks of the result, and return what `transform_tool_result` hooks make of it."""
+        facts = {"tool_name": name, "args": dict(arguments), "task_id": ""}
+        self._provider.run_hooks("post_tool_call", session, result=result, **facts)
+        for answer in self._provider.run_hooks("transform_tool_result", session, result=result, **facts):
+            if isinstance(answer, str):
+                return answer
+        return result
+
+    def _run_command(self, command: RegisteredCommand, words: str) -> str:
+        """Run a chat command. Raises `ProviderError` if it raises or is async."""
+        with call_in(self._provider.home_path):
+            answer = call_foreign(partial(call_accepted, command.handler, words))
+        if inspect.iscoroutine(answer):
+            answer.close()
+            raise ProviderError(f"command /{command.name} of a provider is async", "report it to its author")
+        if isinstance(answer, ForeignError):
+            raise ProviderError(f"command /{command.name} raised {answer}", "the log says where")
+        return result_text(answer)
+
+
 # --------------------------------------------------------------------------------------------------------------- calls
 
 
@@ -515,6 +598,12 @@ def call_accepted(
         if key not in filled and (key in named or (any_keyword and key in (keywords or {})))
     }
     return function(*values, **accepted)
+
+
+def stores_checkpoints(wrapped: Any) -> bool:
+    """Return True if a provider says that its `on_pre_compress` stores a checkpoint."""
+    version = call_foreign(lambda: wrapped.pre_compress_checkpoint_api_version)
+    return isinstance(version, int) and version >= host_modules.PRE_COMPRESS_CHECKPOINT_API_VERSION
 
 
 def accepts(function: Any, keyword: str) -> bool:
@@ -594,18 +683,25 @@ _TRUTH: Mapping[str, bool] = {
 }
 
 
-def settings_of(wrapped: Any) -> tuple[Field, ...]:
-    """Return `get_config_schema()` of a provider as our fields. If it raises, log that and return none."""
-    if not overrides(wrapped, "get_config_schema"):
-        return ()
-    listed = call_foreign(lambda: list(wrapped.get_config_schema() or ()))
+def settings_of(wrapped: Any, panel: Any = None) -> tuple[Field, ...]:
+    """Return `get_config_schema()` of a provider as our fields, then those that only its settings panel has.
+
+    If it raises, log that and return none of it. Setup asks for fields of the panel only if there are no others.
+    """
+    listed: Any = []
+    if overrides(wrapped, "get_config_schema"):
+        listed = call_foreign(lambda: list(wrapped.get_config_schema() or ()))
     if isinstance(listed, ForeignError):
         logger.warning("the settings of %r can't be read: %s", type(wrapped).__name__, listed)
-        return ()
+        listed = []
     fields: dict[str, Field] = {}
     for raw in listed:
         if isinstance(raw, Mapping) and raw.get("key"):
             fields.setdefault(str(raw["key"]), field_of(raw))
+    asked = bool(fields)
+    for raw in panel_entries(panel) if panel is not None else ():
+        if raw["key"]:
+            fields.setdefault(str(raw["key"]), replace(field_of(raw), advanced=asked))
     return tuple(fields.values())
 
 

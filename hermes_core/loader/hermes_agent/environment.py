@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import os
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.config import LENT, Credentials
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import LOCAL_PLATFORMS, Session
 from hermes_core.errors import CredentialError
 from hermes_core.home import HermesHome
 
@@ -54,6 +55,31 @@ def reset_hermes_home_override(token: contextvars.Token[str | None]) -> None:
 def current_session() -> Session | None:
     """Return the session of the provider call that runs now, None outside such a call."""
     return _session.get()
+
+
+def described_session(session: Session) -> Session:
+    """Return the session as Hermes Agent would describe it, so that no user gets the memory of the person at home.
+
+    Hermes Agent names no user on the command line, and some providers refuse one there. So the person at home speaks
+    there from wherever they write, and a user who is named on a platform of the machine speaks over its API. A chat
+    without users is a user, because many providers keep memories apart by the user's id alone.
+    """
+    if session.is_owner:
+        outside = (
+            "user_id",
+            "user_id_alt",
+            "user_name",
+            "chat_id",
+            "chat_name",
+            "chat_type",
+            "thread_id",
+            "gateway_session_key",
+        )
+        return dataclasses.replace(session, platform="cli", **dict.fromkeys(outside, ""))  # type: ignore[arg-type]
+    if not session.owner:
+        return session
+    platform = "api" if session.platform in LOCAL_PLATFORMS else session.platform
+    return dataclasses.replace(session, platform=platform, user_id=session.user_id or session.owner)
 
 
 def lend_sessions(home: Path, sessions: Any) -> None:

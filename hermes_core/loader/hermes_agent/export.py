@@ -342,7 +342,7 @@ def _session(session_id: str, home: str, facts: Mapping[str, Any]) -> Session:
     }
     identity = {ours: str(facts[theirs]) for ours, theirs in names.items() if facts.get(theirs)}
     known: AgentContext = context if context in get_args(AgentContext) else "subagent"  # type: ignore[assignment]
-    return Session(id=session_id, agent_context=known, home=home, **identity)
+    return Session(id=session_id, agent_context=known, home=home, **identity)  # type: ignore[arg-type]
 
 
 def _texts(messages: Iterable[Mapping[str, Any]]) -> list[Message]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from hermes_core.loader.hermes_agent.environment import (
     current_session,
+    described_session,
     get_hermes_home,
     lent_sessions,
     warn_once,
@@ -281,7 +282,7 @@ def get_session_env(name: str, default: str = "") -> str:
     """Return a fact about the session of the current call by the name of its variable, else the variable."""
     session, fact = current_session(), _VARIABLES.get(name)
     if session is not None and fact:
-        return getattr(session, fact, "") or default
+        return getattr(described_session(session), fact, "") or default
     return os.environ.get(name, default)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.hermes_agent.companion_files import login_of, sibling
 from hermes_core.loader.hermes_agent.environment import environment_of
 from hermes_core.loader.hermes_agent.host_model import PluginLlm, has_model
 
@@ -29,6 +29,9 @@ HOOKS: Mapping[str, str] = {
 }
 """The plugin hooks of Hermes Agent that are called here, each with our hook that calls it."""
 
+TOOL_HOOKS = frozenset({"pre_tool_call", "post_tool_call", "transform_tool_result"})
+"""The plugin hooks that the agent calls around each tool."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTool:
@@ -42,6 +45,28 @@ class RegisteredTool:
     def name(self) -> str:
         """The tool's name for the model."""
         return str(self.schema["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSkill:
+    """A skill that was registered beside the provider, by its folder or its SKILL.md."""
+
+    name: str
+    path: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the skill."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredCommand:
+    """A command for the chat: `handler` gets the words after the name and returns the text to show, or None."""
+
+    name: str
+    handler: Callable[[str], Any]
+    description: str = ""
 
 
 class _CommandParser(argparse.ArgumentParser):
@@ -101,6 +126,8 @@ class Registrations:
         self.tools: list[RegisteredTool] = []
         self.hooks: list[tuple[str, Callable[..., Any]]] = []
         self.commands: list[HostCommand] = []
+        self.skills: list[RegisteredSkill] = []
+        self.chat_commands: list[RegisteredCommand] = []
         self.unused: dict[str, int] = {}
 
     def register_memory_provider(self, provider: object, *_: Any, **__: Any) -> None:
@@ -123,8 +150,8 @@ class Registrations:
         self.tools.append(RegisteredTool(described, handler, check if callable(check) else None))
 
     def register_hook(self, name: str, callback: Callable[..., Any], *_: Any, **__: Any) -> None:
-        """Keep a plugin hook if it is one of `HOOKS`."""
-        if name in HOOKS and callable(callback):
+        """Keep a plugin hook if it is one of `HOOKS` or `TOOL_HOOKS`."""
+        if name in (HOOKS.keys() | TOOL_HOOKS) and callable(callback):
             self.hooks.append((name, callback))
         else:
             self._count(f"register_hook({name!r})")
@@ -143,6 +170,40 @@ class Registrations:
             self.commands.append(HostCommand(str(name), setup_fn, handler_fn, description or help))
         else:
             self._count("register_cli_command")
+
+    def register_skill(self, name: str, path: Any = None, description: str = "", **_: Any) -> None:
+        """Keep a skill, which the model can read like the person's own."""
+        del description  # the index shows that of SKILL.md
+        place = Path(path) if isinstance(path, str | os.PathLike) else None
+        if place is None or not place.exists():
+            self._count(f"register_skill({name!r}) without a file")
+        else:
+            self.skills.append(RegisteredSkill(str(name), place))
+
+    def register_command(
+        self, name: str, handler: Any = None, description: str = "", args_hint: str = "", **_: Any
+    ) -> None:
+        """Keep a command, which the chat runs as `/name`."""
+        clean = str(name).strip().lstrip("/").lower().replace(" ", "-")
+        if clean and callable(handler):
+            label = " ".join(filter(None, (str(args_hint), str(description))))
+            self.chat_commands.append(RegisteredCommand(clean, handler, label))
+        else:
+            self._count("register_command")
+
+    def add(self, others: Registrations) -> None:
+        """Take over what another plugin of the same package registered, but not its provider."""
+        tools = {tool.name for tool in self.tools}
+        self.tools += [tool for tool in others.tools if tool.name not in tools]
+        # Both plugins may be the same code, whose hooks must run once.
+        hooks = {(name, _identity(callback)) for name, callback in self.hooks}
+        self.hooks += [hook for hook in others.hooks if (hook[0], _identity(hook[1])) not in hooks]
+        names = {command.name for command in self.commands}
+        self.commands += [command for command in others.commands if command.name not in names]
+        self.skills += others.skills
+        self.chat_commands += others.chat_commands
+        for what, count in others.unused.items():
+            self.unused[what] = self.unused.get(what, 0) + count
 
     def __getattr__(self, name: str) -> Any:
         # Not a property: packages probe with hasattr, and without a model the attribute must be absent.
@@ -163,30 +224,25 @@ class Registrations:
         )
 
 
+def _identity(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return what two registrations of the same function have in common."""
+    return getattr(function, "__module__", ""), getattr(function, "__qualname__", repr(function))
+
+
 def module_command(module: str, name: str) -> Iterator[HostCommand]:
     """Yield the command that `register_cli(subparser)` of the `cli.py` beside `module` sets up, if there is one.
 
-    Its handler has the name by which people select the provider. A `cli.py` that can't be imported is logged.
+    `login` follows if there is an `oauth_flow.py`. The handler of the command has the name by which people select the provider. A `cli.py` that can't be imported is logged.
     """
-    cli = _import_cli(module)
+    cli = sibling(module, "cli")
     setup = getattr(cli, "register_cli", None)
     if cli is not None and callable(setup):
         names = (f"{name}_command", f"{name.replace('-', '_')}_command")
         handlers = (getattr(cli, attribute, None) for attribute in names)
         yield HostCommand(name, setup, next(filter(callable, handlers), None))
-
-
-def _import_cli(module: str) -> ModuleType | None:
-    for package in filter(None, (module, module.rpartition(".")[0])):
-        cli = f"{package}.cli"
-        spec = call_foreign(lambda cli=cli: importlib.util.find_spec(cli))  # type: ignore[misc]
-        if isinstance(spec, ForeignError) or spec is None:
-            continue
-        loaded = call_foreign(lambda cli=cli: importlib.import_module(cli))  # type: ignore[misc]
-        if not isinstance(loaded, ForeignError):
-            return loaded
-        logger.warning("the commands in %s can't be imported: %s", cli, loaded)
-    return None
+    log_in = login_of(module)
+    if log_in is not None:
+        yield HostCommand("login", lambda _: None, lambda _: log_in(), "Log in with the browser.")
 
 
 def run_host_command(provider: object, home: HermesHome, name: str, words: Sequence[str]) -> int:
@@ -200,7 +256,7 @@ def run_host_command(provider: object, home: HermesHome, name: str, words: Seque
     if not commands:
         raise ProviderError(f"provider {name!r} has no commands", "its tools and settings are all it offers")
     own = commands[0]
-    others = {command.name: command for command in commands if command.name not in (name, own.name)}
+    others = {command.name: command for command in commands if command.name != name}
     other = others.get(words[0]) if words else None
     prog = f"hermes-memory {name} {other.name}" if other else f"hermes-memory {name}"
     # Commands of these providers read HERMES_HOME and their keys from the environment.

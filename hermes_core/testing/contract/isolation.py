@@ -72,6 +72,19 @@ class IsolationChecks(Suite):
             if self.run.recalled(fact, asks):
                 self.fault(whose, OWNER)
 
+    def test_an_owner_has_the_memory_of_the_home_from_outside(self) -> None:
+        if not self.isolates_users:
+            self.not_claimed("isolates_users is not set: one memory a home")
+        at_home = self.started("prefetch")
+        self.observable(TORTOISE, at_home)
+        self.run.store(TORTOISE, at_home)
+        outside = {"platform": "telegram", "user_id": "mel", "user_name": "Mel", "chat_id": "mel"}
+        if self.run.recalled(TORTOISE, self.run.ready(self.run.session("of-a-stranger", **outside))):
+            self.not_run(SHOWN)
+        owner = self.run.ready(self.run.session("of-the-owner", is_owner=True, **outside))
+        if not self.eventually(lambda: self.run.recalled(TORTOISE, owner) > 0):
+            self.fault("what was said at home is not recalled for its owner on another platform", OWNER)
+
     def test_a_switch_of_one_user_shows_others_nothing(self) -> None:
         if not self.isolates_users:
             self.not_claimed("isolates_users is not set: one memory a home")

@@ -68,6 +68,23 @@ class RecallChecks(Suite):
     def test_a_session_that_ended_is_recalled(self) -> None:
         self._is_recalled("on_session_end")
 
+    def test_what_one_session_says_is_recalled_in_another(self) -> None:
+        session = self.started("prefetch")
+        facts = dict(zip(WAYS, (TORTOISE, BOATHOUSE, REHEARSAL), strict=True))
+        ways = [
+            way for way, fact in facts.items() if self.run.claims(way) and self.learned(fact, session, way)
+        ]
+        if not ways:
+            self.not_claimed("what is stored is not recalled word for word")
+        later = self.run.ready(dataclasses.replace(session, id="another"))
+        for way in ways:
+            question, marker = facts[way].question, facts[way].marker
+            if not self.eventually(lambda: marker in self.run.recall(question, later).render()):  # noqa: B023
+                self.fault(
+                    f"what {way}() stored in session {session.id!r} is recalled there and in no other session",
+                    "search in all sessions of session.owner; a search that names session.id may leave the others out",
+                )
+
     def test_what_is_said_in_another_script_is_recalled(self) -> None:
         session = self.started("prefetch")
         way = self.observable(TORTOISE, session)

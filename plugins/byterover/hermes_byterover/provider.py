@@ -35,6 +35,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     key_of,
+    later_session,
     poll,
     query_text,
     recall_within,
@@ -117,14 +118,14 @@ class ByteRoverProvider(BackendProvider[Brv]):
             self._connect(brv, tree)
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Check the daemon; write, find and delete a note; check model, account, and changes that wait for review."""
+        """Check the daemon; write a note, find it in another session, delete it; check model, account, and changes that wait for review."""
         brv, tree = self.client, self.tree(session)
         status, model = brv.status(tree.folder, PROBE_TIMEOUT_S), brv.model(tree.folder, PROBE_TIMEOUT_S)
         pending, word = brv.pending(tree.folder, PROBE_TIMEOUT_S), f"check{uuid.uuid4().hex}"
         text = f"{word} is what the self-test wrote."
         note = str(tree.add("memory", text))
         try:
-            found = self._found(tree, word, note)
+            found = self._found(self.tree(later_session(session)), word, note)
         finally:
             tree.remove("memory", text)
         where, account = str(tree.root), status.get("authStatus", "unknown")

@@ -31,6 +31,7 @@ from hermes_core.kit import (
     ToolInputInvalid,
     clip,
     is_trivial,
+    later_session,
     query_text,
     recall_within,
     tool,
@@ -130,14 +131,19 @@ class HindsightProvider(ConfiguredProvider):
         return [str(Path.home() / name) for name in (".hindsight", ".pg0")]
 
     async def check(self, session: Session) -> Sequence[Check]:
-        """Keep a sentence, recall it, delete it; and what the server failed to store."""
+        """Keep a sentence, recall it in another session, delete it; and what the server failed to store."""
         bank, word = bank_of(self.options, session), f"check{uuid.uuid4().hex[:12]}"
+        later = bank_of(self.options, later_session(session))
+        apart = later != bank
         where = f"{self.client.url}, Hindsight {await self.client.version()}, bank {bank!r}"
         sentence, tags = f"The word of the self-test is {word}.", [f"check:{word}"]
         try:
             await self.client.retain(bank, {"content": sentence, "tags": tags}, document=word)
             written = await self.client.document(bank, word) == sentence
-            found = await self.client.recall(bank, sentence, tags=tags, tags_match="all_strict")
+            # With a bank for each session, another session has nothing to recall, as the settings want it.
+            found = await self.client.recall(
+                bank if apart else later, sentence, tags=tags, tags_match="all_strict"
+            )
         finally:
             await self.client.forget(bank, word)
         gone = await self.client.document(bank, word) is None
@@ -145,7 +151,10 @@ class HindsightProvider(ConfiguredProvider):
         return [
             Check("write", written, where),
             Check(
-                "recall", bool(found), f"{len(found)} memories from one sentence", "" if found else _NO_FACTS
+                "recall",
+                bool(found),
+                f"{len(found)} memories from one sentence" + (_APART if apart else ""),
+                "" if found else _NO_FACTS,
             ),
             Check("delete", gone, where),
             Check(
@@ -378,6 +387,7 @@ class HindsightProvider(ConfiguredProvider):
 
 
 _NO_FACTS = "the server's model found no fact in it; see HINDSIGHT_API_LLM_* of the server"
+_APART = "; bank_id_template names {session}, so no session recalls what another one said"
 _RETRY = "hermes-memory hindsight operations --retry"
 
 

@@ -229,13 +229,15 @@ def _scopes(text: str) -> str | list[list[str]]:
 
 
 def _person(session: Session) -> str:
-    """Return the user's id for a template.
+    """Return the user's id for a template, "" for the person at home.
 
     An id that loses characters, or looks as if it had, gets a hash. So does a chat without users, so that it
     differs from a user of that id.
     """
-    user, who = session.user_id, session.user_id or session.chat_id
-    if not who or (_PLAIN.fullmatch(user) and not _HASHED.search(user)):
+    if not session.owner:
+        return ""
+    user, who = session.user_id, session.user_id or session.chat_id or session.owner
+    if _PLAIN.fullmatch(user) and not _HASHED.search(user):
         return who
     key = key_of(who, length=8) if user else key_of("chat", who, length=8)
     return f"{_slug(who).strip('-_') or 'x'}-{key}"

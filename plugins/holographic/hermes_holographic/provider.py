@@ -23,6 +23,7 @@ from hermes_core.kit import (
     file_name_of,
     fold_space,
     is_trivial,
+    later_session,
     query_text,
     recall_within,
     tool,
@@ -44,7 +45,7 @@ SETTINGS = (
     Field("default_trust", float, 0.5, "Trust of a new fact.", minimum=0.0, maximum=1.0, clamp=True),
     Field("min_trust_threshold", float, 0.3, "Facts below it are not recalled.", minimum=0.0, maximum=1.0),
     Field("hrr_dim", int, 1024, "Dimensions of a vector, also its bytes.", minimum=128, maximum=16384),
-    Field("hrr_weight", float, 0.1, "Share of the vectors in a search's score.", minimum=0.0, maximum=1.0),
+    Field("hrr_weight", float, 0.05, "Share of the vectors in a search's score.", minimum=0.0, maximum=1.0),
     Field(
         "temporal_decay_half_life", float, 0.0, "Days until an old fact counts half; 0: never.", minimum=0.0
     ),
@@ -126,9 +127,8 @@ class HolographicProvider(ConfiguredProvider):
         return [str(one) for one in found if one != users_folder(path) or one.is_dir()]
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Add a fact, find it by word and by name, forget it."""
-        facts = self._facts_of(session)
-        store = facts.store
+        """Add a fact, find it by word and by name in another session, forget it."""
+        store, facts = self._facts_of(session).store, self._facts_of(later_session(session))
         word = f"check{uuid.uuid4().hex}"
         fact_id, _ = store.add(
             f"{word} is what the self-test wrote.", "general", entities=[word], source="check"
@@ -192,7 +192,9 @@ class HolographicProvider(ConfiguredProvider):
         for message in reader.messages():
             if message.get("role") == "user":
                 for sentence, category in statements(message.get("content") or ""):
-                    self._facts_of(session).store.add(sentence, category, source=f"session:{session.id}")
+                    self._facts_of(session).store.add(
+                        sentence, category, source=f"session:{session.id}", conversation=session.id
+                    )
 
     def shutdown(self) -> None:
         """Close the files."""
@@ -227,7 +229,7 @@ class HolographicProvider(ConfiguredProvider):
         }
         match action:
             case "add":
-                return _add(store, _needed("content", content), category, tags, entities)
+                return _add(store, _needed("content", content), category, tags, entities, session.id)
             case "update":
                 return _update(store, _needed("fact_id", fact_id), content, category, tags, trust_delta)
             case "remove":
@@ -325,9 +327,16 @@ def users_folder(path: Path) -> Path:
 
 
 def _add(
-    store: FactStore, content: str, category: str | None, tags: str | None, entities: list[str] | None
+    store: FactStore,
+    content: str,
+    category: str | None,
+    tags: str | None,
+    entities: list[str] | None,
+    conversation: str,
 ) -> dict[str, Any]:
-    fact_id, _ = store.add(_fact_text(content), category or "general", tags or "", entities or ())
+    fact_id, _ = store.add(
+        _fact_text(content), category or "general", tags or "", entities or (), conversation=conversation
+    )
     return {"fact_id": fact_id, "status": "added"}
 
 

@@ -93,10 +93,24 @@ def _one_spelling(connection: sqlite3.Connection) -> None:
             put_slots(connection, fact_id, content)
 
 
+def _places(connection: sqlite3.Connection) -> None:
+    """Give facts a place in their conversation.
+
+    Of facts from before, only those that a session's end kept say which conversation they are from.
+    """
+    connection.execute("ALTER TABLE facts ADD COLUMN conversation TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE facts ADD COLUMN position INTEGER NOT NULL DEFAULT 0")
+    connection.execute("CREATE INDEX facts_by_place ON facts (conversation, position)")
+    connection.execute(
+        "UPDATE facts SET conversation = substr(source, 9), position = fact_id WHERE source LIKE 'session:%'"
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("facts", _facts),
     ("name_slips", _name_slips),
     ("prior", _prior),
     ("kinds_of_values", _kinds_of_values),
     (f"one_spelling_{CUT_VERSION}", _one_spelling),
+    ("places", _places),
 )

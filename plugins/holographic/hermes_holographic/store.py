@@ -6,6 +6,7 @@ that a reader of any process catches up by reading what is newer than it has see
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -60,10 +61,24 @@ class FactStore:
     # ------------------------------------------------------------ changes
 
     def add(
-        self, content: str, category: str, tags: str = "", entities: Sequence[str] = (), source: str = "tool"
+        self,
+        content: str,
+        category: str,
+        tags: str = "",
+        entities: Sequence[str] = (),
+        source: str = "tool",
+        conversation: str = "",
     ) -> tuple[int, bool]:
         """Store a fact and return (its id, whether it is new). An equal fact confirms the old one, with the
-        new spelling.
+        new spelling, and the old one keeps its place.
+
+        Args:
+            content: The text of the fact.
+            category: Category of the fact.
+            tags: Comma-separated tags.
+            entities: Names that the fact is about, besides those in its text.
+            source: Origin of the fact.
+            conversation: Id of the conversation to whose end the fact is added; "" for a fact without neighbours.
         """
         now, content, tags = self.clock(), storable(content), storable(tags)
         with self.db.transaction() as tx:
@@ -79,8 +94,9 @@ class FactStore:
                 return known, False
             cursor = tx.execute(
                 "INSERT INTO facts (content, content_key, category, tags, source, trust, prior, created_at,"
-                " updated_at, confirmed_at) VALUES (:content, :key, :category, :tags, :source, :trust, :trust, :now, :now,"
-                " :now)",
+                " updated_at, confirmed_at, conversation, position) VALUES (:content, :key, :category, :tags, :source,"
+                " :trust, :trust, :now, :now, :now, :conversation, CASE WHEN :conversation = '' THEN 0 ELSE"
+                " (SELECT coalesce(max(position), 0) + 1 FROM facts WHERE conversation = :conversation) END)",
                 {
                     "content": content,
                     "key": content_key(content),
@@ -89,6 +105,7 @@ class FactStore:
                     "source": source,
                     "trust": self.default_trust,
                     "now": now,
+                    "conversation": storable(conversation),
                 },
             )
             fact_id = int(cursor.lastrowid or 0)
@@ -275,6 +292,32 @@ class FactStore:
         rows = self.db.execute(sql, (question, min_trust, category, category, most))
         # The index takes "mel*" and "mels" for "mel".
         return {row[0]: 0.0 for row in rows if all(_named(name_key(row[1]), name) for name in names)}
+
+    def around(self, fact_ids: Iterable[int], before: int, after: int) -> dict[int, Row]:
+        """Return facts and their neighbours by id: content, conversation and position in it.
+
+        Args:
+            fact_ids: The facts.
+            before: Number of positions before each fact whose facts are returned too.
+            after: Number of positions after each fact whose facts are returned too.
+        """
+        ids = json.dumps(list(fact_ids))
+        alone = "SELECT fact_id, content, conversation, position FROM facts WHERE fact_id IN (SELECT value FROM json_each(?))"
+        near = """SELECT n.fact_id, n.content, n.conversation, n.position FROM json_each(?) w
+            CROSS JOIN facts f ON f.fact_id = w.value CROSS JOIN facts n ON n.conversation = f.conversation
+            AND n.position BETWEEN f.position - ? AND f.position + ? WHERE f.conversation <> ''"""
+        rows = [*self.db.execute(alone, (ids,)), *self.db.execute(near, (ids, before, after))]
+        return {row["fact_id"]: dict(row) for row in rows}
+
+    def holding(self, terms: Sequence[str], among: str) -> tuple[int, list[int]]:
+        """Return the number of facts with any of the terms, and the ids of those in `among`, a JSON array of ids."""
+        if not terms:
+            return 0, []
+        # One pass over all hits: seeking each id in the index takes longer.
+        sql = """SELECT count(*), json_group_array(rowid) FILTER (WHERE rowid IN (SELECT value FROM json_each(?)))
+            FROM facts_fts WHERE facts_fts MATCH ?"""
+        count, ids = self.db.execute(sql, (among, " OR ".join(map(_quoted, terms)))).fetchone()
+        return int(count), json.loads(ids)
 
     def frequencies(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the number of facts with each term."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from hermes_holographic.language import name_key
 from hermes_holographic.retrieval import MAX_ABOUT, Candidate, FactMemory, rank
 from hypothesis import given
 from hypothesis import strategies as st
+
+from hermes_core import ToolCall
 
 PEOPLE = ["Alice Smith", "Bob", "Carol Jones", "David Lee", "Eve", "Frank Moore", "Grace", "Henry Ford"]
 PROJECTS = ["Project Orion", "Project Vega", "Project Lyra", "Project Draco"]
@@ -219,3 +222,60 @@ def test_ranking_puts_relevance_first_and_lets_trust_and_age_decide_between_equa
     strong, weak = Candidate(1, 0.5, text=1, coverage=1), Candidate(2, 0.9, text=0.3, coverage=0.2)
     trusted, aged = Candidate(3, 0.6, text=1, coverage=1), Candidate(4, 0.5, text=1, coverage=1, decay=0.5)
     assert [fact_id for fact_id, _ in rank([weak, aged, strong, trusted], 0.1)] == [3, 1, 4, 2]
+
+
+# -------------------------------------------------------------------- messages of a conversation
+
+
+def in_session(agent: Any, session: str, *contents: str) -> None:
+    for content in contents:
+        call = ToolCall("fact_store", {"action": "add", "content": content})
+        agent.provider.handle_tool_call(call, replace(agent.session, id=session))
+
+
+def test_an_answer_is_found_by_the_words_of_the_message_before_it(agent: Any) -> None:
+    in_session(agent, "s1", "Ann: Which bread do you bake on Sundays?", "Bob: Rye, mostly.", "Ann: Nice!")
+    in_session(agent, "s2", "Bob: Hello there", "Ann: Hello")
+    found = agent.texts("search", query="Which bread does Bob bake?")
+    assert set(found[:2]) == {"Ann: Which bread do you bake on Sundays?", "Bob: Rye, mostly."}
+    assert "Bob: Hello there" not in found
+
+
+def test_neighbours_are_of_the_same_conversation_only(agent: Any) -> None:
+    in_session(agent, "s1", "Ann: Which bread do you bake?")
+    in_session(agent, "s2", "Bob: Rye, mostly.")
+    assert agent.texts("search", query="Which bread?") == ["Ann: Which bread do you bake?"]
+
+
+def test_a_fact_that_is_no_message_stands_alone_beside_others(agent: Any) -> None:
+    in_session(agent, "s1", "Bob bakes bread", "Mel likes tea", "Ann: I like milk")
+    assert agent.texts("search", query="Who bakes bread?") == ["Bob bakes bread"]
+
+
+def test_the_kind_of_the_question_decides_between_messages_with_the_same_words(agent: Any) -> None:
+    in_session(agent, "s1", "Ann: We moved the boat last year")
+    in_session(agent, "s2", "Ann: We moved the boat by truck")
+    in_session(agent, "s3", "Bob: We moved the boat by train")
+    for question, answer in (
+        ("When did they move the boat?", "Ann: We moved the boat last year"),
+        ("What did Bob do with the boat?", "Bob: We moved the boat by train"),
+    ):
+        assert agent.texts("search", query=question)[0] == answer
+
+
+def test_a_date_is_found_in_the_words_of_a_fact(agent: Any) -> None:
+    in_session(agent, "s1", "Eve has a party on 5 May 2023", "Ben has a party on 6 June 2023")
+    assert agent.texts("search", query="Who has something on 5 May 2023?")[0].startswith("Eve")
+
+
+def test_similar_words_and_irregular_forms_are_found(agent: Any) -> None:
+    in_session(agent, "s1", "Mel ran a marathon", "Bob saw a film")
+    assert agent.texts("search", query="Does Mel run?") == ["Mel ran a marathon"]
+    assert agent.texts("search", query="Which movie?") == ["Bob saw a film"]
+
+
+def test_trust_decides_between_messages_with_the_same_words(agent: Any) -> None:
+    in_session(agent, "s1", "Ann: The key is in the blue box")
+    in_session(agent, "s2", "Ann: The key is in the red box")
+    agent.tool("fact_feedback", action="helpful", fact_id=1)
+    assert agent.texts("search", query="Where is the key?")[0] == "Ann: The key is in the blue box"

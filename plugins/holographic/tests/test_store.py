@@ -225,6 +225,33 @@ def test_what_facts_of_an_older_file_state_is_read_anew(start: Callable[..., Any
     assert pair["fact_b"]["content"] == "Mel lives in Oslo"
 
 
+def test_facts_of_an_older_file_get_the_conversation_that_their_source_names(
+    start: Callable[..., Any],
+) -> None:
+    start().add("Mel likes tea")
+    db = Database(start().home / "memory_store.db")
+    store = FactStore(db.path, 1024, 0.5, lambda: 1.0)
+    store.add("Ann: Which bread do you bake?", "general", source="session:s1")
+    store.add("Bob: Rye, mostly.", "general", source="session:s1")
+    store.db.close()
+    db.execute("DROP INDEX facts_by_place")
+    db.execute("ALTER TABLE facts DROP COLUMN conversation")
+    db.execute("ALTER TABLE facts DROP COLUMN position")
+    db.execute("DELETE FROM schema_migrations WHERE name = 'places'")
+    agent = start()
+    found = agent.texts("search", query="Which bread?")
+    assert set(found) == {"Ann: Which bread do you bake?", "Bob: Rye, mostly."}
+    assert agent.texts("search", query="tea") == ["Mel likes tea"]
+
+
+def test_a_removed_message_leaves_a_gap_and_a_new_one_comes_at_the_end(store: FactStore) -> None:
+    ids = [store.add(f"Ann: number {n}", "general", conversation="s1")[0] for n in range(3)]
+    store.remove(ids[1])
+    ids.append(store.add("Ann: number 3", "general", conversation="s1")[0])
+    places = store.around(ids, 0, 0)
+    assert [places[i]["position"] for i in (ids[0], ids[2], ids[3])] == [1, 3, 4]
+
+
 def test_a_fact_is_found_in_other_spellings_and_forms_also_one_of_an_older_file(
     start: Callable[..., Any],
 ) -> None:

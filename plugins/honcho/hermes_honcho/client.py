@@ -21,6 +21,7 @@ from hermes_honcho.settings import KEY
 
 if TYPE_CHECKING:
     import honcho
+    import httpx
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -113,7 +114,8 @@ class Client:
 
         self.place = f"Honcho at {url!r}"
         self.workspace = workspace
-        self._http = httpx_client(url, timeout=timeout)  # the SDK follows no redirect
+        # The SDK follows no redirect.
+        self._http = httpx_client(url, timeout=timeout, event_hooks={"response": [_close_after_fault]})
         self._ensured: set[str] = set()
 
         def connect(seconds: float) -> honcho.Honcho:
@@ -481,6 +483,12 @@ def _text(text: str) -> str:
 def _clean(text: str) -> str:
     """Return the text cut to the length of one conclusion."""
     return _text(text)[:MAX_CONCLUSION_CHARS].rstrip()
+
+
+def _close_after_fault(response: httpx.Response) -> None:
+    """Close the connection of a failed answer: Honcho closes it too, a moment later, and would reset the next call."""
+    if response.status_code >= 500:
+        response.extensions["network_stream"].close()
 
 
 def _query(text: str) -> str:

@@ -52,9 +52,9 @@ def who(options: Settings, session: Session) -> Who:
     ai = clean(options.aiPeer) if options.aiPeer else workspace(options, session.identity)
     if ai == you:
         ai = f"{you}-ai"
-    person = session.user_id or (session.chat_id and f"chat:{session.chat_id}")
-    if not person or options.pinUserPeer:
+    if not session.owner or options.pinUserPeer:
         return Who(you, ai)
+    person = session.user_id or f"chat:{session.chat_id or session.owner}"
     aliases = options.userPeerAliases or {}
     alias = aliases.get(f"{session.platform}:{person}") or aliases.get(person)
     if alias:

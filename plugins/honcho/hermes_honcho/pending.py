@@ -29,8 +29,8 @@ RETRY_NOTES_S = 600.0
 """Seconds between tries to store notes while Honcho's embedding model is away."""
 
 # Honcho concludes from a message after 30 minutes at most, and later if its model was away.
-MAX_REWIND_S = 2 * 86_400.0
-"""Seconds for which conclusions from rewound turns are looked for."""
+MIN_REWIND_S, MAX_REWIND_S = 60.0, 2 * 86_400.0
+"""Seconds for which conclusions from rewound turns are looked for. Honcho counts a message as pending a moment late."""
 
 KEPT_TOKENS = 4000
 """How far back messages are looked at that a conclusion may come from instead of one that was rewound."""
@@ -179,7 +179,8 @@ class PendingWrites:
             ):
                 if _comes_from(one.text, rewind):
                     self._client.drop(one.who, one.about, one.id)
-            if over or self._clock() - rewind.noted_at > MAX_REWIND_S:
+            age = self._clock() - rewind.noted_at
+            if (over and age > MIN_REWIND_S) or age > MAX_REWIND_S:
                 self._ledger.drop_rewind(rewind.number)
 
     def sieve(self, representation: str) -> str:

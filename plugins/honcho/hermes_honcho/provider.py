@@ -113,6 +113,10 @@ class HonchoProvider(BackendProvider[Client]):
         """Write messages and a conclusion of a peer of its own, recall them, delete them."""
         return self_test(self.client, session)
 
+    def pending_writes(self) -> int:
+        """Return the number of turns that wait for their batch, and of notes that Honcho can't take now."""
+        return self.ledger.waiting_turns() + self.ledger.waiting_notes()
+
     # --------------------------------------------------------------- turn
 
     def get_tool_schemas(self) -> Sequence[dict[str, Any]]:

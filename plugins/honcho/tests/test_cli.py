@@ -46,6 +46,15 @@ def test_status_tells_where_who_and_how(run: Run, server: HonchoServer) -> None:
     assert "session here: one for each conversation" in run("status").output
 
 
+def test_status_of_the_memory_counts_turns_that_wait_for_their_batch(
+    run: Run, start: Callable[..., Agent], home: HermesHome
+) -> None:
+    start(writeFrequency="5").say("Remark 1")
+    assert json.loads(run("status", "--json").output)["waiting turns"] == 1
+    told = CliRunner().invoke(main, ["--home", str(home.path), "memory", "status", "--json"])
+    assert json.loads(told.stdout)["outbox"]["waiting"] == 1
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

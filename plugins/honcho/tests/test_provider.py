@@ -185,7 +185,10 @@ def test_a_turn_taken_back_takes_along_what_was_concluded_from_it(agent: Agent, 
     agent.provider.on_session_switch(switch(agent.session, agent.session, rewound=(gone, "never stored")))
 
 
-def test_an_undone_turn_is_concluded_from_later_and_told_nobody(agent: Agent, server: HonchoServer) -> None:
+def test_an_undone_turn_is_concluded_from_later_and_told_nobody(
+    agent: Agent, server: HonchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_honcho.pending.MIN_REWIND_S", 0.0)
     server.flush = False
     agent.say(TORTOISE)
     gone = agent.say("My bank is called Nordbank.", "I will remember Nordbank.")
@@ -662,15 +665,15 @@ def test_a_host_loads_it_by_name_and_remembers_through_it(home: HermesHome, serv
     server.answer = lambda query: "NONE"
     with open_memory(home, provider="honcho") as memory:
         first = memory.start_session()
-        memory.begin_turn(TORTOISE, first)
+        memory.begin_turn(first, TORTOISE)
         memory.end_turn(first, TORTOISE, "A fine name.")
         memory.end_session(first)
         assert memory.flush(30)
         second = memory.start_session()
-        recalled = memory.begin_turn(QUESTION, second)
+        recalled = memory.begin_turn(second, QUESTION)
         assert recalled.problems == ()
         assert TORTOISE in recalled.context
-        assert TORTOISE in memory.call_tool("honcho_search", {"query": QUESTION}, second)
+        assert TORTOISE in memory.call_tool(second, "honcho_search", {"query": QUESTION})
 
 
 def test_reasoning_under_way_keeps_neither_the_next_turn_nor_a_tool_waiting(
@@ -687,17 +690,17 @@ def test_reasoning_under_way_keeps_neither_the_next_turn_nor_a_tool_waiting(
     home.provider_json("honcho").write_text(json.dumps(settings))
     with open_memory(home, provider="honcho") as memory:
         session = memory.start_session()
-        memory.begin_turn(TORTOISE, session)
+        memory.begin_turn(session, TORTOISE)
         server.answer = slow
         memory.end_turn(session, TORTOISE, "A fine name.")
         assert memory.flush(30)
         assert asked.wait(20)
         for _ in range(2):
-            recalled = memory.begin_turn(QUESTION, session)
+            recalled = memory.begin_turn(session, QUESTION)
             assert (recalled.problems, TORTOISE in recalled.context) == ((), True)
-            assert TORTOISE in memory.call_tool("honcho_search", {"query": QUESTION}, session)
+            assert TORTOISE in memory.call_tool(session, "honcho_search", {"query": QUESTION})
         finish.set()
-        assert poll(lambda: "Loves reptiles." in memory.begin_turn(QUESTION, session).context, 20)
+        assert poll(lambda: "Loves reptiles." in memory.begin_turn(session, QUESTION).context, 20)
 
 
 @pytest.mark.parametrize("context", ["cron", "subagent", "review", "flush"])

@@ -31,6 +31,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     key_of,
+    later_session,
     poll,
     query_text,
     recall_within,
@@ -104,13 +105,13 @@ class Mem0Provider(BackendProvider[Backend]):
         return [] if not embedded(options) or store.is_relative_to(home) else [str(store)]
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Store a sentence, find it, forget it."""
+        """Store a sentence, find it in another session, forget it."""
         user = user_of(self.options, session)
         word = f"check{uuid.uuid4().hex}"
         text = f"{word} is what the self-test wrote."
         self._keep(text, user, word, "check", session)
         try:
-            found = self._awaited(text, user, word)
+            found = self._awaited(text, user_of(self.options, later_session(session)), word)
         finally:
             for one in self.client.stored(user, word, text):
                 self.client.delete(one.id)

@@ -32,6 +32,7 @@ from hermes_core.kit import (
     clip,
     fold_space,
     is_trivial,
+    later_session,
     query_text,
     storable,
 )
@@ -106,14 +107,15 @@ class OpenVikingProvider(Tools):
         return client
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Write a memory, recall it, delete it; and see whether the server learns from sessions."""
+        """Write a memory, recall it in another session, delete it; and see whether the server learns from sessions."""
         client, space = self.client, self.space(session)
         word = f"check{uuid.uuid4().hex}"
         uri = space.file(CATEGORIES["preference"], word)
         meaning = self._check_meaning(space)
         client.put(space, uri, f"{word} is what the self-test wrote.", wait=meaning.ok)
         try:
-            found = [hit.uri for hit in self.found(space, word, [space.memories], 1)]
+            later = self.space(later_session(session))
+            found = [hit.uri for hit in self.found(later, word, [later.memories], 1)]
         finally:
             client.forget(space, uri, wait=meaning.ok)
         who = f"{client.url}, version {client.version}, mode {client.mode}, {space.root}"

@@ -254,7 +254,7 @@ def test_two_profiles_and_two_people_of_a_gateway_share_nothing(today: Viking, t
     for number, (profile, person) in enumerate(people):
         with open_memory(tmp_path, profile=profile, provider="openviking") as memory:
             session = memory.start_session(**person)
-            memory.call_tool("viking_remember", {"content": key}, session)
+            memory.call_tool(session, "viking_remember", {"content": key})
             memory.end_turn(session, key, "Noted.")
             memory.end_session(session)
             assert memory.flush(30)
@@ -263,7 +263,7 @@ def test_two_profiles_and_two_people_of_a_gateway_share_nothing(today: Viking, t
         for other, (profile, person) in enumerate(people):
             with open_memory(tmp_path, profile=profile, provider="openviking") as memory:
                 later = memory.start_session(**person)
-                context = memory.begin_turn("Where does the boathouse key hang?", later).context
+                context = memory.begin_turn(later, "Where does the boathouse key hang?").context
                 assert (key in context) == (other <= number), (number, other)
-                said = memory.call_tool("viking_search", {"query": "boathouse key"}, later)
+                said = memory.call_tool(later, "viking_search", {"query": "boathouse key"})
                 assert (key in said) == (other <= number)

@@ -29,7 +29,10 @@ PENDING = "pending:"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Owner, session and agent of a memory. `alone` is False if other users share the project."""
+    """Owner, session and agent of a memory. `alone` is False if other users share the project.
+
+    A memory is written with its session and read without one, as in `Client.search`.
+    """
 
     user: str
     session: str
@@ -87,9 +90,9 @@ class Client:
         types: Sequence[str] | None = None,
         timeout: float | None = None,
     ) -> list[Memory]:
-        """Return memories that fit the query, best first, with those that are not stored yet."""
+        """Return memories of all sessions that fit the query, best first, with those that are not stored yet."""
         body = {
-            **self._scope(who),
+            **self._reader(who),
             "query": query_text(query),
             # Memories of others are dropped below: more are asked for, and most where there surely are others.
             "top_k": min(3 * limit, MAX_HITS) if who.alone else MAX_HITS,
@@ -114,7 +117,7 @@ class Client:
         only the news since then.
         """
         body = {
-            **self._scope(who),
+            **self._reader(who),
             "query": query_text(query),
             "include_memories": True,
             "max_tokens": max_tokens,
@@ -156,11 +159,14 @@ class Client:
             "content": clip(storable(text), MAX_MEMORY_CHARS),
             "memory_type": kind,
             "importance": importance,
+            # Otherwise a server may keep a memory of little importance for its own session.
+            "scope_target": "USER",
         }
         headers = {"Idempotency-Key": _key(event or self._era, body)}
         try:
             done = self._api.post("/v1/memory", {**body, "write_mode": "async"}, headers=headers)
         except BackendNotFound:
+            del body["scope_target"]  # the older route does not know it
             done = self._api.post("/v1/memories", body, headers=headers)
         ids = (_field(_confirmed(done), name, str) for name in ("memory_id", "job_id", "id"))
         return next(filter(None, ids), "")
@@ -249,7 +255,12 @@ class Client:
         headers = {"Idempotency-Key": _key(event, body)}
         _confirmed(self._api.post("/v1/memory/ingest/session", body, headers=headers))
 
+    def _reader(self, who: Scope) -> dict[str, Any]:
+        """Return whose memories a search reads. With a session, RetainDB Local returns memories of that session only."""
+        return {"project": self.project, "user_id": who.user}
+
     def _scope(self, who: Scope) -> dict[str, Any]:
+        """Return whose memory is written, and in which session it was said."""
         return {"project": self.project, "user_id": who.user, "session_id": who.session}
 
     def _optional(self, feature: str, call: Callable[[], Any]) -> Any:

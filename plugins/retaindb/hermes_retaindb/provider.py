@@ -27,6 +27,7 @@ from hermes_core.kit import (
     clip,
     fold_space,
     is_trivial,
+    later_session,
     poll,
     recall_within,
     storable,
@@ -104,20 +105,20 @@ class RetainDBProvider(FileTools):
         return Client(options.base_url, options.api_key or "", project, options.timeout)
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Have a memory stored, wait until it is, find it, delete it."""
+        """Have a memory stored, wait until it is, find it in another session, delete it."""
         word = f"check{uuid.uuid4().hex}"
-        who = self.who(session)
+        who, later = self.who(session), self.who(later_session(session))
         self.client.add(f"The hermes self-test of RetainDB wrote the word {word}.", who, "factual", 1.0)
         stored = poll(
-            lambda: [one for one in self._holding(word, who) if not one.pending],
+            lambda: [one for one in self._holding(word, later) if not one.pending],
             SELF_TEST_WAIT,
             SELF_TEST_POLL,
             self._clock,
             self._sleep,
         )
         where = self.client.place
-        if not stored and not self._holding(word, who):
-            lost = "look at the server's log: it dropped the memory"
+        if not stored and not self._holding(word, later):
+            lost = "look at the server's log: it dropped the memory, or returns it in its own session only"
             return [Check("write and recall", False, where, lost)]
         forgotten = [self.client.forget(memory.id) for memory in stored]
         return [Check("write and recall", True, where), Check("forget", any(forgotten), where)]

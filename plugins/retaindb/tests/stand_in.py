@@ -278,7 +278,9 @@ class RetainDB(StandIn):
                 raise Refusal(400, "VALIDATION_ERROR", f"messages: {message!r:.200}")
             if message["role"] == "user":
                 self.said.append(message["content"])
-                made.append(self._made(body, message["content"], "event", message["timestamp"]))
+                said = message["content"].strip()
+                text = f"User asked: {said}" if self.flavour == "local" else message["content"]
+                made.append(self._made(body, text, "event", message["timestamp"]))
         for event in body.get("events", ()):
             if set(event) - EVENT or event["kind"] not in KINDS:
                 raise Refusal(400, "VALIDATION_ERROR", f"events: {event!r:.200}")
@@ -306,7 +308,7 @@ class RetainDB(StandIn):
             fit = len(asked & _words(memory.content)) / max(1, len(asked))
             project = memory in self.leaked or memory.project == body.get("project")
             wanted = not body.get("memory_types") or memory.type in body["memory_types"]
-            others = self.flavour == "local" and memory.user not in ("", body.get("user_id"))
+            others = self.flavour == "local" and not self._of(memory, body)
             if memory.active and project and wanted and not others and (fit or self.flavour == "local"):
                 found.append((fit, memory))
         found.sort(key=lambda pair: -pair[0])
@@ -314,6 +316,11 @@ class RetainDB(StandIn):
         if body.get("include_pending", True) and self.flavour != "local":
             results = [*self._overlay(body), *results]
         return {"results": results[:top], "count": len(results), "trace_id": "t1"}
+
+    def _of(self, memory: Stored, body: dict[str, Any]) -> bool:
+        """Return True if a search of Local reads this memory: it filters on the user, and strictly on the session."""
+        user, session = body.get("user_id"), body.get("session_id")
+        return (not user or memory.user in ("", user)) and (not session or memory.session == session)
 
     def _overlay(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         """What is accepted and not stored, whatever was asked, and said to fit perfectly."""
@@ -330,7 +337,9 @@ class RetainDB(StandIn):
             }
             for job, memories, overlay in self._waiting
             if any(
-                memory.user == body.get("user_id") and memory.project == body.get("project")
+                memory.user == body.get("user_id")
+                and memory.project == body.get("project")
+                and body.get("session_id") in (None, memory.session)
                 for memory in memories
             )
         ]
@@ -388,7 +397,14 @@ class RetainDB(StandIn):
         body = self._body(request)
         if body.get("compression_strategy", "delta") not in ("summarize", "extract", "delta", "adaptive"):
             raise Refusal(400, "VALIDATION_ERROR", "compression_strategy")
-        lines = [m.content for m in self.memories if m.active and m.project == body["project"]]
+        # The server reads what the user said in that session, if the body names one; Local reads as in a search.
+        session = body.get("session_id") or ""
+        lines = [
+            m.content
+            for m in self.memories
+            if m.active and m.project == body["project"]
+            if (self._of(m, body) if self.flavour == "local" else session in ("", m.session))
+        ]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
         if body.get("compress") and body.get("previous_context_hash") == digest:
             lines = []
@@ -478,15 +494,17 @@ class RetainDB(StandIn):
     def _keep(self, memory: Stored) -> Stored:
         """Store a memory; one that is there already is not stored again."""
         for known in self.memories:
-            if known.active and (known.project, known.user, known.content) == (
-                memory.project,
-                memory.user,
-                memory.content,
-            ):
+            if known.active and self._identity(known) == self._identity(memory):
                 return known
         memory.id = f"m{len(self.memories) + 1}"
         self.memories.append(memory)
         return memory
+
+    def _identity(self, memory: Stored) -> tuple[str, ...]:
+        """Return what two memories must share to be one. Local asks for the session and not for the user."""
+        if self.flavour == "local":
+            return memory.project, memory.session, memory.content.lower()
+        return memory.project, memory.user, memory.content
 
 
 def _length(name: str, value: Any, least: int, most: int) -> None:

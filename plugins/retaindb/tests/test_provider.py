@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hermes_retaindb import RetainDBProvider
+from hermes_retaindb.client import Client
 from hermes_retaindb.settings import SETTINGS, project_of
 
 from hermes_core import Delegation, HermesHome, MemoryWrite, Query, Session, ToolCall, Turn, open_memory
@@ -102,6 +103,47 @@ def test_users_of_one_name_on_two_platforms_are_two(agent: Agent) -> None:
 # ------------------------------------------------------------------------------- recall
 
 
+@pytest.mark.parametrize("flavour", ["cloud", "server", "local"])
+def test_what_one_session_said_is_recalled_in_another(
+    start: Start, serve: Callable[..., RetainDB], flavour: str
+) -> None:
+    agent = start(serve(flavour))
+    first, second = agent.session("s1"), agent.session("s2")
+    agent.provider.sync_turn(turn(FACT), first)
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "memory", OTHER), first)
+    assert FACT in agent.recalled("What does the tortoise Quillfeather eat?", second)[0]
+    assert agent.recalled("Where does the boathouse key hang?", second) == [OTHER]
+    assert FACT in str(agent.tool("search", second, query="tortoise clover"))
+    assert FACT in agent.tool("context", second, query="tortoise clover")["context"]
+
+
+@pytest.mark.parametrize("flavour", ["cloud", "server", "local"])
+def test_an_entry_of_an_earlier_session_is_replaced_and_removed(
+    start: Start, serve: Callable[..., RetainDB], flavour: str
+) -> None:
+    agent = start(serve(flavour))
+    agent.provider.on_memory_write(MemoryWrite("w1", "add", "memory", FACT), agent.session("s1"))
+    new = "The tortoise Quillfeather eats dandelions."
+    agent.provider.on_memory_write(
+        MemoryWrite("w2", "replace", "memory", new, "eats clover", FACT), agent.session("s2")
+    )
+    assert agent.server.known() == [new]
+    agent.provider.on_memory_write(
+        MemoryWrite("w3", "remove", "memory", "", "eats dandelions", new), agent.session("s3")
+    )
+    assert agent.server.known() == []
+
+
+def test_the_self_test_fails_on_a_server_that_recalls_in_the_same_session_only(
+    start: Start, serve: Callable[..., RetainDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = start(serve("local"))
+    monkeypatch.setattr(Client, "_reader", Client._scope)
+    [check] = agent.provider.check(agent.session())
+    assert not check.ok
+    assert "in its own session only" in check.remedy
+
+
 def test_what_fits_too_little_is_left_out(start: Start, server: RetainDB) -> None:
     agent = start(server, min_score=0.6)
     agent.provider.sync_turn(turn(FACT), agent.session())
@@ -146,7 +188,7 @@ def test_local_compares_by_words_and_what_shares_none_is_left_out(
     agent = start(serve("local"), key="")
     for said, id_ in ((FACT, "t1"), (OTHER, "t2")):
         agent.provider.sync_turn(turn(said, id=id_), agent.session())
-    assert agent.recalled("Which tortoise eats clover?") == [FACT]
+    assert agent.recalled("Which tortoise eats clover?") == [f"User asked: {FACT}"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     key_of,
+    later_session,
     poll,
     storable,
     utc_time,
@@ -95,15 +96,16 @@ class SupermemoryProvider(Tools):
         return Client(options.base_url, options.api_key or "", options.api, options.api_timeout)
 
     def check(self, session: Session) -> Sequence[Check]:
-        """Send a document, see that it is read and found, delete it."""
+        """Send a document, see that it is read and found in another session, delete it."""
         ns, word = container_of(self.options, session), f"check{uuid.uuid4().hex}"
+        later = container_of(self.options, later_session(session))
         doc = f"hermes-{word}"
         self.client.store(ns, doc, f"The hermes self-test wrote the word {word}.", {"type": "self_test"})
         found, status = False, ""
 
         def over() -> bool:
             nonlocal found, status
-            found = any(word in one.text for one in self.client.search(ns, word, 5, "hybrid"))
+            found = any(word in one.text for one in self.client.search(later, word, 5, "hybrid"))
             document = self.client.document(ns, doc)
             status = document.status if document else "gone"
             return found or status == "failed"

@@ -104,8 +104,8 @@ def test_older_names_of_the_tools_are_answered_and_not_offered(start: Start, ser
         assert {name for name in names if "super" in name} == {
             f"supermemory_{name}" for name in ("store", "search", "forget", "profile")
         }
-        assert json.loads(memory.call_tool("supermemory-save", {"content": FACT}, session))["saved"]
-        found = json.loads(memory.call_tool("supermemory-search", {"query": "tortoise"}, session))
+        assert json.loads(memory.call_tool(session, "supermemory-save", {"content": FACT}))["saved"]
+        found = json.loads(memory.call_tool(session, "supermemory-search", {"query": "tortoise"}))
     assert found["results"][0]["content"] == FACT
     assert agent.tool("supermemory-profile")["static_count"] == 0
 

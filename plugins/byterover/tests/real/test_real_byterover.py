@@ -250,9 +250,9 @@ def test_what_a_person_says_is_recalled_in_a_later_session(place: Place) -> None
         session = memory.start_session()
         assert within(
             PATIENCE,
-            lambda: "Bellwether" in memory.begin_turn("What is the cellar in Lund called?", session).context,
+            lambda: "Bellwether" in memory.begin_turn(session, "What is the cellar in Lund called?").context,
         )
-        assert memory.begin_turn("Where is the zeppelin hangar?", session).context == ""
+        assert memory.begin_turn(session, "Where is the zeppelin hangar?").context == ""
 
 
 def test_a_turn_that_comes_twice_is_curated_once(place: Place) -> None:
@@ -369,7 +369,7 @@ def test_a_box_that_is_offline_costs_one_bounded_wait(
     try:
         with open_memory(offline.path, provider="byterover") as memory:
             took = [
-                _seconds(lambda: memory.begin_turn("Who keeps axolotls?", memory.start_session()))
+                _seconds(lambda: memory.begin_turn(memory.start_session(), "Who keeps axolotls?"))
                 for _ in range(5)
             ]
             assert took[0] < 10.0

@@ -219,13 +219,13 @@ def make_home(path: Path, server: Real, key: str = "", **settings: Any) -> Path:
 
 
 def call(memory: Memory, session: Session, name: str, **arguments: Any) -> Any:
-    answer = json.loads(memory.call_tool(f"viking_{name}", arguments, session))
+    answer = json.loads(memory.call_tool(session, f"viking_{name}", arguments))
     assert "error" not in answer, answer
     return answer
 
 
 def recalled(memory: Memory, question: str, **identity: Any) -> str:
-    turn = memory.begin_turn(question, memory.start_session(**identity))
+    turn = memory.begin_turn(memory.start_session(**identity), question)
     assert turn.problems == ()
     return turn.context
 
@@ -303,7 +303,7 @@ def _writes_recalls_and_forgets(memory: Memory, session: Session, report: Report
 
 def _mirrors(memory: Memory, session: Session) -> None:
     def tool(**arguments: str) -> None:
-        assert json.loads(memory.call_tool("memory", {"target": "user", **arguments}, session))["success"]
+        assert json.loads(memory.call_tool(session, "memory", {"target": "user", **arguments}))["success"]
         assert memory.flush(20)
 
     tool(action="add", content="The user's tortoise is called Quillfeather.")
@@ -327,7 +327,7 @@ def _documents(memory: Memory, session: Session, folder: Path, report: Report) -
     assert "/peers/" in added["root_uri"]
     found = call(memory, session, "search", query="the red button of the pump")["results"]
     assert any(hit["uri"].startswith(added["root_uri"]) for hit in found)
-    refused = memory.call_tool("viking_add_resource", {"url": "http://127.0.0.1:9/x"}, session)
+    refused = memory.call_tool(session, "viking_add_resource", {"url": "http://127.0.0.1:9/x"})
     assert "public" in refused
 
 
@@ -348,7 +348,7 @@ def _keeps_people_apart(memory: Memory) -> None:
     assert "seven" in recalled(memory, "When does the ferry leave?")
     assert recalled(memory, "When does the ferry leave?", platform="telegram", user_id="42") == ""
     guest = memory.start_session(platform="telegram", user_id="42")
-    found = json.loads(memory.call_tool("viking_search", {"query": "When does the ferry leave?"}, guest))
+    found = json.loads(memory.call_tool(guest, "viking_search", {"query": "When does the ferry leave?"}))
     assert "seven" not in json.dumps(found)
 
 
@@ -356,7 +356,7 @@ def _outlives_a_restart(memory: Memory, server: Real, report: Report) -> None:
     server.stop()
     report.took("restart", server.start())
     eventually(
-        lambda: "seven" in memory.begin_turn("When does the ferry leave?", memory.start_session()).context
+        lambda: "seven" in memory.begin_turn(memory.start_session(), "When does the ferry leave?").context
     )
 
 
@@ -387,7 +387,7 @@ def _bears_an_outage(memory: Memory, server: Real, report: Report) -> None:
     latencies = []
     for number in range(50):
         began = time.monotonic()
-        memory.begin_turn(f"Where is remark {number}?", session)
+        memory.begin_turn(session, f"Where is remark {number}?")
         memory.end_turn(session, f"Remark {number} is kept.", "Noted.")
         latencies.append(time.monotonic() - began)
     report.took("outage: slowest of 50 turns", max(latencies))
@@ -448,7 +448,7 @@ def test_our_own_server_is_started_and_stopped(
     with open_memory(home, provider="openviking") as memory:
         session = memory.start_session()
         seconds = eventually(
-            lambda: "uri" in memory.call_tool("viking_remember", {"content": KEY}, session), 120
+            lambda: "uri" in memory.call_tool(session, "viking_remember", {"content": KEY}), 120
         )
         report.took("our own server: until the first fact is kept", seconds)
     assert not real._answers()

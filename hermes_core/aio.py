@@ -1,0 +1,519 @@
+"""The awaitable twin of `Memory`, `Conversation` and `OpenTurn`, for programs on asyncio.
+
+Work is done on daemon threads of its own, never on asyncio's default executor, which DNS look-ups need too. No thread
+waits for the recall of a provider. One memory may be used from several event loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from hermes_core.contract.values import AgentContext, Session
+from hermes_core.home import HermesHome
+from hermes_core.manager.prefetch import PendingRecall
+from hermes_core.memory import Conversation, Memory, OpenTurn, ToolForm, ToolResult, TurnDraft, open_memory
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.open_turns import HostState
+from hermes_core.sessions.records import Content
+from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
+from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
+
+log = logging.getLogger(__name__)
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Wrapped = TypeVar("Wrapped")
+
+DEFAULT_THREADS = 32
+"""Calls that run at once; further ones wait for a thread."""
+
+
+class Threads:
+    """Daemon threads for calls that block. A thread is started if all are busy, up to a limit.
+
+    The threads of `concurrent.futures` would keep the process from ending while a call hangs.
+
+    Args:
+        limit: Largest number of threads.
+    """
+
+    def __init__(self, limit: int = DEFAULT_THREADS) -> None:
+        self._limit = limit
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._count = self._idle = 0
+        self._closed = False
+        # Guards all of the above; threads wait on it for calls.
+        self._changed = threading.Condition()
+
+    def submit(self, function: Callable[[], Result]) -> Future[Result]:
+        """Run `function` on a thread, with the context variables of the caller.
+
+        Raises:
+            RuntimeError: The threads are closed, or the system has none left.
+        """
+        future: Future[Result] = Future()
+        context = contextvars.copy_context()
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the memory is closed")
+            self._calls.append((future, functools.partial(context.run, function)))
+            if self._idle < len(self._calls) and self._count < self._limit:
+                threading.Thread(target=self._run, name="hermes-aio", daemon=True).start()
+                self._count += 1
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Accept no more calls. Threads end after the calls that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                self._changed.wait_for(lambda: self._calls or self._closed)
+                self._idle -= 1
+                if not self._calls:
+                    return
+                future, function = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():  # the caller was cancelled before a thread was free
+                continue
+            try:
+                future.set_result(function())
+            except BaseException as exc:  # noqa: BLE001 - the task that awaits the call gets it
+                future.set_exception(exc)
+            del future, function
+
+    async def read(
+        self, function: Callable[[], Result], *, abandon: Callable[[Result], object] | None = None
+    ) -> Result:
+        """Await a call that stores nothing. If the task is cancelled, the call is withdrawn, or its result dropped.
+
+        Args:
+            abandon: Called with the result if it comes after the task was cancelled.
+        """
+        future = self.submit(function)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            if not future.cancel() and abandon is not None:
+                future.add_done_callback(lambda done: done.exception() is None and abandon(done.result()))
+            raise
+
+    async def write(self, function: Callable[[], Result]) -> Result:
+        """Await a call that stores something. If the task is cancelled, the call completes first."""
+        waiter = asyncio.wrap_future(self.submit(function))
+        cancelled: asyncio.CancelledError | None = None
+        while not waiter.done():
+            try:
+                await asyncio.wait({waiter})
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+        if cancelled is not None:
+            if (failure := waiter.exception()) is not None:
+                log.error("a write failed after its task was cancelled: %s", failure)
+            raise cancelled
+        return waiter.result()
+
+
+class _Twin(Generic[Wrapped]):
+    """An object whose methods are called on threads."""
+
+    def __init__(self, wrapped: Wrapped, threads: Threads) -> None:
+        self._wrapped = wrapped
+        self._threads = threads
+
+
+def _reading(
+    method: Callable[Concatenate[Wrapped, Parameters], Result],
+) -> Callable[Concatenate[_Twin[Wrapped], Parameters], Coroutine[Any, Any, Result]]:
+    """Return the awaitable twin of a method that stores nothing."""
+
+    @functools.wraps(method)
+    async def call(self: _Twin[Wrapped], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return await self._threads.read(functools.partial(method, self._wrapped, *args, **kwargs))
+
+    return call
+
+
+def _writing(
+    method: Callable[Concatenate[Wrapped, Parameters], Result],
+) -> Callable[Concatenate[_Twin[Wrapped], Parameters], Coroutine[Any, Any, Result]]:
+    """Return the awaitable twin of a method that stores something."""
+
+    @functools.wraps(method)
+    async def call(self: _Twin[Wrapped], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        return await self._threads.write(functools.partial(method, self._wrapped, *args, **kwargs))
+
+    return call
+
+
+async def _recall_of(pending: PendingRecall) -> None:
+    """Wait for the recall of providers without a thread. If the task is cancelled, withdraw the questions."""
+    try:
+        for future, until in pending.waits():
+            await asyncio.wait({asyncio.wrap_future(future)}, timeout=max(0.0, until - time.monotonic()))
+    except asyncio.CancelledError:
+        pending.withdraw()
+        raise
+
+
+def _withdraw(pending: PendingTurn) -> None:
+    pending.recall.withdraw()
+
+
+class AsyncSessions(_Twin[SessionDB]):
+    """The awaitable twin of `Memory.sessions`."""
+
+    get_session = _reading(SessionDB.get_session)
+    find_session = _reading(SessionDB.find_session)
+    list_sessions = _reading(SessionDB.list_sessions)
+    get_messages = _reading(SessionDB.get_messages)
+    get_messages_as_conversation = _reading(SessionDB.get_messages_as_conversation)
+    search = _reading(SessionDB.search)
+    has_turn = _reading(SessionDB.has_turn)
+    append_message = _writing(SessionDB.append_message)
+    set_title = _writing(SessionDB.set_title)
+
+
+class AsyncState(_Twin[HostState]):
+    """The awaitable twin of `Conversation.state`: JSON values by key."""
+
+    async def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key; `default` if there is none."""
+        return await self._threads.read(functools.partial(self._wrapped.get, key, default))
+
+    async def set(self, key: str, value: Any) -> None:
+        """Store a JSON value under a key. It is durable on return."""
+        await self._threads.write(functools.partial(self._wrapped.__setitem__, key, value))
+
+    async def delete(self, key: str) -> None:
+        """Delete a key, if it is there."""
+        await self._threads.write(functools.partial(self._wrapped.pop, key, None))
+
+    async def all(self) -> dict[str, Any]:
+        """Return all keys with their values."""
+        return await self._threads.read(functools.partial(dict, self._wrapped))
+
+
+class AsyncOpenTurn(_Twin[OpenTurn]):
+    """The awaitable twin of `OpenTurn`."""
+
+    add = _writing(OpenTurn.add)
+    finish = _writing(OpenTurn.finish)
+    cancel = _writing(OpenTurn.cancel)
+
+    @property
+    def id(self) -> str:
+        """Id of the turn, by which another process may continue it."""
+        return self._wrapped.id
+
+    @property
+    def session(self) -> Session:
+        """The session of the conversation."""
+        return self._wrapped.session
+
+    @property
+    def text(self) -> str:
+        """The person's message as text, without recall."""
+        return self._wrapped.text
+
+    @property
+    def recall(self) -> TurnRecall:
+        """What was recalled for the person's message."""
+        return self._wrapped.recall
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each part of the memory that did not work."""
+        return self._wrapped.problems
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The request for the model; see `OpenTurn.messages`."""
+        return self._wrapped.messages
+
+    @property
+    def request_message(self) -> dict[str, Any]:
+        """The person's message with the recall; see `OpenTurn.request_message`."""
+        return self._wrapped.request_message
+
+    def tools(self, form: ToolForm = "openai") -> list[dict[str, Any]]:
+        """Return the schemas of the tools of memory; see `OpenTurn.tools`."""
+        return self._wrapped.tools(form)
+
+    def scrub(self, chunk: str, *, end: bool = False) -> str:
+        """Return what the person may see of a piece of the answer; see `OpenTurn.scrub`."""
+        return self._wrapped.scrub(chunk, end=end)
+
+    async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
+        """Run a tool that the model called; see `Conversation.call_tool`."""
+        call = functools.partial(self._wrapped.call_tool, name, arguments, call_id)
+        run = self._threads.read if name == SESSION_SEARCH_SCHEMA["name"] else self._threads.write
+        return await run(call)
+
+
+class AsyncConversation(_Twin[Conversation]):
+    """The awaitable twin of `Conversation`."""
+
+    history = _reading(Conversation.history)
+    change_memory = _writing(Conversation.change_memory)
+    commit = _writing(Conversation.commit)
+    end = _writing(Conversation.end)
+    rewind = _writing(Conversation.rewind)
+    delete = _writing(Conversation.delete)
+
+    @property
+    def id(self) -> str:
+        """Id of the session."""
+        return self._wrapped.id
+
+    @property
+    def session(self) -> Session:
+        """The session of the conversation."""
+        return self._wrapped.session
+
+    @property
+    def state(self) -> AsyncState:
+        """JSON values of this conversation."""
+        return AsyncState(self._wrapped.state, self._threads)
+
+    @property
+    def user_state(self) -> AsyncState:
+        """JSON values of the user, for all their conversations."""
+        return AsyncState(self._wrapped.user_state, self._threads)
+
+    @property
+    def app_state(self) -> AsyncState:
+        """JSON values of the platform, for all users."""
+        return AsyncState(self._wrapped.app_state, self._threads)
+
+    async def system_prompt(self) -> str:
+        """Return the notes and the provider's block; see `Conversation.system_prompt`."""
+        return await self._threads.read(lambda: self._wrapped.system_prompt)
+
+    async def turn(
+        self,
+        text: Content,
+        *,
+        turn_id: str = "",
+        author: str = "",
+        native: object = None,
+        history: int | None = None,
+        read_your_writes: bool = False,
+    ) -> AsyncOpenTurn:
+        """Begin a turn with the person's message; see `Conversation.turn`. If the task is cancelled, so is the turn."""
+        chat = self._wrapped
+        prepare = functools.partial(
+            chat.prepare_turn,
+            text,
+            turn_id=turn_id,
+            author=author,
+            native=native,
+            read_your_writes=read_your_writes,
+        )
+        draft = await self._threads.read(prepare, abandon=self._drop)
+        try:
+            if draft.recall is not None:
+                await _recall_of(draft.recall.recall)
+            turn = await self._threads.read(functools.partial(chat.open_turn, draft, history=history))
+        except asyncio.CancelledError:
+            if draft.recall is not None:  # a turn that was begun earlier stays open
+                self._threads.submit(functools.partial(self._drop, draft))
+            raise
+        return AsyncOpenTurn(turn, self._threads)
+
+    def _drop(self, draft: TurnDraft) -> None:
+        """Delete a turn that nobody waits for any more."""
+        if draft.recall is not None:
+            _withdraw(draft.recall)
+            self._wrapped.drop(draft)
+
+    async def resume(self, turn_id: str, *, history: int | None = None) -> AsyncOpenTurn:
+        """Continue an unfinished turn; see `Conversation.resume`."""
+        resume = functools.partial(self._wrapped.resume, turn_id, history=history)
+        return AsyncOpenTurn(await self._threads.read(resume), self._threads)
+
+    async def recall(self, text: Content, *, limit: int = 10) -> RecallReport:
+        """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
+        memory = AsyncMemory(self._wrapped.memory, threads=self._threads)
+        return await memory.recall(text, limit=limit, session=self._wrapped.session)
+
+    async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
+        """Run a tool that the model called; see `Conversation.call_tool`."""
+        call = functools.partial(self._wrapped.call_tool, name, arguments, call_id)
+        run = self._threads.read if name == SESSION_SEARCH_SCHEMA["name"] else self._threads.write
+        return await run(call)
+
+
+class AsyncMemory(_Twin[Memory]):
+    """The awaitable twin of `Memory`: the same names. Use `open_memory_async`, or give it an open memory.
+
+    Attributes:
+        memory: The memory, for code that may block.
+        sessions: The awaitable twin of the store of sessions.
+
+    Args:
+        memory: The memory. `close` closes it.
+        threads: Threads for calls that block; default: new ones.
+    """
+
+    def __init__(self, memory: Memory, *, threads: Threads | None = None) -> None:
+        super().__init__(memory, threads or Threads())
+        self.memory = memory
+        self.sessions = AsyncSessions(memory.sessions, self._threads)
+
+    session = _reading(Memory.session)
+    system_prompt = _reading(Memory.system_prompt)
+    tool_schemas = _reading(Memory.tool_schemas)
+    problems = _reading(Memory.problems)
+    providers = _reading(Memory.providers)
+    flush = _reading(Memory.flush)
+    start_session = _writing(Memory.start_session)
+    begin_session = _writing(Memory.begin_session)
+    frozen_prompt = _writing(Memory.frozen_prompt)
+    end_turn = _writing(Memory.end_turn)
+    end_session = _writing(Memory.end_session)
+    commit_session = _writing(Memory.commit_session)
+    end_idle = _writing(Memory.end_idle)
+    switch_session = _writing(Memory.switch_session)
+    rewind = _writing(Memory.rewind)
+    delete_session = _writing(Memory.delete_session)
+    change_memory = _writing(Memory.change_memory)
+
+    async def conversation(
+        self,
+        session_id: str = "",
+        *,
+        platform: str = "cli",
+        user_id: str = "",
+        user_name: str = "",
+        chat_id: str = "",
+        chat_name: str = "",
+        chat_type: str = "",
+        thread_id: str = "",
+        gateway_session_key: str = "",
+        parent_id: str = "",
+        agent_context: AgentContext = "primary",
+        workspace: str = "hermes",
+        source: str = "",
+        title: str = "",
+    ) -> AsyncConversation:
+        """Return a handle on a conversation; see `Memory.conversation`."""
+        make = functools.partial(
+            self.memory.conversation,
+            session_id,
+            platform=platform,
+            user_id=user_id,
+            user_name=user_name,
+            chat_id=chat_id,
+            chat_name=chat_name,
+            chat_type=chat_type,
+            thread_id=thread_id,
+            gateway_session_key=gateway_session_key,
+            parent_id=parent_id,
+            agent_context=agent_context,
+            workspace=workspace,
+            source=source,
+            title=title,
+        )
+        return AsyncConversation(await self._threads.read(make), self._threads)
+
+    async def begin_turn(
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
+    ) -> TurnRecall:
+        """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
+        ask = functools.partial(self.memory.ask_recall, session, text, recent=recent)
+        pending = await self._threads.read(ask, abandon=_withdraw)
+        await _recall_of(pending.recall)
+        return await self._threads.read(functools.partial(self.memory.collect_recall, pending))
+
+    async def recall(
+        self,
+        text: Content,
+        *,
+        limit: int = 10,
+        session: Session | None = None,
+        read_your_writes: bool = False,
+    ) -> RecallReport:
+        """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
+        asked_by = session or self.memory.local_session
+        if read_your_writes:
+            await self._threads.read(self.memory.wait_for_writes)
+        await self._threads.read(functools.partial(self.memory.manager.initialize_all, asked_by))
+        ask = functools.partial(self.memory.ask_recall, asked_by, text, begins_turn=False)
+        pending = await self._threads.read(ask, abandon=_withdraw)
+        await _recall_of(pending.recall)
+        return await self._threads.read(functools.partial(self.memory.report, pending, limit=limit))
+
+    async def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
+        """Run a tool that the model called; see `Memory.call_tool`. A call that may store something completes."""
+        call = functools.partial(self.memory.call_tool, session, name, arguments, call_id)
+        run = self._threads.read if name == SESSION_SEARCH_SCHEMA["name"] else self._threads.write
+        return await run(call)
+
+    async def close(self, timeout: float = 15.0) -> None:
+        """Shut the providers down and close the stores; see `Memory.close`."""
+        await self._threads.write(functools.partial(self.memory.close, timeout))
+        self._threads.close()
+
+    def __copy__(self) -> AsyncMemory:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> AsyncMemory:
+        return self
+
+
+@contextlib.asynccontextmanager
+async def open_memory_async(
+    home: str | os.PathLike[str] | HermesHome | None = None,
+    *,
+    profile: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    provider: object = None,
+    observers: Sequence[object] = (),
+    deadlines: Mapping[str, float] | None = None,
+    threads: int = DEFAULT_THREADS,
+) -> AsyncIterator[AsyncMemory]:
+    """Open the memory of a home for `async with`, and close it at the end of the block.
+
+    Args:
+        home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
+        profile: Name of a profile of that home.
+        config: Keys as in config.yaml; they replace those of the file.
+        provider: Used in place of `memory.provider` of config.yaml.
+        observers: Objects with observer hooks, beside those that are installed.
+        deadlines: Seconds by hook name.
+        threads: Largest number of calls that run at once. A wait for recall needs no thread.
+
+    Raises:
+        ConfigError: config.yaml or `config` is not valid.
+    """
+    pool = Threads(threads)
+    opening = functools.partial(
+        open_memory,
+        home,
+        profile=profile,
+        config=config,
+        provider=provider,
+        observers=observers,
+        deadlines=deadlines,
+    )
+    memory = AsyncMemory(await pool.read(opening, abandon=Memory.close), threads=pool)
+    try:
+        yield memory
+    finally:
+        await memory.close()

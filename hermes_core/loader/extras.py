@@ -1,0 +1,46 @@
+"""What a package can bring beside its provider: skills, chat commands, and hooks around the tools of the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hermes_core.contract.values import Session
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCommand:
+    """A command for the chat: `run` gets the words after its name and returns the text to show."""
+
+    description: str
+    run: Callable[[str], str]
+
+
+class ProviderExtras:
+    """What a package brings beside its provider, for the host's agent and chat. Here it is nothing.
+
+    Attributes:
+        skill_folders: Folders of skills, to be read beside the person's own.
+        chat_commands: Commands for the chat, by name.
+        watches_tools: True if `before_tool` and `after_tool` must be called for each tool.
+    """
+
+    skill_folders: tuple[Path, ...] = ()
+    chat_commands: Mapping[str, ChatCommand] = MappingProxyType({})
+    watches_tools = False
+
+    def before_tool(self, name: str, arguments: Mapping[str, Any], session: Session) -> str:
+        """Return why the tool may not run now, "" if it may."""
+        del name, arguments, session
+        return ""
+
+    def after_tool(self, name: str, arguments: Mapping[str, Any], result: str, session: Session) -> str:
+        """Return the result that the model gets."""
+        del name, arguments, session
+        return result
+
+
+NO_EXTRAS = ProviderExtras()

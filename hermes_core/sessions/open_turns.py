@@ -1,0 +1,203 @@
+"""The store of unfinished turns, and of the state that hosts keep beside a conversation, both in state.db.
+
+The messages of an unfinished turn stand in tables of their own, so that no search, recall, history or provider gets
+them before the turn is finished.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hermes_core.errors import SessionError
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import sqlite_text
+
+# Whose values a state holds: one conversation, all conversations of a user, or all users of a platform.
+StateScope = Literal["session", "user", "app"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOpenTurn:
+    """An unfinished turn in the store.
+
+    Attributes:
+        id: Id of the turn.
+        session_id: Id of the session of the turn.
+        user: The person's message in chat form, without recall.
+        author: Name of the person, if several people speak in the session.
+        contexts: (label, text) of each part of the recall for the turn.
+        messages: Messages after the person's message so far.
+    """
+
+    id: str
+    session_id: str
+    user: Mapping[str, Any]
+    author: str
+    contexts: tuple[tuple[str, str], ...]
+    messages: tuple[Mapping[str, Any], ...] = ()
+
+
+class OpenTurnStore:
+    """The unfinished turns of a session store."""
+
+    def __init__(self, db: SessionDB) -> None:
+        self._db = db
+
+    def create(self, turn: StoredOpenTurn, *, at: float) -> None:
+        """Store a new turn.
+
+        Raises:
+            SessionError: There is an open or finished turn with this id.
+        """
+        with self._db.transaction() as connection:
+            if connection.execute("SELECT 1 FROM turns WHERE id = ?", (turn.id,)).fetchone():
+                raise SessionError(f"turn {turn.id!r} is finished", "give each turn an id of its own")
+            cursor = connection.execute(
+                "INSERT INTO open_turns (id, session_key, user, author, contexts, updated_at)"
+                " SELECT ?, key, ?, ?, ?, ? FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING",
+                (
+                    sqlite_text(turn.id),
+                    _json(turn.user),
+                    sqlite_text(turn.author),
+                    _json(turn.contexts),
+                    at,
+                    sqlite_text(turn.session_id),
+                ),
+            )
+            if not cursor.rowcount:
+                raise SessionError(
+                    f"turn {turn.id!r} is open already", "continue it, or give each turn an id of its own"
+                )
+
+    def set_contexts(self, turn_id: str, contexts: Sequence[tuple[str, str]]) -> None:
+        """Store the recall of a turn, so that another process that continues the turn sends the same request."""
+        if contexts:
+            with self._db.transaction() as connection:
+                sql = "UPDATE open_turns SET contexts = ? WHERE id = ?"
+                connection.execute(sql, (_json(contexts), sqlite_text(turn_id)))
+
+    def get(self, turn_id: str) -> StoredOpenTurn | None:
+        """Return an unfinished turn with its messages; None if there is none with this id."""
+        row = self._db.database.execute(
+            "SELECT o.key, s.id, o.user, o.author, o.contexts FROM open_turns o"
+            " JOIN sessions s ON s.key = o.session_key WHERE o.id = ?",
+            (sqlite_text(turn_id),),
+        ).fetchone()
+        if row is None:
+            return None
+        messages = self._db.database.execute(
+            "SELECT message FROM open_messages WHERE turn_key = ? ORDER BY number", (row[0],)
+        ).fetchall()
+        return StoredOpenTurn(
+            turn_id,
+            row[1],
+            json.loads(row[2]),
+            row[3],
+            tuple((label, text) for label, text in json.loads(row[4])),
+            tuple(json.loads(message) for (message,) in messages),
+        )
+
+    def add(self, turn_id: str, messages: Sequence[Mapping[str, Any]], *, at: float) -> None:
+        """Store further messages of a turn.
+
+        Raises:
+            SessionError: The turn is not open.
+        """
+        with self._db.transaction() as connection:
+            row = connection.execute(
+                "UPDATE open_turns SET updated_at = ? WHERE id = ? RETURNING key", (at, sqlite_text(turn_id))
+            ).fetchone()
+            if row is None:
+                raise SessionError(
+                    f"turn {turn_id!r} is not open: it was finished, cancelled, or expired",
+                    "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
+                )
+            connection.executemany(
+                """INSERT INTO open_messages (turn_key, number, message)
+                   SELECT :key, coalesce(max(number), -1) + 1, :message FROM open_messages WHERE turn_key = :key""",
+                [{"key": row[0], "message": _json(message)} for message in messages],
+            )
+
+    def delete(self, turn_id: str) -> bool:
+        """Delete an unfinished turn; return False if there was none."""
+        with self._db.transaction() as connection:
+            return _delete(connection, "id = ?", sqlite_text(turn_id)) > 0
+
+    def expire(self, *, before: float) -> int:
+        """Delete unfinished turns without a new message since `before` (epoch seconds); return their number."""
+        with self._db.transaction() as connection:
+            return _delete(connection, "updated_at < ?", before)
+
+
+def _delete(connection: sqlite3.Connection, condition: str, value: object) -> int:
+    return connection.execute(f"DELETE FROM open_turns WHERE {condition}", (value,)).rowcount
+
+
+class HostState(MutableMapping[str, Any]):
+    """JSON values that a host stores for a session, a user or its platform. Each change is durable when it returns.
+
+    A value is replaced as a whole; of two processes that set one key, the later one wins.
+
+    Args:
+        db: The store.
+        scope: Whose values these are.
+        owner: The id of the session, the owner of the user, or the name of the platform.
+    """
+
+    def __init__(self, db: SessionDB, scope: StateScope, owner: str) -> None:
+        self._db = db
+        self._scope, self._owner = scope, sqlite_text(owner)
+
+    def __getitem__(self, key: str) -> Any:
+        row = self._db.database.execute(
+            "SELECT value FROM host_state WHERE scope = ? AND owner = ? AND key = ?",
+            (self._scope, self._owner, sqlite_text(key)),
+        ).fetchone()
+        if row is None:
+            raise KeyError(key)
+        return json.loads(row[0])
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise SessionError(
+                f"the value of {key!r} is not JSON: {exc}", "store texts, numbers, lists, dicts"
+            ) from exc
+        with self._db.transaction() as connection:
+            connection.execute(
+                "INSERT INTO host_state (scope, owner, key, value) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (scope, owner, key) DO UPDATE SET value = excluded.value",
+                (self._scope, self._owner, sqlite_text(key), sqlite_text(text)),
+            )
+
+    def __delitem__(self, key: str) -> None:
+        with self._db.transaction() as connection:
+            cursor = connection.execute(
+                "DELETE FROM host_state WHERE scope = ? AND owner = ? AND key = ?",
+                (self._scope, self._owner, sqlite_text(key)),
+            )
+        if not cursor.rowcount:
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        rows = self._db.database.execute(
+            "SELECT key FROM host_state WHERE scope = ? AND owner = ? ORDER BY key",
+            (self._scope, self._owner),
+        )
+        return iter([row[0] for row in rows])
+
+    def __len__(self) -> int:
+        row = self._db.database.execute(
+            "SELECT count(*) FROM host_state WHERE scope = ? AND owner = ?", (self._scope, self._owner)
+        ).fetchone()
+        return int(row[0])
+
+
+def _json(value: object) -> str:
+    """Return a value as JSON; what JSON doesn't have, such as an SDK's enumeration, as its text."""
+    return sqlite_text(json.dumps(value, ensure_ascii=False, default=str))

@@ -1,0 +1,223 @@
+"""Recall for one turn, with past sessions beside the providers, and the report of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from hermes_core.config import Config
+from hermes_core.contract.values import Query, Recall, RecallItem, Session
+from hermes_core.kit.text import is_trivial
+from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
+from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import SearchHit, local_time
+
+MessageContent = TypeVar("MessageContent")
+Source = Literal["memory", "provider", "sessions"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecall:
+    """The recall for one turn.
+
+    Attributes:
+        recall: The results of the providers.
+        contexts: (label, text) of each part of the fence.
+        problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
+    """
+
+    recall: RecallResult
+    contexts: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def context(self) -> str:
+        """The recalled text in the fence; "" if nothing was recalled."""
+        return build_memory_context_block(self.contexts)
+
+    def inject(self, content: MessageContent) -> MessageContent:
+        """Return a copy of the person's message with the fence after it.
+
+        Use the copy for the request, and do not store it.
+
+        A fence that the person typed is removed from the copy, because only recall may stand in a fence.
+
+        Args:
+            content: The message: a text, or a list of content parts.
+        """
+        own: Any = "" if content is None else without_context(content)
+        copy: MessageContent = inject_memory_context(own, self.contexts)
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTurn:
+    """A turn whose providers were asked for recall.
+
+    Attributes:
+        query: The person's message as a query.
+        session: The session of the turn.
+        recall: The calls of the providers.
+    """
+
+    query: Query
+    session: Session
+    recall: PendingRecall
+
+
+class SeenTexts:
+    """The texts that the model already sees in this turn. They are not recalled again.
+
+    `left_out` has a sentence for each recall that an observer refused.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.left_out: list[str] = []
+        self._texts = [_comparable(text) for text in texts]
+
+    def without_repeats(self, recall: RecallResult) -> RecallResult:
+        """Return the recall without items whose text the model already sees.
+
+        Add the remaining texts to the seen ones.
+        """
+        parts = []
+        for part in recall.parts:
+            if part.reason and part.state == "active":
+                self.left_out.append(f"recall of {part.provider!r} was left out: {part.reason}")
+            if part.recall.text.strip():
+                self._texts.append(_comparable(part.recall.text))
+                parts.append(part)
+            else:
+                fresh = dataclasses.replace(part.recall, items=self.add_new(part.recall.items))
+                parts.append(part._replace(recall=fresh))
+        return recall._replace(parts=tuple(parts))
+
+    def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
+        """Return the items whose text the model does not see yet. Add their texts to the seen ones."""
+        new = []
+        for item in items:
+            text = _comparable(item.text)
+            if not any(text in seen for seen in self._texts):
+                self._texts.append(text)
+                new.append(item)
+        return tuple(new)
+
+
+def _comparable(text: str) -> str:
+    # Whole words, however they are spaced.
+    return f" {' '.join(text.split())} "
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHit:
+    """One line of a recall report.
+
+    `injected` is True if a turn would get this recall without a search by the model.
+    """
+
+    source: Source
+    injected: bool
+    text: str
+    session_id: str = ""
+    message_id: int | None = None
+    ref: str = ""
+    speaker: str = ""
+    when: str = ""
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecallReport:
+    """Report of the recall for a message and of a search in past sessions.
+
+    `tokens` is the number of tokens of the results that a turn would get without a search.
+    """
+
+    query: str
+    results: tuple[RecallHit, ...]
+    tokens: int
+    elapsed_ms: float
+    problems: tuple[str, ...] = ()
+
+
+def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
+    """Return the recall of the providers as lines of a report, at most `limit` lines for each provider."""
+    hits: list[RecallHit] = []
+    for part in recall.parts:
+        if part.recall.items:
+            hits += [_hit("provider", True, item) for item in part.recall.items[:limit]]
+        elif part.recall:
+            hits.append(RecallHit("provider", True, part.recall.render()))
+    return hits
+
+
+def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
+    return RecallHit(
+        source,
+        injected,
+        item.text,
+        item.session_id,
+        item.message_id,
+        item.ref,
+        item.speaker,
+        item.when,
+        item.score,
+    )
+
+
+class PastSessions:
+    """Recall from past sessions, for turns (if `recall.sessions` is `auto`) and for recall reports."""
+
+    def __init__(self, sessions: SessionDB, config: Config) -> None:
+        self._sessions = sessions
+        self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
+
+    def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
+        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
+
+        If all messages of persons' past sessions fit into the budget of the query, return all. Otherwise return those
+        that a search finds for the query.
+        """
+        if not self._in_each_turn or is_trivial(query.text):
+            return Recall()
+        user, lineage = session.owner or None, tuple(self._sessions.lineage(session.id))
+        hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=lineage)
+        if hits is None:
+            from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
+
+            hits = self._sessions.search(
+                query.text,
+                exclude_sessions=lineage,
+                user=user,
+                limit=MAX_PROACTIVE_HITS,
+                proactive=True,
+                distinct=True,
+            )
+        return cut_to_budget(Recall(seen.add_new(map(_item, hits))), query.budget)
+
+    def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
+        """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
+        found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
+        injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
+        hits = [
+            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit)))
+            for hit in found
+        ]
+        return hits + [_hit("sessions", True, item) for item in injected.values()]
+
+
+def _item(hit: SearchHit) -> RecallItem:
+    """Return the message of a search hit as an item of recall."""
+    day = local_time(hit.timestamp)
+    return RecallItem(
+        text=hit.excerpt,
+        score=round(hit.score, 4),
+        session_id=hit.session_id,
+        message_id=hit.message_id,
+        ref=hit.ref,
+        speaker=hit.speaker or hit.role,
+        when=f"{day.day} {day:%B %Y}" if day else "",
+    )

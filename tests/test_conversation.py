@@ -1,0 +1,483 @@
+"""The handle on a conversation and its turns, as a program with a loop of its own uses it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hermes_core import (
+    Conversation,
+    MemoryProvider,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Refused,
+    Session,
+    ToolResult,
+    Turn,
+    hookimpl,
+    open_memory,
+)
+from hermes_core.errors import ConfigError, SessionError
+from hermes_core.home import HermesHome
+from hermes_core.memory import Memory
+
+AUTO = {"recall": {"sessions": "auto"}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+
+class Backend(MemoryProvider):
+    """A provider that recalls all turns it got, and records what it was notified of."""
+
+    name = "backend"
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.starts: list[int] = []
+        self.ends: list[str] = []
+        self.prompt = "The backend knows you."
+
+    def system_prompt_block(self) -> str:
+        return self.prompt
+
+    def on_turn_start(self, turn_number: int) -> None:
+        self.starts.append(turn_number)
+
+    def prefetch(self, query: Query) -> Recall:
+        return Recall(tuple(RecallItem(turn.user) for turn in self.turns))
+
+    def sync_turn(self, turn: Turn) -> None:
+        self.turns.append(turn)
+
+    def on_session_end(self, session: Session) -> None:
+        self.ends.append(session.id)
+
+
+def tell(chat: Conversation, text: str, answer: str = "Noted.") -> Turn:
+    return chat.turn(text).finish(answer)
+
+
+def stored_texts(memory: Memory, session_id: str) -> list[str]:
+    return [message.content for message in memory.sessions.get_messages(session_id)]
+
+
+TEN_LINES = """
+import sys
+from hermes_core import open_memory
+
+def model(messages, tools):
+    return "I see: " + messages[-1]["content"]
+
+with open_memory(config={"recall": {"sessions": "auto"}}) as memory:
+    chat = memory.conversation(user_id="ann")
+    turn = chat.turn(sys.argv[1])
+    answer = model(turn.messages, tools=turn.tools())
+    turn.finish(answer)
+print(answer)
+"""
+
+
+def test_a_second_process_recalls_what_was_said_in_the_first(hermes_home: HermesHome) -> None:
+    def run(text: str) -> str:
+        command = [sys.executable, "-c", TEN_LINES, text]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    run("The billing service is deployed from release/billing.")
+
+    assert "deployed from release/billing" in run("Where do we deploy the billing service?")
+
+
+def test_nothing_is_stored_before_the_first_turn(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation(user_id="ann")
+        assert (chat.history(), memory.sessions.counts()["sessions"]) == ([], 0)
+
+        tell(chat, "The pot is blue.")
+        assert stored_texts(memory, chat.id) == ["The pot is blue.", "Noted."]
+
+
+def test_a_request_has_the_prompt_the_history_the_recall_and_what_was_added(hermes_home: HermesHome) -> None:
+    backend = Backend()
+    with open_memory(provider=backend) as memory:
+        memory.change_memory("add", "user", "Likes tea")
+        tell(memory.conversation(), "The key is under the pot.")
+        memory.flush()
+        chat = memory.conversation()
+        tell(chat, "Hello", "Hi")
+        turn = chat.turn("Where is the key?")
+        turn.add({"role": "assistant", "content": "", "tool_calls": [CALL]})
+
+        roles = [message["role"] for message in turn.messages]
+        system, *_, asked, called = turn.messages
+    assert roles == ["system", "user", "assistant", "user", "assistant"]
+    assert "Likes tea" in system["content"]
+    assert asked["content"].startswith("Where is the key?\n\n<memory-context>")
+    assert "The key is under the pot." in asked["content"]
+    assert called["tool_calls"] == [CALL]
+
+
+def test_an_unfinished_turn_is_seen_by_nobody(hermes_home: HermesHome) -> None:
+    backend = Backend()
+    with open_memory(provider=backend, config=AUTO) as memory:
+        chat = memory.conversation()
+        turn = chat.turn("The walnut desk is sold.")
+        turn.add({"role": "assistant", "content": "", "tool_calls": [CALL]})
+        turn.add({"role": "tool", "content": "sunny", "tool_call_id": "c1"})
+        memory.flush()
+
+        assert chat.history() == []
+        assert memory.sessions.search("walnut desk") == []
+        assert "walnut" not in memory.conversation().turn("Where is the walnut desk?").recall.context
+        assert backend.turns == []
+
+        turn.finish("Sold.")
+        memory.flush()
+        assert [message.role for message in chat.history()] == ["user", "assistant", "tool", "assistant"]
+        assert [message["role"] for message in backend.turns[0].messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+        ]
+        assert memory.sessions.search("walnut desk")
+
+
+def test_a_turn_goes_on_in_another_process_as_one_turn(hermes_home: HermesHome) -> None:
+    with open_memory(provider=Backend()) as memory:
+        chat = memory.conversation("chat-7", user_id="ann")
+        tell(chat, "The key is under the pot.")
+        memory.flush()
+        turn = chat.turn("Where is the key?", author="Ann")
+        turn.add({"role": "assistant", "content": "", "tool_calls": [CALL]})
+        request = turn.messages
+    backend = Backend()
+    with open_memory(provider=backend) as memory:
+        chat = memory.conversation("chat-7", user_id="ann")
+        resumed = chat.resume(turn.id)
+        assert resumed.messages == request
+        assert backend.starts == []
+        resumed.add({"role": "tool", "content": "sunny", "tool_call_id": "c1"})
+        finished = resumed.finish("Under the pot.")
+        memory.flush()
+
+        assert (finished.id, finished.number, finished.author) == (turn.id, 2, "Ann")
+        assert [kept.user for kept in backend.turns] == ["Where is the key?"]
+        with pytest.raises(SessionError, match="is finished"):
+            chat.resume(turn.id)
+
+
+def test_a_turn_id_that_is_open_continues_and_one_that_is_finished_is_refused(
+    hermes_home: HermesHome,
+) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        chat.turn("Where is the key?", turn_id="run-1").add({"role": "assistant", "content": "Hm."})
+        again = chat.turn("Where is the key?", turn_id="run-1")
+        assert [message["content"] for message in again.messages[-2:]] == ["Where is the key?", "Hm."]
+        again.finish()
+
+        assert stored_texts(memory, chat.id) == ["Where is the key?", "Hm."]
+        with pytest.raises(SessionError, match="is finished"):
+            chat.turn("Where is the key?", turn_id="run-1")
+        other = memory.conversation()
+        other.turn("a", turn_id="run-2")
+        with pytest.raises(SessionError, match="belongs to another conversation"):
+            chat.turn("a", turn_id="run-2")
+
+
+def test_finishing_twice_stores_one_turn(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        turn = chat.turn("hello")
+        turn.finish("hi")
+        turn.finish("hi")
+        assert stored_texts(memory, chat.id) == ["hello", "hi"]
+
+
+def test_a_cancelled_turn_leaves_nothing_and_cannot_be_finished(hermes_home: HermesHome) -> None:
+    backend = Backend()
+    with open_memory(provider=backend) as memory:
+        chat = memory.conversation()
+        turn = chat.turn("stop that")
+        turn.cancel()
+        turn.cancel()
+
+        for late in (
+            lambda: turn.finish("too late"),
+            lambda: turn.add({"role": "assistant", "content": "x"}),
+        ):
+            with pytest.raises(SessionError, match="is not open"):
+                late()
+        memory.flush()
+        assert (chat.history(), backend.turns) == ([], [])
+
+
+def test_an_unfinished_turn_expires(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    with open_memory(config={"sessions": {"turn_expiry_hours": 2}}) as memory:
+        chat = memory.conversation()
+        monkeypatch.setattr(time, "time", lambda: now - 2.1 * 3600)
+        old = chat.turn("old")
+        monkeypatch.setattr(time, "time", lambda: now - 1.9 * 3600)
+        young = chat.turn("young")
+        monkeypatch.setattr(time, "time", lambda: now)
+        chat.turn("new")
+
+        with pytest.raises(SessionError, match="expires"):
+            old.finish("x")
+        young.finish("y")
+        assert stored_texts(memory, chat.id) == ["young", "y"]
+
+
+def test_an_answer_is_needed(hermes_home: HermesHome) -> None:
+    with open_memory() as memory, pytest.raises(SessionError, match="has no answer"):
+        memory.conversation().turn("hello").finish()
+
+
+@pytest.mark.parametrize("kind", ["the question", "an added message", "the answer", "a system prompt"])
+def test_recall_that_comes_back_is_not_stored(hermes_home: HermesHome, kind: str) -> None:
+    with open_memory(provider=Backend()) as memory:
+        tell(memory.conversation(), "The key is under the pot.")
+        memory.flush()
+        first = memory.conversation().turn("Where is the key?")
+        injected = first.request_message["content"]
+        first.cancel()
+        assert "<memory-context>" in injected
+
+        chat = memory.conversation()
+        turn = chat.turn(injected if kind == "the question" else "Where is the key?")
+        if kind == "an added message":
+            turn.add({"role": "assistant", "content": injected})
+        if kind == "a system prompt":
+            turn.add({"role": "system", "content": injected}, {"role": "developer", "content": "x"})
+        turn.finish(f"Look: {injected}" if kind == "the answer" else "There.")
+
+        texts = stored_texts(memory, chat.id)
+        assert texts[0] == "Where is the key?"
+        assert not any("memory-context" in text or "under the pot" in text for text in texts)
+        if kind == "an added message":
+            assert any("without the recall" in problem for problem in turn.problems)
+
+
+def test_a_streamed_answer_is_shown_without_recall(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        turn = memory.conversation().turn("hello")
+        pieces = ["Hi <memo", "ry-context>secret</memory", "-context> there", "!"]
+        shown = "".join(turn.scrub(piece) for piece in pieces) + turn.scrub("", end=True)
+    assert "secret" not in shown
+    assert shown.startswith("Hi ")
+    assert shown.endswith("there!")
+
+
+def test_a_framework_keeps_its_own_item_which_reaches_nobody(hermes_home: HermesHome) -> None:
+    backend, item = Backend(), {"type": "reasoning", "zebra": [1, None]}
+    with open_memory(provider=backend) as memory:
+        chat = memory.conversation()
+        turn = chat.turn("hello", native={"role": "person"})
+        turn.add({"role": "assistant", "content": "", "tool_calls": [CALL]}, native=item)
+        assert "zebra" not in json.dumps(turn.messages)
+        turn.finish("hi", native="")
+        memory.flush()
+
+        assert [message.native for message in chat.history()] == [{"role": "person"}, item, ""]
+        assert memory.sessions.search("zebra") == []
+        assert "zebra" not in json.dumps(memory.sessions.get_messages_as_conversation(chat.id))
+        assert "zebra" not in repr(backend.turns)
+        assert "zebra" not in json.dumps(chat.turn("again").messages)
+
+
+def test_history_is_read_from_its_end(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        for number in range(4):
+            tell(chat, f"question {number}", f"answer {number}")
+        assert [message.content for message in chat.history(last=3)] == ["answer 2", "question 3", "answer 3"]
+        assert chat.history(last=0) == []
+        assert len(chat.history()) == 8
+        # A request never begins with half a turn.
+        requests = chat.turn("now", history=3).messages
+        assert [message["content"] for message in requests] == ["question 3", "answer 3", "now"]
+
+
+def test_state_belongs_to_a_conversation_a_user_or_the_platform(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        ann = memory.conversation("1", platform="app", user_id="ann")
+        bob = memory.conversation("2", platform="app", user_id="bob")
+        for chat in (ann, bob):
+            tell(chat, "hello")
+        ann.state["step"] = {"n": 1, "text": "ü\ud800"}
+        ann.user_state["theme"] = "dark"
+        ann.app_state["version"] = None
+    with open_memory() as memory:
+        ann2 = memory.conversation("3", platform="app", user_id="ann")
+        ann = memory.conversation("1", platform="app", user_id="ann")
+        bob = memory.conversation("2", platform="app", user_id="bob")
+        assert dict(ann.state) == {"step": {"n": 1, "text": "ü\ufffd"}}
+        assert (dict(ann2.state), dict(ann2.user_state)) == ({}, {"theme": "dark"})
+        assert (dict(bob.user_state), dict(bob.app_state)) == ({}, {"version": None})
+        with pytest.raises(SessionError, match="is not JSON"):
+            bob.state["x"] = object()
+        with pytest.raises(KeyError):
+            del bob.state["x"]
+        ann.delete()
+        assert dict(memory.conversation("1", platform="app", user_id="ann").state) == {}
+
+
+def test_an_empty_memory_is_frozen_too(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation("c")
+        tell(chat, "hello")
+        assert memory.sessions.memory_prompt("c") == ""
+    with open_memory() as memory:
+        memory.change_memory("add", "user", "Likes tea")
+        assert memory.conversation("c").system_prompt == ""
+        assert memory.conversation("c").turn("again").messages[0]["role"] == "user"
+        assert "Likes tea" in memory.conversation("d").system_prompt
+
+
+def test_the_prompt_stays_the_same_bytes_in_another_process(hermes_home: HermesHome) -> None:
+    with open_memory(provider=Backend()) as memory:
+        chat = memory.conversation("c")
+        tell(chat, "hello")
+        before = chat.system_prompt
+    backend = Backend()
+    backend.prompt = "Something else."
+    with open_memory(provider=backend) as memory:
+        memory.change_memory("add", "memory", "The build runs on Mondays")
+        assert memory.conversation("c").turn("again").messages[0]["content"] == before
+    assert "The backend knows you." in before
+
+
+@pytest.mark.parametrize(
+    ("form", "key"), [("anthropic", "input_schema"), ("mcp", "inputSchema"), ("plain", "parameters")]
+)
+def test_tools_have_the_form_of_the_models_api(hermes_home: HermesHome, form: Any, key: str) -> None:
+    with open_memory() as memory:
+        turn = memory.conversation().turn("hello")
+        first = turn.tools(form)[0]
+        assert first.keys() == {"name", "description", key}
+        assert turn.tools()[0] == {"type": "function", "function": turn.tools("plain")[0]}
+        with pytest.raises(SessionError, match="no form 'xml'"):
+            turn.tools("xml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "ok"),
+    [
+        ("memory", {"action": "add", "target": "user", "content": "Likes tea"}, True),
+        ("memory", '{"action": "remove", "target": "user", "old_text": "nothing"}', False),
+        ("session_search", {"query": "tea"}, True),
+        ("session_search", {"session_id": "none"}, False),
+        ("unknown", {}, False),
+    ],
+)
+def test_a_tool_result_says_whether_the_call_succeeded(
+    hermes_home: HermesHome, name: str, arguments: Any, ok: bool
+) -> None:
+    with open_memory() as memory:
+        result = memory.conversation().turn("hello").call_tool(name, arguments)
+    assert isinstance(result, ToolResult)
+    assert (result.ok, bool(result.error)) == (ok, not ok)
+    assert result.text
+
+
+def test_the_provider_learns_at_commit_at_the_end_and_from_idle_conversations(
+    hermes_home: HermesHome,
+) -> None:
+    backend = Backend()
+    with open_memory(provider=backend) as memory:
+        committed, ended, idle, fresh, empty = (memory.conversation(name) for name in "abcde")
+        for chat in (committed, ended, idle, fresh):
+            tell(chat, "hello")
+        committed.commit()
+        ended.end()
+        empty.end()
+        memory.flush()
+        assert backend.ends == ["a", "b"]
+
+        with memory.sessions.transaction() as connection:
+            connection.execute("UPDATE sessions SET last_active = last_active - 4000 WHERE id IN ('b', 'c')")
+        assert memory.end_idle(timedelta(hours=1), sources=["telegram"]) == []
+        assert memory.end_idle(timedelta(hours=1)) == ["c"]
+        assert memory.end_idle(3600) == []
+        memory.flush()
+        assert backend.ends == ["a", "b", "c"]
+
+        tell(idle, "back again")
+        assert memory.sessions.get_session("c").ended_at is None  # type: ignore[union-attr]
+
+
+def test_a_conversation_is_rewound_by_turns(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        turns = [tell(chat, f"question {number}") for number in range(3)]
+        assert chat.rewind(2) == [turns[1].id, turns[2].id]
+        assert stored_texts(memory, chat.id) == ["question 0", "Noted."]
+        with pytest.raises(SessionError, match="fewer than 2 turns"):
+            chat.rewind(2)
+
+
+def test_two_users_of_one_id_have_conversations_of_their_own(hermes_home: HermesHome) -> None:
+    with open_memory(config=AUTO) as memory:
+        ann = memory.conversation("s1", platform="app", user_id="ann")
+        tell(ann, "My safe code is 4711.")
+        bob = memory.conversation("s1", platform="app", user_id="bob")
+        turn = bob.turn("What is the safe code?")
+        assert "4711" not in json.dumps(turn.messages)
+        turn.finish("I don't know.")
+        assert len(ann.history()) == len(bob.history()) == 2
+
+
+def test_configuration_and_observers_come_from_code_too(hermes_home: HermesHome) -> None:
+    class Filter:
+        @hookimpl
+        def filter_write(self, write: MemoryWrite) -> MemoryWrite | Refused:
+            return Refused("no secrets") if "secret" in write.content else write
+
+    hermes_home.path.mkdir(parents=True)
+    hermes_home.config_yaml.write_text("memory: {memory_char_limit: 500}\nrecall: {budget: 100}\n")
+    config = {"memory": {"user_char_limit": 700}, "providers": {"block": ["x"]}}
+    with open_memory(config=config, observers=[Filter()]) as memory:
+        limits = memory.config.memory
+        assert (limits.memory_char_limit, limits.user_char_limit, memory.config.recall.budget) == (
+            500,
+            700,
+            100,
+        )
+        assert memory.config.providers.block == ("x",)
+        assert not memory.change_memory("add", "memory", "a secret")["success"]
+        assert memory.change_memory("add", "memory", "a fact")["success"]
+    for wrong in ({"recall": {"sessions": "loud"}}, {"recall": {"sesions": "auto"}}, {"recall": 3}):
+        with pytest.raises(ConfigError):
+            open_memory(config=wrong)
+
+
+def test_a_deep_copy_of_a_request_holds_the_same_memory(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        request = {"tools": [memory.call_tool], "memory": memory}
+        assert copy.deepcopy(request)["memory"] is memory
+        assert copy.copy(memory) is memory
+
+
+def test_a_recall_may_wait_for_what_was_just_said(hermes_home: HermesHome) -> None:
+    class Slow(Backend):
+        def sync_turn(self, turn: Turn) -> None:
+            time.sleep(0.3)
+            super().sync_turn(turn)
+
+    with open_memory(provider=Slow()) as memory:
+        chat = memory.conversation()
+        tell(chat, "The walnut desk is sold.")
+        report = memory.conversation().recall("What is sold?", read_your_writes=True)
+        assert "The walnut desk is sold." in [hit.text for hit in report.results if hit.source == "provider"]
+        tell(chat, "The oak desk is not.")
+        turn = memory.conversation().turn("What is not sold?", read_your_writes=True)
+        assert "The oak desk is not." in turn.recall.context
