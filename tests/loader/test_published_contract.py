@@ -277,7 +277,7 @@ def test_the_other_plugin_of_a_providers_package_is_used(site: Site) -> None:
     with open_memory(site.home, provider="duck") as memory:
         session = memory.start_session()
         memory.manager.initialize_all(session, wait=10.0)
-        assert memory.call_tool("swim", {}, session) == "swam"
+        assert memory.call_tool(session, "swim", {}) == "swam"
         assert list(memory.extras.chat_commands) == ["pond"]
         notes = next(entry.notes for entry in memory.providers() if entry.name == "duck")
     assert any("duck_pond.broken" in note and "frozen" in note for note in notes)

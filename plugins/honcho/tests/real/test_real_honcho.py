@@ -311,12 +311,12 @@ def test_reasoning_under_way_keeps_neither_the_next_turn_nor_a_tool_waiting(
     model.answer = slow
     with open_memory(place, provider="honcho") as memory:
         session = memory.start_session()
-        memory.begin_turn(TORTOISE, session)
+        memory.begin_turn(session, TORTOISE)
         memory.end_turn(session, TORTOISE, "A fine name.")
         assert memory.flush(60)
         assert asked.wait(120)
-        assert memory.begin_turn(QUESTION, session).problems == ()
-        assert TORTOISE in memory.call_tool("honcho_context", {}, session)
+        assert memory.begin_turn(session, QUESTION).problems == ()
+        assert TORTOISE in memory.call_tool(session, "honcho_context", {})
         finish.set()
 
 
