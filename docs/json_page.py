@@ -56,6 +56,7 @@ def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
     from hermes_core.cli.identity import KnownPerson
+    from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
@@ -79,6 +80,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),
         "hermes-memory import": ImportResult,
+        "hermes-memory keys list": list[StoredKey],
         "hermes-memory logs": _log_line(),
         "hermes-memory memory add": CHANGE,
         "hermes-memory memory curate": (
