@@ -20,6 +20,7 @@ from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
+    NO_DEADLINES,
     OPTIONAL_WORK_HOOKS,
     ManagerConfig,
     ProviderHealth,
@@ -64,6 +65,7 @@ class ProviderInstance:
         make: Constructs the provider object. Called on the thread of the read worker.
         config: Settings of the manager.
         stats: Counters and breakers, shared with the other instances of the provider.
+        deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
         inline: True to run every hook on the caller's thread, as for the built-in provider.
         before_start: Called before each `initialize`.
         on_started: Called after each `initialize`, also after one that failed.
@@ -76,6 +78,7 @@ class ProviderInstance:
         config: ManagerConfig,
         stats: ProviderStats,
         *,
+        deadlines: Mapping[str, float] = NO_DEADLINES,
         inline: bool = False,
         before_start: Callable[[], None] = lambda: None,
         on_started: Callable[[], None] = lambda: None,
@@ -100,6 +103,7 @@ class ProviderInstance:
         self._before_start = before_start
         self._on_started = on_started
         self._wrapper_names: dict[CodeType, str] = {}
+        self._deadlines = deadlines
         self._coroutines = Coroutines(f"hermes-{label}")
         # Guards the phase: starts, retries and closing come from several threads.
         self._lock = threading.Lock()
@@ -168,7 +172,7 @@ class ProviderInstance:
         return PendingCall(
             hook,
             partial(self._run, hook, caller),
-            self._config.deadline(hook),
+            self._deadline(hook),
             record=partial(self.stats.record, hook, breaker=breaker),
             on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
@@ -203,8 +207,11 @@ class ProviderInstance:
     def _run(self, hook: str, function: Callable[[], Any]) -> CallResult:
         return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
+    def _deadline(self, hook: str) -> float:
+        return self._config.deadline(hook, self._deadlines)
+
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-        return self._coroutines.finish(coroutine, self._config.deadline(hook))
+        return self._coroutines.finish(coroutine, self._deadline(hook))
 
     # ------------------------------------------------------------------- start
 
@@ -227,7 +234,7 @@ class ProviderInstance:
         return PendingCall(
             name,
             partial(self._run, name, function),
-            self._config.deadline(name),
+            self._deadline(name),
             record=partial(self.stats.record, name, breaker=None),
             on_late=on_end or ignore_result,
             background=on_end is not None,
@@ -361,7 +368,7 @@ class ProviderInstance:
             return self._shut_down(phase, until - time.monotonic())
         what = "a preparation" if written else "a write"
         log.warning("%s: %s has not returned; shutdown is called when it does", self.label, what)
-        self._when_idle(lambda: self._shut_down(phase, self._config.deadline("shutdown")))
+        self._when_idle(lambda: self._shut_down(phase, self._deadline("shutdown")))
         return False
 
     def close_idle(self) -> None:
@@ -466,6 +473,7 @@ class ProviderHandle:
         account: Returns the fingerprint of the account that the settings name. Called before each `initialize`,
             because the settings may have changed since the last one.
         fingerprint: The value that `account` returns now.
+        deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
         builtin: True for the built-in provider of this package: its hooks run on the caller's thread, and nothing is
             redacted for it.
 
@@ -474,6 +482,7 @@ class ProviderHandle:
         account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
             first `initialize`.
         schemas: Schemas of the tools that the provider offers, also those whose names another provider has.
+        tool_problems: The warnings about tools that can't be offered because their schemas are wrong.
         busy: Returns True if writes of the session with this id are pending. Its instance is then not closed.
         on_start: Called after each `initialize`.
     """
@@ -486,13 +495,16 @@ class ProviderHandle:
         name: str = "",
         fingerprint: str = "",
         account: Callable[[], str] | None = None,
+        deadlines: Mapping[str, float] = NO_DEADLINES,
         builtin: bool = False,
     ) -> None:
         self.builtin = builtin
+        self._deadlines = deadlines
         self.fingerprint = fingerprint
         self.account_since = 0.0
         self.schemas: tuple[dict[str, Any], ...] = ()
         self.warnings: list[str] = []
+        self.tool_problems: list[str] = []
         self.busy: Callable[[str], bool] = lambda _session_id: False
         self.on_start: Callable[[], None] = lambda: None
         self._account = account
@@ -523,6 +535,10 @@ class ProviderHandle:
         """True if an external provider implements at least one hook that stores something."""
         return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
 
+    def deadline(self, hook: str) -> float:
+        """Return the seconds that one call of `hook` may take."""
+        return self._config.deadline(hook, self._deadlines)
+
     def implements(self, hook: str) -> bool:
         """Return True if the provider implements this hook."""
         return hook in self.first.hooks
@@ -548,9 +564,17 @@ class ProviderHandle:
             if answer.ok:
                 wanted = self.first.capabilities.tool_names
                 self.schemas = tuple(s for s in answer.value if wanted is None or s["name"] in wanted)
+                for fault in answer.value.faults:
+                    self.add_tool_problem(self._config.redact(fault))
             else:
-                self.warnings.append(f"it offers no tools: get_tool_schemas: {answer.error}")
+                self.add_tool_problem(f"it offers no tools: get_tool_schemas: {answer.error}")
         return "idle", ""
+
+    def add_tool_problem(self, problem: str) -> None:
+        """Note a tool that can't be offered, for the health of the provider and the problems of a turn."""
+        log.warning("%s: %s", self.name, problem)
+        self.warnings.append(problem)
+        self.tool_problems.append(problem)
 
     def call(
         self,
@@ -635,6 +659,7 @@ class ProviderHandle:
             self._make,
             self._config,
             self.stats,
+            deadlines=self._deadlines,
             inline=self.builtin,
             before_start=self._read_account,
             on_started=lambda: self.on_start(),
@@ -691,9 +716,19 @@ def schema_fault(schema: dict[str, Any]) -> str:
     """Return the reason why a model server would refuse every request with this tool; "" if there is none."""
     if not TOOL_NAME.fullmatch(schema["name"]):
         return f"a model's tools have names of up to {LONGEST_TOOL_NAME} letters, digits, _ and -"
-    kind = schema["parameters"].get("type", "object")
+    if not isinstance(schema.get("description", ""), str):
+        return f"its description is a {type(schema['description']).__name__}, not a str"
+    parameters = schema["parameters"]
+    kind = parameters.get("type", "object")
     if kind != "object":
         return f"its parameters are of type {kind!r}, not an object"
+    properties, required = parameters.get("properties", {}), parameters.get("required", [])
+    if not isinstance(properties, Mapping) or not all(
+        isinstance(p, Mapping | bool) for p in properties.values()
+    ):
+        return f"the properties of its parameters are {properties!r:.200}, not an object of schemas"
+    if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
+        return f"`required` of its parameters is {required!r:.200}, not a list of names"
     try:
         json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError) as exc:
@@ -717,7 +752,11 @@ class ToolIndex:
         for schema in handle.schemas:
             name, warning = schema["name"], ""
             if fault := schema_fault(schema):
-                warning = f"tool {name!r} is left out: {fault}"
+                handle.add_tool_problem(f"tool {name!r} is left out: {fault}")
+            elif self._owners.get(name) is handle:
+                handle.add_tool_problem(
+                    f"a second tool {name!r} is left out: the provider offers that name already"
+                )
             elif name in RESERVED_TOOL_NAMES and not handle.builtin:
                 warning = f"tool {name!r} is refused: the host uses that name"
             elif name in self._owners:
@@ -784,7 +823,15 @@ class ProviderRegistry:
         """Return the external providers that implement this hook, for which a write is stored."""
         return tuple(handle for handle in self.handles if not handle.builtin and hook in handle.first.hooks)
 
-    def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
+    def add(
+        self,
+        source: object,
+        name: str,
+        *,
+        builtin: bool,
+        fingerprint: Callable[[], str] | None,
+        deadlines: Mapping[str, float] = NO_DEADLINES,
+    ) -> bool:
         """Construct and validate a provider, and ask it whether it can run. Return True if it was accepted.
 
         A refused provider is put into `refused` with the reason.
@@ -797,6 +844,7 @@ class ProviderRegistry:
             builtin=builtin,
             fingerprint=account or "",
             account=fingerprint,
+            deadlines=deadlines,
         )
         if error is not None:
             text = describe(error, self._config.redact)
