@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import CodeType, CoroutineType
 from typing import Any, Literal
@@ -16,6 +17,7 @@ import pluggy
 
 from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
+from hermes_core.errors import HermesError
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
@@ -68,6 +70,8 @@ class ProviderInstance:
         deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
         inline: True to run every hook on the caller's thread, as for the built-in provider.
         before_start: Called before each `initialize`.
+        run_start: Calls its second argument, which calls `initialize` of the instance. It may close other instances
+            before that.
         on_started: Called after each `initialize`, also after one that failed.
     """
 
@@ -81,6 +85,9 @@ class ProviderInstance:
         deadlines: Mapping[str, float] = NO_DEADLINES,
         inline: bool = False,
         before_start: Callable[[], None] = lambda: None,
+        run_start: Callable[[ProviderInstance, Callable[[], None]], None] = lambda _, initialize: (
+            initialize()
+        ),
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
         self.label = label
@@ -101,6 +108,7 @@ class ProviderInstance:
         self._config = config
         self._inline = inline
         self._before_start = before_start
+        self._run_start = run_start
         self._on_started = on_started
         self._wrapper_names: dict[CodeType, str] = {}
         self._deadlines = deadlines
@@ -310,7 +318,7 @@ class ProviderInstance:
         if self.provider is None:
             self._construct()
         self._before_start()
-        self.plugins.hook.initialize(session=session)
+        self._run_start(self, partial(self.plugins.hook.initialize, session=session))
 
     def _started(self, result: CallResult) -> None:
         """Store the result of `initialize` as the phase and the reason. Runs on the thread of the read worker."""
@@ -458,6 +466,37 @@ class ProviderInstance:
         return "active", ""
 
 
+# Methods that close a connection. An object with one of them is a client.
+_CLOSING_METHODS = ("close", "aclose", "disconnect")
+
+
+def _inner(provider: object) -> object:
+    """Return the provider that an adapter wraps, else the provider itself."""
+    return getattr(provider, "wrapped", provider)
+
+
+def _clients(values: Iterable[object]) -> dict[int, object]:
+    """Return the clients among some values, by their identity."""
+    return {
+        id(value): value
+        for value in list(values)
+        if not isinstance(value, type)
+        and any(callable(getattr(type(value), method, None)) for method in _CLOSING_METHODS)
+    }
+
+
+def _module_clients(provider: object) -> dict[int, object]:
+    """Return the clients in variables of the module that defines a provider."""
+    module = sys.modules.get(type(_inner(provider)).__module__)
+    return _clients(vars(module).values()) if module is not None else {}
+
+
+def _share_client(first: object, second: object) -> bool:
+    """Return True if an attribute of both providers is the same client."""
+    attributes = [getattr(_inner(provider), "__dict__", {}).values() for provider in (first, second)]
+    return bool(_clients(attributes[0]).keys() & _clients(attributes[1]).keys())
+
+
 def _session_key(session: object) -> tuple[str, str] | None:
     """Return the key by which workers tell sessions apart. Two users may have a session of one id."""
     return (session.id, session.owner) if isinstance(session, Session) else None
@@ -516,6 +555,12 @@ class ProviderHandle:
         # Guards `_by_session` and `_closed`.
         self._lock = threading.Lock()
         self._closed = False
+        # A provider that keeps one client per process has one instance at a time. This is found out when a second
+        # one starts; see `_run_start`.
+        self._exclusive = False
+        self._room_helps = True
+        # Held while an exclusive instance starts: two that start at once would share the client.
+        self._start_lock = threading.Lock()
         self.name = self._host_name or "provider"
         self.stats = ProviderStats(self.name, config)
         self.first = self._new_instance(self.name)
@@ -662,8 +707,72 @@ class ProviderHandle:
             deadlines=self._deadlines,
             inline=self.builtin,
             before_start=self._read_account,
+            run_start=self._run_start,
             on_started=lambda: self.on_start(),
         )
+
+    def _run_start(self, instance: ProviderInstance, initialize: Callable[[], None]) -> None:
+        """Call `initialize` of an instance. If the provider keeps one client per process, shut the others down first.
+
+        Such a provider shows itself in one of these ways:
+
+        - All its instances are one object.
+        - `initialize` fails beside another instance, and succeeds once that one was shut down.
+        - `initialize` opens a client in a variable of its module, or on two instances the same one. The shutdown of
+          one instance would close the client of the other.
+        """
+        if not self.per_session:
+            initialize()
+            return
+        others = self._others(instance)
+        if not self._exclusive and any(
+            _inner(other.provider) is _inner(instance.provider) for other in others
+        ):
+            self._make_exclusive("its instances are one object")
+        if self._exclusive:
+            with self._start_lock:
+                self._close_others(instance)
+                initialize()
+            return
+        before = _module_clients(instance.provider)
+        _, error = attempt(initialize)
+        others = self._others(instance)
+        if error is None:
+            new = _module_clients(instance.provider).keys() - before.keys()
+            if not new and not any(_share_client(other.provider, instance.provider) for other in others):
+                return
+            self._make_exclusive("its client belongs to the process")
+            if not others:
+                return
+        elif isinstance(error, HermesError) or not (others and self._room_helps):
+            raise error
+        with self._start_lock:
+            self._close_others(instance)
+            if error is None and "shutdown" in instance.hooks:
+                instance.plugins.hook.shutdown()
+            # If this fails as well, the others were not the reason: do not close them for it again.
+            self._room_helps = False
+            initialize()
+            self._room_helps = True
+            if error is not None:
+                self._make_exclusive("it starts only while no other instance is open")
+
+    def _make_exclusive(self, reason: str) -> None:
+        log.info("%s: one instance at a time, because %s", self.name, reason)
+        self._exclusive = True
+
+    def _others(self, instance: ProviderInstance) -> list[ProviderInstance]:
+        """Return the instances of other sessions that have started or are about to."""
+        started = ("starting", "ready")
+        return [other for other in self.instances() if other is not instance and other.phase in started]
+
+    def _close_others(self, instance: ProviderInstance) -> None:
+        """Shut down the instances of other sessions. Their sessions get a new one when they go on."""
+        with self._lock:
+            names = [name for name, other in self._by_session.items() if other is not instance]
+            others = [self._by_session.pop(name) for name in names]
+        for other in others:
+            other.close(self._config.deadline("shutdown"))
 
     def _read_account(self) -> None:
         if self._account is not None:
