@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
+from hermes_core.config.keys import RecallConfig
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -106,6 +107,9 @@ PRUNE_INTERVAL_S = 3600.0
 MAX_PRUNED = 50
 
 SESSIONS_LABEL = "sessions"
+
+# Hermes Agent waits this long for the recall of an external provider, and providers are written for it.
+PUBLISHED_RECALL_S = 8.0
 """Label of the recall from past sessions in the fence, if `recall.sessions` is `auto`."""
 
 
@@ -156,6 +160,14 @@ def known_context(session: Session) -> Session:
             f"use one of {', '.join(kinds)}",
         )
     return session
+
+
+def _configured_deadlines(config: Config) -> dict[str, float]:
+    """Return the deadlines that the configuration sets. A default leaves it to the kind of the provider."""
+    deadline = config.recall.deadline
+    if "recall.deadline" in config.configured or deadline != RecallConfig().deadline:
+        return {"prefetch": deadline}
+    return {}
 
 
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
@@ -212,7 +224,7 @@ class Memory:
         )
         self.manager = MemoryManager(
             home,
-            deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
+            deadlines={**_configured_deadlines(config), **(deadlines or {})},
             clock=clock,
             outbox=outbox_of_home(home, self.sessions, redact_value),
             selected=self._selected,
@@ -976,12 +988,20 @@ class Memory:
             self._load_error = exc
         else:
             self.loaded = loaded
-            self._add_provider(loaded.factory, loaded.entry.name, loaded.settings)
+            published = loaded.entry.kind == "hermes_agent"
+            deadlines = {"prefetch": PUBLISHED_RECALL_S} if published else {}
+            self._add_provider(loaded.factory, loaded.entry.name, loaded.settings, deadlines)
 
-    def _add_provider(self, source: object, name: str, fields: Sequence[Field]) -> None:
+    def _add_provider(
+        self,
+        source: object,
+        name: str,
+        fields: Sequence[Field],
+        deadlines: Mapping[str, float] | None = None,
+    ) -> None:
         """Add the provider to the manager. Then put changes of the notes into the outbox that a crash left out."""
         self._external, account = name, account_of(fields, name, self.home)
-        self._taken = self.manager.add_provider(source, name=name, fingerprint=account)
+        self._taken = self.manager.add_provider(source, name=name, fingerprint=account, deadlines=deadlines)
         if self._taken:
             # A damaged state.db is noticed by the first command, not by the first turn.
             self._read("past sessions", partial(self.manager.outbox.waits, name), False)

@@ -91,7 +91,8 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
                 ) from exc
             stored = tuple(converted) if isinstance(converted, list) else converted
             changed = dataclasses.replace(getattr(config, block), **{str(name): stored})
-            config = dataclasses.replace(config, **{block: changed})
+            configured = config.configured | {key.name}
+            config = dataclasses.replace(config, **{block: changed, "configured": configured})
     return config
 
 
@@ -110,7 +111,7 @@ def parse_config(text: str) -> Config:
     if reading.faults:
         raise ConfigError("; ".join(fault for fault, _ in reading.faults), reading.remedy)
     foreign = [foreign_sentence(reading.foreign)] if reading.foreign else []
-    return Config(**blocks, warnings=(*reading.warnings, *foreign))
+    return Config(**blocks, warnings=(*reading.warnings, *foreign), configured=frozenset(reading.configured))
 
 
 def config_text(home: HermesHome) -> str:
@@ -250,6 +251,7 @@ class _ConfigReader:
         self.faults: list[tuple[str, str]] = []
         self.warnings: list[str] = []
         self.foreign: list[str] = []
+        self.configured: set[str] = set()
         with _yaml_errors():
             self._loader = _Loader(text)
             root = self._loader.get_single_node()
@@ -314,6 +316,7 @@ class _ConfigReader:
                 continue
             value = self._value(known, at, node)
             if value is not None:
+                self.configured.add(known.name)
                 found[key] = tuple(value) if isinstance(value, list) else value
         return found
 

@@ -129,7 +129,11 @@ class RecallConfig:
     )
     budget: int = _key(1500, "Tokens that recall may take in one turn.", minimum=0)
     deadline: float = _key(
-        5.0, "Seconds that a turn waits for an external provider's recall.", minimum=0.05, maximum=600
+        5.0,
+        "Seconds that a turn waits for an external provider's recall. If it is not set, 8 for a provider written for "
+        "Hermes Agent, as there.",
+        minimum=0.05,
+        maximum=600,
     )
 
 
@@ -290,7 +294,12 @@ class CuratorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Our part of config.yaml. `warnings` has a sentence for each thing in the file that has no effect."""
+    """Our part of config.yaml.
+
+    Attributes:
+        warnings: A sentence for each thing in the file that has no effect.
+        configured: The keys that the file holds, by their dotted names.
+    """
 
     memory: MemoryConfig = MemoryConfig()
     identity: IdentityConfig = IdentityConfig()
@@ -305,6 +314,7 @@ class Config:
     skills: SkillsConfig = SkillsConfig()
     curator: CuratorConfig = CuratorConfig()
     warnings: tuple[str, ...] = ()
+    configured: frozenset[str] = frozenset()
 
 
 BLOCKS: dict[str, type] = {
