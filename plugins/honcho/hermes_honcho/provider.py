@@ -27,7 +27,7 @@ from hermes_core import (
 from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import Client, Line, Peers, sdk_fault, sdk_version
+from hermes_honcho.client import Client, Line, sdk_fault, sdk_version
 from hermes_honcho.ledger import Ledger
 from hermes_honcho.pending import PendingWrites, store_each
 from hermes_honcho.recall import Layers, Place
@@ -342,18 +342,16 @@ class HonchoProvider(BackendProvider[Client]):
         own_image, others = seen["ai"]
         peers = {place.user: seen["user"], place.ai: (own_image and place.owner, others)}
         try:
-            self._join(place.name, peers, again)
+            self.client.ensure(place.name, peers, again=again)
+            self.client.configure(place.name, peers)
+        except BackendNotFound:
+            raise
         except BackendRefused as exc:
-            if not seen["user"][1] or isinstance(exc, BackendNotFound):
-                raise
-            # Ten members observe others already, the most that Honcho allows in a session.
-            log.debug("%s observes nobody in %r: %s", place.user, place.name, exc)
-            peers[place.user] = (seen["user"][0], False)
-            self._join(place.name, peers, again)
-
-    def _join(self, session: str, peers: Peers, again: bool) -> None:
-        self.client.ensure(session, peers, again=again)
-        self.client.configure(session, peers)
+            # Ten members observe others already, the most that Honcho allows. Who joins now observes nobody; members
+            # keep their configuration.
+            log.debug("whoever joins %r now observes nobody: %s", place.name, exc)
+            joining = {peer: (me, False) for peer, (me, _) in peers.items()}
+            self.client.ensure(place.name, joining, again=again)
 
     def _send(self, place: Place, lines: Sequence[Line]) -> None:
         """Store messages in the session, which is made again if somebody deleted it."""

@@ -466,15 +466,27 @@ def test_every_speaker_of_a_group_is_stored_and_recalled(
         assert f"boat {number}." in person.ask(f"Which boat has speaker {number}?")
 
 
-def test_a_session_deleted_at_the_server_is_made_again_as_it_was(agent: Agent, server: HonchoServer) -> None:
+def test_a_session_full_of_observers_takes_turns_all_the_same(agent: Agent, server: HonchoServer) -> None:
+    client = agent.provider.client
+    client.ensure("group", {f"p{number}": (True, True) for number in range(10)})
+    agent.other(gateway_session_key="group", **ADA).say(TORTOISE)
+    assert server.texts() == [TORTOISE, "Noted."]
+    assert observation(server, "group")["p3"] == (True, True)
+
+
+@pytest.mark.parametrize("deletion", ["under way", "done"])
+def test_a_session_deleted_at_the_server_is_made_again_as_it_was(
+    agent: Agent, server: HonchoServer, deletion: str
+) -> None:
     agent.say("Hello.")
     before = observation(server, "s1")
-    server.deletes = False
+    server.deletes = deletion == "done"
     somebody = Client(server.url, KEY, "hermes", 5.0, 5.0)
     somebody.delete_session("s1")
     somebody.close()
-    with pytest.raises(BackendNotFound):
-        agent.say(TORTOISE, turn_id="t2")
+    if deletion == "under way":
+        with pytest.raises(BackendNotFound):
+            agent.say(TORTOISE, turn_id="t2")
     server.deletes = True
     agent.say(TORTOISE, turn_id="t2")
     assert observation(server, "s1") == before
