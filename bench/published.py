@@ -167,12 +167,35 @@ def folder_cases(name: str, root: Path) -> Iterator[Case]:
 
 
 def provider_folders(root: Path) -> list[Path]:
-    """Return the folders whose `__init__.py` registers a provider, those with plugin.yaml if there are any."""
+    """Return the packages whose own files register a provider, those with plugin.yaml if there are any."""
     codes = [path for path in sorted(root.rglob("__init__.py")) if not {"tests", "test"} & set(path.parts)]
-    folders = [path.parent for path in codes if REGISTERS.search(path.read_text(errors="replace"))]
+    folders = [path.parent for path in codes if registers(path.parent)]
     declared = [folder for folder in folders if (folder / "plugin.yaml").is_file()]
-    chosen = declared or folders
+    chosen = declared or [folder for folder in folders if REGISTERS.search(read(folder / "__init__.py"))]
     return [folder for folder in chosen if not any(other in folder.parents for other in chosen)]
+
+
+def registers(folder: Path) -> bool:
+    """Return True if a file of this folder registers a provider."""
+    return any(REGISTERS.search(read(path)) for path in folder.glob("*.py"))
+
+
+def read(path: Path) -> str:
+    """Return the text of a source."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def register_module(site: Path, name: str) -> str:
+    """Return the module of a package that has a `register(ctx)` for a provider, "" if there is none."""
+    for distribution in distributions(path=[str(site)]):
+        if normalised(distribution.metadata["Name"]) == normalised(name):
+            for file in distribution.files or ():
+                text = (
+                    read(site / str(file)) if str(file).endswith(".py") and "tests" not in str(file) else ""
+                )
+                if "register_memory_provider(" in text and re.search(r"^def register\(", text, re.MULTILINE):
+                    return ".".join(Path(str(file)).with_suffix("").parts).removesuffix(".__init__")
+    return ""
 
 
 def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
@@ -190,7 +213,14 @@ def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
         return {"name": case.name, "loads": False, "reason": f"pip: {last_line(exc)}", "installed": False}
     with tempfile.TemporaryDirectory(prefix="hermes-home-") as folder:
         surroundings = Surroundings(case, Path(folder), site, python)
-        result = {"name": case.name, "notes": notes, **surroundings.live()}
+        result = surroundings.live()
+        missing = re.search(r"needs the module '([\w.]+)', which is not installed", str(result.get("reason")))
+        if missing:
+            # The remedy that the host names; Hermes Agent has many of these packages itself.
+            notes.append(f"it does not declare {missing.group(1)}")
+            install_requirements(python, site, [missing.group(1).partition(".")[0]], notes)
+            result = surroundings.live()
+    result = {"name": case.name, "notes": notes, **result}
     print(table([result]).splitlines()[1], file=sys.stderr, flush=True)
     return result
 
@@ -215,7 +245,7 @@ class Surroundings:
             names = self._run("names", case.distribution).get("names") or []
             if not names:
                 places = own_folders(self.site, case.distribution)
-                folder = places[0] if places else None
+                folder = places[0] if places else self._shim()
                 if folder is None:
                     return {"loads": False, "reason": "the package has neither an entry point nor a folder"}
         name = names[0] if names else self._copied(folder)
@@ -230,6 +260,16 @@ class Surroundings:
         self._configure(name, known)
         return {"provider": name, **self._run("life")}
 
+    def _shim(self) -> Path | None:
+        """Write the plugin folder with one line that installers of some packages write."""
+        module = register_module(self.site, self.case.distribution)
+        if not module:
+            return None
+        folder = self.user / self.case.distribution
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").write_text(f"from {module} import register  # a MemoryProvider\n")
+        return folder
+
     def _copied(self, folder: Path | None) -> str:
         """Copy a provider folder into the home; return what selects it."""
         assert folder is not None
@@ -238,13 +278,15 @@ class Surroundings:
         name = str((data if isinstance(data, dict) else {}).get("name") or folder.name)
         name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name)
         skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
-        shutil.copytree(folder, self.home / "plugins" / name, ignore=skipped, symlinks=True)
+        shutil.copytree(
+            folder, self.home / "plugins" / name, ignore=skipped, symlinks=True, dirs_exist_ok=True
+        )
         return f"folder:{name}"
 
     def _configure(self, name: str, known: Package | None) -> None:
         config = known.config.format(home=self.home) if known else ""
         if config:
-            (self.home / "vault").mkdir()
+            (self.home / "vault").mkdir(exist_ok=True)
         blocks = yaml.safe_load(config) or {}
         blocks.setdefault("memory", {})["provider"] = name
         (self.home / "config.yaml").write_text(yaml.safe_dump(blocks))
@@ -257,7 +299,7 @@ class Surroundings:
             )
 
     def _run(self, *words: str) -> dict[str, Any]:
-        command = [str(self.python), str(LIFE), *words]
+        command = [str(self.python), "-P", str(LIFE), *words]
         try:
             done = subprocess.run(
                 command, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=LIFE_TIMEOUT_S
@@ -302,6 +344,8 @@ def package_requirements(site: Path, name: str) -> list[str]:
     """Return what a package in `site` requires, with the pins of the corpus."""
     known = next((one for one in CORPUS if one.pip and one.pip[0].startswith(name)), None)
     needs = list(known.pip[1:]) if known else []
+    if known and known.no_deps:
+        return needs
     for distribution in distributions(path=[str(site)]):
         if normalised(distribution.metadata["Name"]) == normalised(name):
             needs += [need for need in distribution.requires or () if "extra ==" not in need]
@@ -341,7 +385,8 @@ def last_line(error: subprocess.SubprocessError) -> str:
     """Return the last line that a command printed."""
     output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)
     text = output.decode(errors="replace") if isinstance(output, bytes) else output
-    return text.strip().splitlines()[-1][:160] if text.strip() else ""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return lines[-1][:160] if lines else ""
 
 
 # -------------------------------------------------------------------------------------------------------------- table
@@ -375,6 +420,7 @@ def cause_of(result: dict[str, Any]) -> str:
         if result.get("shutdown", 0.0) > 15.0:
             parts.append(f"shutdown took {result['shutdown']} s")
     parts += result.get("notes", ())
+    parts += [] if any(parts) else ["unknown"]
     return " ".join("; ".join(filter(None, parts)).split())
 
 

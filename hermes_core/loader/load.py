@@ -386,7 +386,10 @@ def _provider_classes(module: ModuleType) -> list[type]:
     The module's own classes come before imported ones; a base class of another is left out. Abstract classes come last,
     only for the error that constructing them raises.
     """
-    classes = [v for _, v in sorted(vars(module).items()) if isinstance(v, type) and _is_provider(v)]
+    # Some packages export their classes lazily, with a `__getattr__` and a `__dir__` that names them.
+    names = sorted({*vars(module), *dir(module)})
+    values = (call_foreign(partial(getattr, module, name, None)) for name in names)
+    classes = [value for value in values if isinstance(value, type) and _is_provider(value)]
     concrete = [c for c in classes if not inspect.isabstract(c)]
     leaves = [c for c in concrete if not any(other is not c and issubclass(other, c) for other in concrete)]
     abstract = [c for c in classes if inspect.isabstract(c) and c.__module__ == module.__name__]
