@@ -364,6 +364,7 @@ class Memory:
         agent_context: AgentContext = "primary",
         identity: str = "",
         workspace: str = "hermes",
+        user_id_alt: str = "",
     ) -> Session:
         """Begin a session, or continue a stored one, and start the providers for it.
 
@@ -393,6 +394,7 @@ class Memory:
             agent_context=agent_context,
             identity=identity,
             workspace=workspace,
+            user_id_alt=user_id_alt,
         )
         return self.begin_session(session, source=source, title=title, started_at=started_at)
 
@@ -441,6 +443,7 @@ class Memory:
         parent_id: str = "",
         agent_context: AgentContext = "primary",
         workspace: str = "hermes",
+        user_id_alt: str = "",
         source: str = "",
         title: str = "",
     ) -> Conversation:
@@ -468,6 +471,7 @@ class Memory:
             parent_id=parent_id,
             agent_context=agent_context,
             workspace=workspace,
+            user_id_alt=user_id_alt,
         )
         return Conversation(self, self.complete(session), source=source, title=title)
 
