@@ -10,6 +10,7 @@ needs the network (pip, git) and no key.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -180,6 +181,15 @@ def registers(folder: Path) -> bool:
     return any(REGISTERS.search(read(path)) for path in folder.glob("*.py"))
 
 
+def defines_register(text: str) -> bool:
+    """Return True if a source has a function `register` of its own; some have one in a text that they write."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.FunctionDef) and node.name == "register" for node in body)
+
+
 def read(path: Path) -> str:
     """Return the text of a source."""
     return path.read_text(encoding="utf-8", errors="replace")
@@ -193,7 +203,7 @@ def register_module(site: Path, name: str) -> str:
                 text = (
                     read(site / str(file)) if str(file).endswith(".py") and "tests" not in str(file) else ""
                 )
-                if "register_memory_provider(" in text and re.search(r"^def register\(", text, re.MULTILINE):
+                if "register_memory_provider(" in text and defines_register(text):
                     return ".".join(Path(str(file)).with_suffix("").parts).removesuffix(".__init__")
     return ""
 

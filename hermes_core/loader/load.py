@@ -320,6 +320,9 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
     if not errors and place.is_folder and place.path is not None:
         record_no_provider(place.path)
     if errors:
+        first = errors[0].error
+        if isinstance(first, ModuleNotFoundError) and first.name:
+            raise _missing_module_error(place, first.name)
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
             "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
@@ -339,6 +342,10 @@ def _recipes(value: Any) -> Iterator[_Recipe]:
     if is_module:
         for owner in _provider_classes(value):
             yield lambda owner=owner: _Made(owner())  # type: ignore[misc]
+        # A lazy export fails if the package of its class is missing, which is the reason that a person needs.
+        for name in sorted(set(dir(value)) - vars(value).keys()):
+            if name.endswith("MemoryProvider"):
+                yield lambda name=name: getattr(value, name) and None  # type: ignore[misc]
 
 
 def _call_register(function: Callable[..., Any]) -> _Made | None:
