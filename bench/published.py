@@ -48,27 +48,17 @@ PACKAGES = (
     *("sonzai-hermes", "spectron-hermes", "tabularius", "verbatim-memory", "yantrikdb-hermes-plugin"),
 )
 REPOSITORIES = (
-    *(
-        "7Yearsss/hermes-mem",
-        "ai-akashic/hermes-memorose-plugin",
-        "BrightCollage/hermes-gbrain-memory-plugin",
-    ),
-    *("deuriib/hermes-memory-providers", "iamfoz/hermes-memory-lancedb-pro", "iggut/hermes-mempalace-plugin"),
-    *(
-        "Jasper6439/hermes-memory-fusion",
-        "Jnocode/recall-memory-hermes",
-        "kai123-clude/hermes-jiuwenmemory-plugin",
-    ),
-    *("killkli/hermes-memos", "kosmo888/hermes-mem0-oss", "liuzexin086-bit/magma-hermes-provider"),
-    *("Lsamien/hermes-local-memory-provider", "memory-decay/hermes-memory-decay"),
-    *(
-        "MrLuciano/ai-memory-hermes-plugin",
-        "ProjetoLabo/hermes-ltm-memory-provider",
-        "rarf/optmem-hermes-plugin",
-    ),
-    *("ReqallSystem/hermes-plugin", "sam7894604/hermes-plugin-mem4", "TaraTheStar/hermes-memory-core"),
-    *("TheophilusChinomona/hermes-memory-lancedb", "turbo998/hermes-foundry-memory-plugin"),
-    *("usememra/hermes-memra", "wangpy1489/hermes-memory-gbrain", "yantrikos/yantrikdb-hermes-plugin"),
+    *("BrightCollage/hermes-gbrain-memory-plugin", "JimJafar/the-librarian-hermes-plugin"),
+    *("Jnocode/recall-memory-hermes", "Lsamien/hermes-local-memory-provider"),
+    *("MrLuciano/ai-memory-hermes-plugin", "ProjetoLabo/hermes-ltm-memory-provider"),
+    *("TheophilusChinomona/hermes-memory-lancedb", "ai-akashic/hermes-memorose-plugin"),
+    *("andreab67/hermes-memory-pgvector", "arxeme/hermes-memo"),
+    *("deuriib/hermes-memory-providers", "iamfoz/hermes-memory-lancedb-pro"),
+    *("iggut/hermes-mempalace-plugin", "kai123-clude/hermes-jiuwenmemory-plugin"),
+    *("kosmo888/hermes-mem0-oss", "liuzexin086-bit/magma-hermes-provider"),
+    *("rarf/optmem-hermes-plugin", "sam7894604/hermes-plugin-mem4"),
+    *("strueman/holographic-memory-plugin", "turbo998/hermes-foundry-memory-plugin"),
+    *("usememra/hermes-memra", "wangpy1489/hermes-memory-gbrain"),
 )
 # They pull in gigabytes, and no provider needs them to load.
 HEAVY = (
@@ -81,6 +71,8 @@ HEAVY = (
     "hermes-agent",
 )
 REGISTERS = re.compile(r"register_memory_provider|^class \w*\([^)]*MemoryProvider", re.MULTILINE)
+MISSING = re.compile(r"needs the module '([\w.]+)', which is not installed")
+MENTIONS = re.compile(r"memory_provider|MemoryProvider")
 LIFE_TIMEOUT_S, PIP_TIMEOUT_S = 240, 300
 
 
@@ -177,8 +169,9 @@ def provider_folders(root: Path) -> list[Path]:
 
 
 def registers(folder: Path) -> bool:
-    """Return True if a file of this folder registers a provider."""
-    return any(REGISTERS.search(read(path)) for path in folder.glob("*.py"))
+    """Return True if a file of this folder registers a provider; with plugin.yaml it need only speak of one."""
+    pattern = MENTIONS if (folder / "plugin.yaml").is_file() else REGISTERS
+    return any(pattern.search(read(path)) for path in folder.glob("*.py"))
 
 
 def defines_register(text: str) -> bool:
@@ -224,11 +217,13 @@ def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hermes-home-") as folder:
         surroundings = Surroundings(case, Path(folder), site, python)
         result = surroundings.live()
-        missing = re.search(r"needs the module '([\w.]+)', which is not installed", str(result.get("reason")))
-        if missing:
+        while missing := MISSING.search(str(result.get("reason"))):
+            module = missing.group(1).partition(".")[0]
+            if f"it does not declare {module}" in notes:
+                break
             # The remedy that the host names; Hermes Agent has many of these packages itself.
-            notes.append(f"it does not declare {missing.group(1)}")
-            install_requirements(python, site, [missing.group(1).partition(".")[0]], notes)
+            notes.append(f"it does not declare {module}")
+            install_requirements(python, site, [module], notes)
             result = surroundings.live()
     result = {"name": case.name, "notes": notes, **result}
     print(table([result]).splitlines()[1], file=sys.stderr, flush=True)
@@ -283,9 +278,7 @@ class Surroundings:
     def _copied(self, folder: Path | None) -> str:
         """Copy a provider folder into the home; return what selects it."""
         assert folder is not None
-        manifest = folder / "plugin.yaml"
-        data = yaml.safe_load(manifest.read_text(errors="replace")) if manifest.is_file() else {}
-        name = str((data if isinstance(data, dict) else {}).get("name") or folder.name)
+        name = str(manifest_of(folder).get("name") or folder.name)
         name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name)
         skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
         shutil.copytree(
@@ -364,17 +357,19 @@ def package_requirements(site: Path, name: str) -> list[str]:
 
 def folder_requirements(folder: Path) -> list[str]:
     """Return the packages that plugin.yaml names."""
+    manifest = manifest_of(folder)
+    needs = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
+    return [str(need) for need in needs] if isinstance(needs, list) else []
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return the content of plugin.yaml, {} if there is none or it is damaged."""
     manifest = folder / "plugin.yaml"
     try:
-        data = yaml.safe_load(manifest.read_text(errors="replace")) if manifest.is_file() else None
+        data = yaml.safe_load(read(manifest)) if manifest.is_file() else None
     except yaml.YAMLError:
         data = None
-    needs = (
-        (data or {}).get("pip_dependencies") or (data or {}).get("python_dependencies")
-        if isinstance(data, dict)
-        else None
-    )
-    return [str(need) for need in needs] if isinstance(needs, list) else []
+    return data if isinstance(data, dict) else {}
 
 
 def own_folders(site: Path, name: str) -> list[Path]:
