@@ -382,6 +382,7 @@ class Memory:
         agent_context: AgentContext = "primary",
         identity: str = "",
         workspace: str = "hermes",
+        user_id_alt: str = "",
     ) -> Session:
         """Begin a session, or continue a stored one, and start the providers for it.
 
@@ -411,6 +412,7 @@ class Memory:
             agent_context=agent_context,
             identity=identity,
             workspace=workspace,
+            user_id_alt=user_id_alt,
         )
         return self.begin_session(session, source=source, title=title, started_at=started_at)
 
@@ -460,6 +462,7 @@ class Memory:
         parent_id: str = "",
         agent_context: AgentContext = "primary",
         workspace: str = "hermes",
+        user_id_alt: str = "",
         source: str = "",
         title: str = "",
     ) -> Conversation:
@@ -487,6 +490,7 @@ class Memory:
             parent_id=parent_id,
             agent_context=agent_context,
             workspace=workspace,
+            user_id_alt=user_id_alt,
         )
         return Conversation(self, self.complete(session), source=source, title=title)
 

@@ -321,6 +321,9 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
     if not errors and place.is_folder and place.path is not None:
         record_no_provider(place.path)
     if errors:
+        first = errors[0].error
+        if isinstance(first, ModuleNotFoundError) and first.name:
+            raise _missing_module_error(place, first.name)
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
             "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
@@ -340,6 +343,10 @@ def _recipes(value: Any) -> Iterator[_Recipe]:
     if is_module:
         for owner in _provider_classes(value):
             yield lambda owner=owner: _Made(owner())  # type: ignore[misc]
+        # A lazy export fails if the package of its class is missing, which is the reason that a person needs.
+        for name in sorted(set(dir(value)) - vars(value).keys()):
+            if name.endswith("MemoryProvider"):
+                yield lambda name=name: getattr(value, name) and None  # type: ignore[misc]
 
 
 def _call_register(function: Callable[..., Any]) -> _Made | None:
@@ -387,7 +394,10 @@ def _provider_classes(module: ModuleType) -> list[type]:
     The module's own classes come before imported ones; a base class of another is left out. Abstract classes come last,
     only for the error that constructing them raises.
     """
-    classes = [v for _, v in sorted(vars(module).items()) if isinstance(v, type) and _is_provider(v)]
+    # Some packages export their classes lazily, with a `__getattr__` and a `__dir__` that names them.
+    names = sorted({*vars(module), *dir(module)})
+    values = (call_foreign(partial(getattr, module, name, None)) for name in names)
+    classes = [value for value in values if isinstance(value, type) and _is_provider(value)]
     concrete = [c for c in classes if not inspect.isabstract(c)]
     leaves = [c for c in concrete if not any(other is not c and issubclass(other, c) for other in concrete)]
     abstract = [c for c in classes if inspect.isabstract(c) and c.__module__ == module.__name__]
