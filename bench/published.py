@@ -10,6 +10,7 @@ needs the network (pip, git) and no key.
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import re
@@ -47,27 +48,17 @@ PACKAGES = (
     *("sonzai-hermes", "spectron-hermes", "tabularius", "verbatim-memory", "yantrikdb-hermes-plugin"),
 )
 REPOSITORIES = (
-    *(
-        "7Yearsss/hermes-mem",
-        "ai-akashic/hermes-memorose-plugin",
-        "BrightCollage/hermes-gbrain-memory-plugin",
-    ),
-    *("deuriib/hermes-memory-providers", "iamfoz/hermes-memory-lancedb-pro", "iggut/hermes-mempalace-plugin"),
-    *(
-        "Jasper6439/hermes-memory-fusion",
-        "Jnocode/recall-memory-hermes",
-        "kai123-clude/hermes-jiuwenmemory-plugin",
-    ),
-    *("killkli/hermes-memos", "kosmo888/hermes-mem0-oss", "liuzexin086-bit/magma-hermes-provider"),
-    *("Lsamien/hermes-local-memory-provider", "memory-decay/hermes-memory-decay"),
-    *(
-        "MrLuciano/ai-memory-hermes-plugin",
-        "ProjetoLabo/hermes-ltm-memory-provider",
-        "rarf/optmem-hermes-plugin",
-    ),
-    *("ReqallSystem/hermes-plugin", "sam7894604/hermes-plugin-mem4", "TaraTheStar/hermes-memory-core"),
-    *("TheophilusChinomona/hermes-memory-lancedb", "turbo998/hermes-foundry-memory-plugin"),
-    *("usememra/hermes-memra", "wangpy1489/hermes-memory-gbrain", "yantrikos/yantrikdb-hermes-plugin"),
+    *("BrightCollage/hermes-gbrain-memory-plugin", "JimJafar/the-librarian-hermes-plugin"),
+    *("Jnocode/recall-memory-hermes", "Lsamien/hermes-local-memory-provider"),
+    *("MrLuciano/ai-memory-hermes-plugin", "ProjetoLabo/hermes-ltm-memory-provider"),
+    *("TheophilusChinomona/hermes-memory-lancedb", "ai-akashic/hermes-memorose-plugin"),
+    *("andreab67/hermes-memory-pgvector", "arxeme/hermes-memo"),
+    *("deuriib/hermes-memory-providers", "iamfoz/hermes-memory-lancedb-pro"),
+    *("iggut/hermes-mempalace-plugin", "kai123-clude/hermes-jiuwenmemory-plugin"),
+    *("kosmo888/hermes-mem0-oss", "liuzexin086-bit/magma-hermes-provider"),
+    *("rarf/optmem-hermes-plugin", "sam7894604/hermes-plugin-mem4"),
+    *("strueman/holographic-memory-plugin", "turbo998/hermes-foundry-memory-plugin"),
+    *("usememra/hermes-memra", "wangpy1489/hermes-memory-gbrain"),
 )
 # They pull in gigabytes, and no provider needs them to load.
 HEAVY = (
@@ -80,6 +71,8 @@ HEAVY = (
     "hermes-agent",
 )
 REGISTERS = re.compile(r"register_memory_provider|^class \w*\([^)]*MemoryProvider", re.MULTILINE)
+MISSING = re.compile(r"needs the module '([\w.]+)', which is not installed")
+MENTIONS = re.compile(r"memory_provider|MemoryProvider")
 LIFE_TIMEOUT_S, PIP_TIMEOUT_S = 240, 300
 
 
@@ -167,12 +160,45 @@ def folder_cases(name: str, root: Path) -> Iterator[Case]:
 
 
 def provider_folders(root: Path) -> list[Path]:
-    """Return the folders whose `__init__.py` registers a provider, those with plugin.yaml if there are any."""
+    """Return the packages whose own files register a provider, those with plugin.yaml if there are any."""
     codes = [path for path in sorted(root.rglob("__init__.py")) if not {"tests", "test"} & set(path.parts)]
-    folders = [path.parent for path in codes if REGISTERS.search(path.read_text(errors="replace"))]
+    folders = [path.parent for path in codes if registers(path.parent)]
     declared = [folder for folder in folders if (folder / "plugin.yaml").is_file()]
-    chosen = declared or folders
+    chosen = declared or [folder for folder in folders if REGISTERS.search(read(folder / "__init__.py"))]
     return [folder for folder in chosen if not any(other in folder.parents for other in chosen)]
+
+
+def registers(folder: Path) -> bool:
+    """Return True if a file of this folder registers a provider; with plugin.yaml it need only speak of one."""
+    pattern = MENTIONS if (folder / "plugin.yaml").is_file() else REGISTERS
+    return any(pattern.search(read(path)) for path in folder.glob("*.py"))
+
+
+def defines_register(text: str) -> bool:
+    """Return True if a source has a function `register` of its own; some have one in a text that they write."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    return any(isinstance(node, ast.FunctionDef) and node.name == "register" for node in body)
+
+
+def read(path: Path) -> str:
+    """Return the text of a source."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def register_module(site: Path, name: str) -> str:
+    """Return the module of a package that has a `register(ctx)` for a provider, "" if there is none."""
+    for distribution in distributions(path=[str(site)]):
+        if normalised(distribution.metadata["Name"]) == normalised(name):
+            for file in distribution.files or ():
+                text = (
+                    read(site / str(file)) if str(file).endswith(".py") and "tests" not in str(file) else ""
+                )
+                if "register_memory_provider(" in text and defines_register(text):
+                    return ".".join(Path(str(file)).with_suffix("").parts).removesuffix(".__init__")
+    return ""
 
 
 def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
@@ -190,7 +216,16 @@ def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
         return {"name": case.name, "loads": False, "reason": f"pip: {last_line(exc)}", "installed": False}
     with tempfile.TemporaryDirectory(prefix="hermes-home-") as folder:
         surroundings = Surroundings(case, Path(folder), site, python)
-        result = {"name": case.name, "notes": notes, **surroundings.live()}
+        result = surroundings.live()
+        while missing := MISSING.search(str(result.get("reason"))):
+            module = missing.group(1).partition(".")[0]
+            if f"it does not declare {module}" in notes:
+                break
+            # The remedy that the host names; Hermes Agent has many of these packages itself.
+            notes.append(f"it does not declare {module}")
+            install_requirements(python, site, [module], notes)
+            result = surroundings.live()
+    result = {"name": case.name, "notes": notes, **result}
     print(table([result]).splitlines()[1], file=sys.stderr, flush=True)
     return result
 
@@ -215,7 +250,7 @@ class Surroundings:
             names = self._run("names", case.distribution).get("names") or []
             if not names:
                 places = own_folders(self.site, case.distribution)
-                folder = places[0] if places else None
+                folder = places[0] if places else self._shim()
                 if folder is None:
                     return {"loads": False, "reason": "the package has neither an entry point nor a folder"}
         name = names[0] if names else self._copied(folder)
@@ -230,21 +265,31 @@ class Surroundings:
         self._configure(name, known)
         return {"provider": name, **self._run("life")}
 
+    def _shim(self) -> Path | None:
+        """Write the plugin folder with one line that installers of some packages write."""
+        module = register_module(self.site, self.case.distribution)
+        if not module:
+            return None
+        folder = self.user / self.case.distribution
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").write_text(f"from {module} import register  # a MemoryProvider\n")
+        return folder
+
     def _copied(self, folder: Path | None) -> str:
         """Copy a provider folder into the home; return what selects it."""
         assert folder is not None
-        manifest = folder / "plugin.yaml"
-        data = yaml.safe_load(manifest.read_text(errors="replace")) if manifest.is_file() else {}
-        name = str((data if isinstance(data, dict) else {}).get("name") or folder.name)
+        name = str(manifest_of(folder).get("name") or folder.name)
         name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name)
         skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
-        shutil.copytree(folder, self.home / "plugins" / name, ignore=skipped, symlinks=True)
+        shutil.copytree(
+            folder, self.home / "plugins" / name, ignore=skipped, symlinks=True, dirs_exist_ok=True
+        )
         return f"folder:{name}"
 
     def _configure(self, name: str, known: Package | None) -> None:
         config = known.config.format(home=self.home) if known else ""
         if config:
-            (self.home / "vault").mkdir()
+            (self.home / "vault").mkdir(exist_ok=True)
         blocks = yaml.safe_load(config) or {}
         blocks.setdefault("memory", {})["provider"] = name
         (self.home / "config.yaml").write_text(yaml.safe_dump(blocks))
@@ -257,7 +302,7 @@ class Surroundings:
             )
 
     def _run(self, *words: str) -> dict[str, Any]:
-        command = [str(self.python), str(LIFE), *words]
+        command = [str(self.python), "-P", str(LIFE), *words]
         try:
             done = subprocess.run(
                 command, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=LIFE_TIMEOUT_S
@@ -302,6 +347,8 @@ def package_requirements(site: Path, name: str) -> list[str]:
     """Return what a package in `site` requires, with the pins of the corpus."""
     known = next((one for one in CORPUS if one.pip and one.pip[0].startswith(name)), None)
     needs = list(known.pip[1:]) if known else []
+    if known and known.no_deps:
+        return needs
     for distribution in distributions(path=[str(site)]):
         if normalised(distribution.metadata["Name"]) == normalised(name):
             needs += [need for need in distribution.requires or () if "extra ==" not in need]
@@ -310,17 +357,19 @@ def package_requirements(site: Path, name: str) -> list[str]:
 
 def folder_requirements(folder: Path) -> list[str]:
     """Return the packages that plugin.yaml names."""
+    manifest = manifest_of(folder)
+    needs = manifest.get("pip_dependencies") or manifest.get("python_dependencies")
+    return [str(need) for need in needs] if isinstance(needs, list) else []
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return the content of plugin.yaml, {} if there is none or it is damaged."""
     manifest = folder / "plugin.yaml"
     try:
-        data = yaml.safe_load(manifest.read_text(errors="replace")) if manifest.is_file() else None
+        data = yaml.safe_load(read(manifest)) if manifest.is_file() else None
     except yaml.YAMLError:
         data = None
-    needs = (
-        (data or {}).get("pip_dependencies") or (data or {}).get("python_dependencies")
-        if isinstance(data, dict)
-        else None
-    )
-    return [str(need) for need in needs] if isinstance(needs, list) else []
+    return data if isinstance(data, dict) else {}
 
 
 def own_folders(site: Path, name: str) -> list[Path]:
@@ -341,7 +390,8 @@ def last_line(error: subprocess.SubprocessError) -> str:
     """Return the last line that a command printed."""
     output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)
     text = output.decode(errors="replace") if isinstance(output, bytes) else output
-    return text.strip().splitlines()[-1][:160] if text.strip() else ""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return lines[-1][:160] if lines else ""
 
 
 # -------------------------------------------------------------------------------------------------------------- table
@@ -375,6 +425,7 @@ def cause_of(result: dict[str, Any]) -> str:
         if result.get("shutdown", 0.0) > 15.0:
             parts.append(f"shutdown took {result['shutdown']} s")
     parts += result.get("notes", ())
+    parts += [] if any(parts) else ["unknown"]
     return " ".join("; ".join(filter(None, parts)).split())
 
 

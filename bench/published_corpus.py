@@ -147,12 +147,14 @@ def writes(tool: str) -> bool:
 
 
 def arguments(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Arguments for a tool: its required parameters, or its texts when it requires none."""
+    """Arguments for a tool: its required parameters and the usual text, or its texts when it requires none."""
     properties = schema["parameters"].get("properties") or {}
     required = schema["parameters"].get("required") or [
         key for key, value in properties.items() if value.get("type") == "string"
     ]
-    return {key: example(properties.get(key) or {}, text, key) for key in required}
+    # A tool of several actions requires its text for some of them only.
+    usual = [key for key in ("content", "query", "text") if key in properties and key not in required]
+    return {key: example(properties.get(key) or {}, text, key) for key in (*required, *usual)}
 
 
 NAMED = {"path": "notes/dog.md", "file": "notes/dog.md", "title": "dog", "name": "dog", "entity": "dog"}

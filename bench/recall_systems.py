@@ -75,7 +75,7 @@ def ours(conversation: Conversation, folder: Path, *, semantic: bool = False) ->
 def ours_semantic(conversation: Conversation, folder: Path) -> Iterator[Ask]:
     """SessionDB with the extra [semantic]."""
     if not dense.installed():
-        raise SystemExit("ours-semantic needs: pip install 'hermes-memory-core[semantic]'")
+        raise SystemExit("ours-semantic needs: pip install '.[semantic]'")
     with ours(conversation, folder, semantic=True) as ask:
         yield ask
 

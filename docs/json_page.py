@@ -56,9 +56,11 @@ def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
     from hermes_core.cli.identity import KnownPerson
+    from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
+    from hermes_core.forget import ForgetReport
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
@@ -78,6 +80,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),
         "hermes-memory import": ImportResult,
+        "hermes-memory keys list": list[StoredKey],
         "hermes-memory logs": _log_line(),
         "hermes-memory memory add": CHANGE,
         "hermes-memory memory curate": (
@@ -104,6 +107,13 @@ def documents() -> dict[str, Any]:
             "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
+        "hermes-memory forget": ForgetReport,
+        "hermes-memory sessions import": {
+            "imported": int,
+            "present": int,
+            "different": int,
+            "faults": list[str],
+        },
         "hermes-memory sessions delete": deleted,
         "hermes-memory sessions list": list[ListedSession],
         "hermes-memory sessions prune": deleted,

@@ -26,6 +26,8 @@ def option_table(command: click.Command) -> Iterator[str]:
     yield "| argument or option | meaning |\n|---|---|"
     for param in command.params:
         if isinstance(param, click.Option):
+            if param.hidden:  # an earlier spelling
+                continue
             names = [*param.opts, *param.secondary_opts]
             names[-1] += f" {param.metavar}" if param.metavar else ""
             choices = param.type.choices if isinstance(param.type, click.Choice) else ()

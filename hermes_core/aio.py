@@ -409,6 +409,7 @@ class AsyncMemory(_Twin[Memory]):
         parent_id: str = "",
         agent_context: AgentContext = "primary",
         workspace: str = "hermes",
+        user_id_alt: str = "",
         source: str = "",
         title: str = "",
     ) -> AsyncConversation:
@@ -427,6 +428,7 @@ class AsyncMemory(_Twin[Memory]):
             parent_id=parent_id,
             agent_context=agent_context,
             workspace=workspace,
+            user_id_alt=user_id_alt,
             source=source,
             title=title,
         )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
+from hermes_core.config.keys import RecallConfig
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -100,7 +101,15 @@ RECENT_MESSAGES = 6
 
 SECONDS_PER_HOUR = 3600.0
 
+# Seconds between two looks for conversations that are older than `sessions.retention`, and how many are deleted at a time:
+# a session waits for it at its start, some milliseconds for each.
+PRUNE_INTERVAL_S = 3600.0
+MAX_PRUNED = 50
+
 SESSIONS_LABEL = "sessions"
+
+# Hermes Agent waits this long for the recall of an external provider, and providers are written for it.
+PUBLISHED_RECALL_S = 8.0
 """Label of the recall from past sessions in the fence, if `recall.sessions` is `auto`."""
 
 
@@ -151,6 +160,14 @@ def known_context(session: Session) -> Session:
             f"use one of {', '.join(kinds)}",
         )
     return session
+
+
+def _configured_deadlines(config: Config) -> dict[str, float]:
+    """Return the deadlines that the configuration sets. A default leaves it to the kind of the provider."""
+    deadline = config.recall.deadline
+    if "recall.deadline" in config.configured or deadline != RecallConfig().deadline:
+        return {"prefetch": deadline}
+    return {}
 
 
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
@@ -207,7 +224,7 @@ class Memory:
         )
         self.manager = MemoryManager(
             home,
-            deadlines={"prefetch": config.recall.deadline, **(deadlines or {})},
+            deadlines={**_configured_deadlines(config), **(deadlines or {})},
             clock=clock,
             outbox=outbox_of_home(home, self.sessions, redact_value),
             selected=self._selected,
@@ -236,6 +253,7 @@ class Memory:
         self._owners = frozenset(config.identity.owners)
         self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
         self._warned = False
+        self._pruned_at = 0.0
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
         self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
@@ -364,6 +382,7 @@ class Memory:
         agent_context: AgentContext = "primary",
         identity: str = "",
         workspace: str = "hermes",
+        user_id_alt: str = "",
     ) -> Session:
         """Begin a session, or continue a stored one, and start the providers for it.
 
@@ -393,6 +412,7 @@ class Memory:
             agent_context=agent_context,
             identity=identity,
             workspace=workspace,
+            user_id_alt=user_id_alt,
         )
         return self.begin_session(session, source=source, title=title, started_at=started_at)
 
@@ -423,6 +443,7 @@ class Memory:
             if again.id == chosen.id:
                 raise
             session = create(again)
+        self._prune_idle()
         self.manager.initialize_all(session)
         return session
 
@@ -441,6 +462,7 @@ class Memory:
         parent_id: str = "",
         agent_context: AgentContext = "primary",
         workspace: str = "hermes",
+        user_id_alt: str = "",
         source: str = "",
         title: str = "",
     ) -> Conversation:
@@ -468,6 +490,7 @@ class Memory:
             parent_id=parent_id,
             agent_context=agent_context,
             workspace=workspace,
+            user_id_alt=user_id_alt,
         )
         return Conversation(self, self.complete(session), source=source, title=title)
 
@@ -498,12 +521,14 @@ class Memory:
         for stored in self.sessions.idle_sessions(before, sources):
             data = self.sessions.session_identity(stored.id)
             session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
+            if session.owner != stored.user:  # `identity.owners` has changed; the store says whose it is
+                session = dataclasses.replace(session, is_owner=not stored.user)
             with self.sessions.transaction():
                 current = self.sessions.get_session(stored.id)
                 # Another process may have continued the session meanwhile.
                 if current is None or current.last_active >= before or current.ended_at is not None:
                     continue
-                self.end_session(session, "evict")
+                self._end_session(session, "evict")
             ended.append(stored.id)
         return ended
 
@@ -512,7 +537,9 @@ class Memory:
 
         If this is called again without a new message in the session, the provider is not notified again.
         """
-        session = self.complete(session)
+        self._end_session(self.complete(session), reason)
+
+    def _end_session(self, session: Session, reason: EndReason) -> None:
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
             if last is not None:
@@ -934,6 +961,30 @@ class Memory:
         else:
             self._failures.pop("outbox", None)
 
+    def _prune_idle(self) -> None:
+        """Delete the conversations that are older than `sessions.retention`, at most once in some hours.
+
+        A session begins after it, so that only some are deleted at a time.
+        """
+        days = self.config.sessions.retention
+        if days is None or (self._pruned_at and time.monotonic() - self._pruned_at < PRUNE_INTERVAL_S):
+            return
+        from hermes_core.sessions.maintenance import idle_sessions  # few homes have this setting
+
+        self._pruned_at = time.monotonic()
+        try:
+            for session_id in idle_sessions(self.sessions, time.time() - days * 86_400.0, limit=MAX_PRUNED):
+                if (
+                    self.sessions.get_session(session_id) is not None
+                ):  # else deleted with one that delegated it
+                    self.delete_session(session_id)
+                    log.info("session %s was deleted: no message for %d days", session_id, days)
+        except (SessionError, StorageError, OutboxError) as exc:
+            log.error("old sessions can't be deleted: %s", exc)
+            self._failures["retention"] = f"old sessions can't be deleted: {exc}"
+        else:
+            self._failures.pop("retention", None)
+
     def _load(self, name: str) -> None:
         try:
             loaded = load_provider(name, self.home, self._control, self._entry_points, sessions=self.sessions)
@@ -941,12 +992,20 @@ class Memory:
             self._load_error = exc
         else:
             self.loaded = loaded
-            self._add_provider(loaded.factory, loaded.entry.name, loaded.settings)
+            published = loaded.entry.kind == "hermes_agent"
+            deadlines = {"prefetch": PUBLISHED_RECALL_S} if published else {}
+            self._add_provider(loaded.factory, loaded.entry.name, loaded.settings, deadlines)
 
-    def _add_provider(self, source: object, name: str, fields: Sequence[Field]) -> None:
+    def _add_provider(
+        self,
+        source: object,
+        name: str,
+        fields: Sequence[Field],
+        deadlines: Mapping[str, float] | None = None,
+    ) -> None:
         """Add the provider to the manager. Then put changes of the notes into the outbox that a crash left out."""
         self._external, account = name, account_of(fields, name, self.home)
-        self._taken = self.manager.add_provider(source, name=name, fingerprint=account)
+        self._taken = self.manager.add_provider(source, name=name, fingerprint=account, deadlines=deadlines)
         if self._taken:
             # A damaged state.db is noticed by the first command, not by the first turn.
             self._read("past sessions", partial(self.manager.outbox.waits, name), False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from typing import Any
 
 from hermes_core.agent.agent import Agent
@@ -94,19 +95,26 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
     Args:
         memory: The memory of the home.
         on_retry: Function that gets the reason before a model is asked again.
+        name: Name of the main model, in place of `model.name`; "" for the configured one.
 
     Raises:
         ConfigError: no model is configured.
     """
 
-    def __init__(self, memory: Memory, on_retry: OnText = ignore) -> None:
+    def __init__(self, memory: Memory, on_retry: OnText = ignore, *, name: str = "") -> None:
         require("memory", memory, Memory, "what open_memory returned")
-        if not memory.config.model.name:
+        config = memory.config
+        if name:
+            config = replace(config, model=replace(config.model, name=name))
+        if not config.model.name:
             where = str(memory.home.config_yaml)
-            raise ConfigError("no model is set", f"write `model:` with base_url and name into {where!r}")
+            raise ConfigError(
+                "no model is set",
+                f"write `model:` with base_url and name into {where!r}, or in a terminal: hermes-memory chat --model NAME",
+            )
         credentials = Credentials(memory.home)
-        self.model = OpenAIModel(model_settings(memory.config, credentials), on_retry)
-        settings = auxiliary_settings(memory.config, credentials)
+        self.model = OpenAIModel(model_settings(config, credentials), on_retry)
+        settings = auxiliary_settings(config, credentials)
         self.auxiliary = OpenAIModel(settings, on_retry) if settings is not None else None
 
     def agent(self, memory: Memory, **options: Any) -> Agent:

@@ -37,6 +37,7 @@ from hermes_core.agent.validation import refused, require, require_number
 from hermes_core.errors import ConfigError, ContextOverflow, ModelError, ModelRefused, ModelUnavailable
 from hermes_core.kit.http import retry_after_seconds
 from hermes_core.manager.call import attempt, ends_program
+from hermes_core.packages import extra_remedy
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import sqlite_text
 
@@ -305,9 +306,7 @@ class OpenAIModel:
         require_number("retries", settings.retries, int, 0)
         require_number("pause", settings.pause, (int, float), 0)
         if importlib.util.find_spec("openai") is None:
-            raise ConfigError(
-                "the package 'openai' is not installed", "pip install 'hermes-memory-core[agent]'"
-            )
+            raise ConfigError("the package 'openai' is not installed", extra_remedy("agent"))
         self.settings = settings
         self._on_retry = on_retry
         self._client: Any = None

@@ -343,10 +343,13 @@ def without_memory_tools(memory: Memory, others: Sequence[Tool], session: Sessio
 
 
 def _memory_tools(memory: Memory) -> list[Tool]:
+    def call(name: str, arguments: Mapping[str, Any], session: Session) -> str:
+        return memory.call_tool(session, name, arguments)
+
     return [
         Tool.of(
             schema,
-            partial(memory.call_tool, schema["name"]),
+            partial(call, schema["name"]),
             SEARCH_TOOL if schema["name"] == SEARCH_TOOL else "memory",
             quick=schema["name"] in (SEARCH_TOOL, MEMORY_TOOL),
         )

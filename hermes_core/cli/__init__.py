@@ -40,8 +40,10 @@ COMMANDS = {
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
     "identity": "hermes_core.cli.identity:identity",
+    "forget": "hermes_core.cli.forget:forget",
     "import": "hermes_core.cli.importing:import_command",
     "install-alias": "hermes_core.cli.shell:install_alias",
+    "keys": "hermes_core.cli.keys:keys",
     "logs": "hermes_core.cli.doctor:logs",
     "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
@@ -61,8 +63,10 @@ SUMMARIES = {
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",
     "identity": "Name yourself on other platforms, so that your memory is the same there.",
+    "forget": "Delete all that is stored of one user.",
     "import": "Bring conversations from a file into memory.",
     "install-alias": "Add the short command `hermes` for this program.",
+    "keys": "Keep keys and passwords in .env. No command prints a value.",
     "logs": "Show what happened.",
     "mcp": "Serve this memory to MCP clients.",
     "memory": "Show, change and undo curated memory; choose the provider.",
@@ -72,6 +76,30 @@ SUMMARIES = {
     "recall": "Show what a turn with this message would be given.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show and undo skills that the agent wrote down.",
+}
+
+
+# Words that people try first, and the command that does it.
+HINTS = {
+    "add": "memory add",
+    "backup": "sessions export",
+    "delete": "sessions delete",
+    "export": "sessions export",
+    "history": "sessions list",
+    "init": "memory setup",
+    "install": "plugins install",
+    "list": "sessions list",
+    "login": "memory setup",
+    "model": "config set model.name",
+    "prune": "sessions prune",
+    "remember": "memory add",
+    "search": "sessions search",
+    "setup": "memory setup",
+    "show": "memory show",
+    "status": "memory status",
+    "undo": "memory undo",
+    "update": "plugins update",
+    "use": "memory use",
 }
 
 
@@ -143,6 +171,8 @@ class LazyGroup(click.Group):
             return provider_commands(home_of(ctx), active[cmd_name])
         from hermes_core.loader.discover import BUNDLED
 
+        if cmd_name in HINTS and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {cmd_name!r}; run: hermes-memory {HINTS[cmd_name]}", ctx)
         if cmd_name in BUNDLED and not ctx.resilient_parsing:
             raise click.UsageError(
                 f"No such command {cmd_name!r} while another provider is active, or none; "

@@ -65,6 +65,7 @@ SLOW_CLOSE_S = 1.0
 )
 @click.option("--resume", metavar="ID", help="Go on with a session: its id, its title, or `last`.")
 @click.option("--new", is_flag=True, help="Begin a new session (the default).")
+@click.option("--model", metavar="NAME", help="Talk with this model of the server instead of model.name.")
 @click.option(
     "--no-memory",
     is_flag=True,
@@ -78,6 +79,7 @@ def chat(
     message: str | None,
     resume: str | None,
     new: bool,
+    model: str | None,
     no_memory: bool,
     show_recall: bool,
     as_json: bool,
@@ -90,11 +92,20 @@ def chat(
         raise click.UsageError("give --new or --resume, not both")
     if as_json and message is None:
         raise click.UsageError("--json answers one message: give it with -m")
+    if model is not None and not model.strip():
+        raise click.UsageError("--model needs the name of a model")
     with ExitStack() as stack:
         exit_if_signalled = stack.enter_context(_exit_on_signals())
         timers = stack.enter_context(ExitStack())  # entered first, so closed last
         try:
-            terminal = _open(stack, home_of(ctx), resume, no_memory=no_memory, once=message is not None)
+            terminal = _open(
+                stack,
+                home_of(ctx),
+                resume,
+                (model or "").strip(),
+                no_memory=no_memory,
+                once=message is not None,
+            )
             terminal.show_recall = show_recall
             if message is not None:
                 text = _as_utf8(sys.stdin.read() if message == "-" else message)
@@ -111,7 +122,7 @@ def chat(
 
 
 def _open(
-    stack: ExitStack, home: HermesHome, resume: str | None, *, no_memory: bool, once: bool
+    stack: ExitStack, home: HermesHome, resume: str | None, model: str, *, no_memory: bool, once: bool
 ) -> TerminalChat:
     """Open memory, models and agent until the stack is closed; return the conversation."""
     writer = TerminalWriter(tools=not once)
@@ -126,7 +137,7 @@ def _open(
             memory.config.agent.monitor_minutes, report=lambda figures: log.write("info", "process", figures)
         )
     )
-    models = stack.enter_context(ConfiguredModels(memory, partial(_note_retry, writer)))
+    models = stack.enter_context(ConfiguredModels(memory, partial(_note_retry, writer), name=model))
     lock = SessionLock(home)
     stack.callback(lock.release)
     agent = stack.enter_context(

@@ -20,6 +20,7 @@ from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
 from hermes_core.health.finding import Finding, run_check
 from hermes_core.home import HermesHome
+from hermes_core.kit.cli import limit_option
 from hermes_core.logs import LEVELS, Level, LogFile
 from hermes_core.safety.terminal import printable
 from hermes_core.storage.inventory import Inventory
@@ -127,14 +128,7 @@ _HEAD = ("at", "level", "kind", "pid")
 
 
 @click.command()
-@click.option(
-    "-n",
-    "limit",
-    type=click.IntRange(1, 100_000),
-    default=50,
-    show_default=True,
-    help="At most this many lines.",
-)
+@limit_option(50, 100_000)
 @click.option(
     "--level",
     type=click.Choice(LEVELS),

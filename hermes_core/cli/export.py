@@ -13,8 +13,9 @@ import yaml
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.shell import complete_provider
 from hermes_core.home import HermesHome, expanded
-from hermes_core.loader.discover import BUNDLED, EXPORTED, ProviderCandidate, discover, select
+from hermes_core.loader.discover import BUNDLED, EXPORTED, ProviderCandidate, discover, normalise, select
 from hermes_core.loader.hermes_agent.export import host_name
+from hermes_core.packages import CORE, OWN_PACKAGES, install_words
 from hermes_core.storage.files import ensure_folder, write_atomic
 
 HOST = "hermes-agent"
@@ -31,7 +32,7 @@ def register(ctx):
     try:
         from hermes_core import register_in_hermes_agent
     except ImportError as exc:
-        logging.getLogger(__name__).warning("%s; in this environment run: pip install {distribution}", exc)
+        logging.getLogger(__name__).warning("%s; in this environment run: %s", exc, {install!r})
         return
     register_in_hermes_agent(ctx, "{name}", host_name="{called}")
 '''
@@ -80,7 +81,7 @@ def export(ctx: click.Context, name: str, home: str | None, called: str) -> None
     for file, text in _files(place, title):
         write_atomic(folder / file, text.encode())
     click.echo(f"wrote {folder}")
-    click.echo(f"in the environment of Hermes Agent: pip install {place.distribution}")
+    click.echo(f"in the environment of Hermes Agent: {_install_command(place)}")
     click.echo(f"in {root / 'config.yaml'}: memory.provider: {title}")
 
 
@@ -124,15 +125,26 @@ def _is_export(folder: Path) -> bool:
 
 
 def _files(place: ProviderCandidate, called: str) -> Iterator[tuple[str, str]]:
-    words = {"name": place.name, "called": called, "distribution": place.distribution}
+    words = {"name": place.name, "called": called, "install": _install_command(place)}
     manifest = {
         "name": called,
         "kind": "exclusive",  # one of its kind is active, chosen by memory.provider
         "version": place.version,
         "description": place.description,
-        "pip_dependencies": [place.distribution],
+        # Hermes Agent would ask a public index for a package that is on none.
+        "pip_dependencies": [] if _is_own(place) else [place.distribution],
         EXPORTED: HOST,
     }
     yield "__init__.py", _ENTRY.format(**words)
     yield "cli.py", _COMMANDS.format(**words)
     yield "plugin.yaml", yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+
+
+def _is_own(place: ProviderCandidate) -> bool:
+    return normalise(place.distribution) in OWN_PACKAGES
+
+
+def _install_command(place: ProviderCandidate) -> str:
+    """Return the command that installs the provider and this program into another environment."""
+    words = install_words(normalise(place.distribution)) if _is_own(place) else place.distribution
+    return f"pip install {install_words(CORE)} {words}"

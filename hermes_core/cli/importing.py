@@ -18,6 +18,7 @@ from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_document
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import FORMATS, Format, Skip, SkipLog, find_files, is_known, stream_file
+from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
@@ -33,6 +34,7 @@ class _Import:
 
     Attributes:
         memory: Opens the memory, at most once.
+        first: The first file.
         several: False for one file that the person named: then a fault in it ends the command.
     """
 
@@ -40,6 +42,8 @@ class _Import:
     file_format: Format
     several: bool
     on_turn: Callable[[], None]
+    copies: CopyFinder | None = None
+    first: str = ""
     done: ImportResult = field(default_factory=ImportResult)
     skips: SkipLog = field(default_factory=SkipLog)
     problems: list[str] = field(default_factory=list)
@@ -47,6 +51,7 @@ class _Import:
     def run(self, file: Path) -> None:
         """Import a file. A fault in one of several files is a problem, and the next file is imported."""
         skips = SkipLog()
+        self.first = self.first or str(file)
         try:
             if self.several and self.file_format == "auto" and not is_known(file):
                 self.skips.note("files of no known format", str(file))
@@ -61,7 +66,10 @@ class _Import:
             return
         if first is not None:
             whole = _until_fault(chain([first], sessions), self.problems)
-            self.done = self.done.plus(import_sessions(self.memory(), whole, self.on_turn))
+            memory = self.memory()
+            # One for all files: it reads the beginnings of all stored sessions.
+            self.copies = self.copies or CopyFinder(memory.sessions)
+            self.done = self.done.plus(import_sessions(memory, whole, self.on_turn, self.copies))
         if self.several:
             self.skips.add(skips, str(file))
         else:
@@ -71,7 +79,8 @@ class _Import:
         """Return the counts, and add what people should know to `problems`."""
         done = replace(self.done, skipped=tuple(self.skips.all()))
         if not done.sessions and (done.skipped or not self.problems):
-            reason = _describe_skip(done.skipped[0]) if done.skipped else "no conversation is there"
+            place = f" in {self.first}" if self.first else ""
+            reason = _describe_skip(done.skipped[0]) if done.skipped else f"no conversation is there{place}"
             self.problems.append(f"nothing was imported: {reason}")
         self.problems += [_describe_skip(skip) for skip in done.skipped if skip.fault and done.sessions]
         return done

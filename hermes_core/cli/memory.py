@@ -24,6 +24,7 @@ from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import HermesError
+from hermes_core.kit.cli import limit_option
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, hanging, printable
 
@@ -146,9 +147,7 @@ def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_j
 
 
 @memory.command("history")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most this many."
-)
+@limit_option(20, 10_000)
 @user_option
 @json_option
 @click.pass_context
@@ -408,14 +407,15 @@ class CurationReport:
 
 @memory.command()
 @click.option("--target", type=click.Choice(["all", *TARGETS]), default="all", help="Which file.")
-@click.option("--apply", "apply_now", is_flag=True, help="Apply the proposal without asking.")
+@click.option("--yes", is_flag=True, help="Apply the proposal without asking.")
+@click.option("--apply", "apply_now", is_flag=True, hidden=True, help="The same as --yes.")
 @user_option
 @json_option
 @click.pass_context
-def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json: bool) -> None:
+def curate(ctx: click.Context, target: str, yes: bool, apply_now: bool, user: str, as_json: bool) -> None:
     """Let the model propose a shorter version: duplicates merged, stale entries dropped, contradictions shown.
 
-    Nothing is written before you agree, give --apply, or set curator.auto. An applied proposal can be undone.
+    Nothing is written before you agree, give --yes, or set curator.auto. An applied proposal can be undone.
     """
     from hermes_core.agent import ConfiguredModels  # no other command of this group needs an agent
 
@@ -423,7 +423,7 @@ def curate(ctx: click.Context, target: str, apply_now: bool, user: str, as_json:
     with open_memory(home_of(ctx)) as opened, ConfiguredModels(opened, on_retry) as models:
         session = session_of_user(opened, user)
         targets = opened.curated.enabled_targets if target == "all" else (cast(MemoryTarget, target),)
-        agreed = apply_now or opened.config.curator.auto
+        agreed = yes or apply_now or opened.config.curator.auto
         model, store = models.auxiliary or models.model, opened.curated.of(session)
         reports = [CurationReport(name) for name in targets]
         for report in reports:

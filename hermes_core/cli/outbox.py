@@ -6,6 +6,7 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_table
+from hermes_core.kit.cli import limit_option
 from hermes_core.memory import Memory, open_memory
 from hermes_core.outbox.store import MAX_ROWS
 
@@ -16,9 +17,7 @@ def outbox() -> None:
 
 
 @outbox.command("list")
-@click.option(
-    "--limit", type=click.IntRange(1, MAX_ROWS), default=20, show_default=True, help="At most this many."
-)
+@limit_option(20, MAX_ROWS)
 @json_option
 @click.pass_context
 def list_rows(ctx: click.Context, limit: int, as_json: bool) -> None:

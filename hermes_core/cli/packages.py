@@ -18,12 +18,14 @@ import importlib_metadata
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document, warn
+from hermes_core.cli.setup import install
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry, discover, normalise, select
 from hermes_core.safety.terminal import printable
+from hermes_core.setup.installer import is_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -51,19 +53,23 @@ class Installer:
 def install_packages(
     ctx: click.Context, packages: tuple[str, ...], editable: bool, upgrade: bool, as_json: bool
 ) -> None:
-    """Install PACKAGES: names as on PyPI, our own providers' short names, or paths of folders and wheels.
+    """Install PACKAGES: names on your package index, our own providers' short names, or paths of folders and wheels.
 
-    pip does it, or uv where there is no pip, in the environment that runs hermes; what it says goes to standard error.
+    Our own packages are on no public index: they come from the checkout or the folder of wheels that this program was
+    installed from, or from the places that packages.find_links and packages.index name. pip does it, or uv where there is no pip, in the environment that runs hermes; what it says goes to standard error.
     Then the providers that are available now are listed. The active provider stays the one that it was. Exits with 1
     when the packages could not be installed, and when they offer no memory provider.
     """
     home = home_of(ctx)
     before, hosted = provider_entries(home), _has_hermes_agent()
     wanted = [_requirement(package) for package in packages]
+    for package in filter(is_own, wanted):
+        install(home, "this command", [package], ask=sys.stdin.isatty())
     options = ["--upgrade"] if upgrade else []
-    named = [word for one in wanted for word in (["--editable", one] if editable else [one])]
+    others = [package for package in wanted if not is_own(package)]
+    named = [word for one in others for word in (["--editable", one] if editable else [one])]
     installer = find_installer()
-    if not installer.run("install", *options, *named):
+    if named and not installer.run("install", *options, *named):
         raise Failure(f"{installer.name} did not install {', '.join(wanted)}; it says why above")
     now = _brought(before, provider_entries(home), wanted)
     if not hosted and _has_hermes_agent():

@@ -22,6 +22,7 @@ from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.providers import register_commands
 from hermes_core.memory import open_memory
+from hermes_core.packages import TESTING, extra_remedy, install_words
 from hermes_core.safety.terminal import printable
 
 # Characters of the line about a provider. Authors write whole paragraphs into a description.
@@ -110,17 +111,18 @@ LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause", "Proprietary")
 @click.option("--name", help="As people will write it in config.yaml: small letters, digits, hyphens.")
 @click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores.")
 @click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence.")
-@click.option("--no-input", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+@click.option("--yes", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+@click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes.")
 def new(
-    directory: Path, name: str | None, kind: str | None, license_name: str | None, no_input: bool
+    directory: Path, name: str | None, kind: str | None, license_name: str | None, yes: bool, no_input: bool
 ) -> None:
     """Make a package for a provider of your own in DIRECTORY, with tests, a page and a CI workflow.
 
     Asks for what no option says. Exits with 1 if the name can't be used or the package is there already.
     """
     if importlib.util.find_spec("cookiecutter") is None:
-        raise Failure('cookiecutter is not installed; run: pip install "hermes-memory-core[template]"')
-    if not no_input:
+        raise Failure(f"cookiecutter is not installed; run: {extra_remedy('template')}")
+    if not (yes or no_input):
         name = name or click.prompt("Name of the provider", default="my-notes")
         for choice, meaning in {} if kind else KINDS.items():
             click.echo(f"  {choice:6} {meaning}")
@@ -133,7 +135,9 @@ def new(
     }
     made = make(directory, answers)
     click.echo(f"made {made}")
-    click.echo(f'next: pip install -e "{made}[test]", then python -m pytest "{made}"')
+    # In one call with ours, which pip would otherwise look for on an index.
+    kit = install_words(TESTING)
+    click.echo(f'next: pip install {kit} -e "{made}[test]", then python -m pytest "{made}"')
 
 
 def template_folder() -> Path:

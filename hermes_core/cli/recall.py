@@ -29,12 +29,13 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 @click.command()
 @click.argument("query", required=False)
 @click.option(
+    "-n",
     "-k",
-    "limit",
+    "--limit",
     type=click.IntRange(1, MAX_RESULTS),
     default=10,
     show_default=True,
-    help="Results per source.",
+    help="At most this many results per source.",
 )
 @click.option(
     "--batch",

@@ -43,7 +43,16 @@ def _source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return include(exclude(command))
 
 
-@click.group(cls=Group)
+@click.group(
+    cls=Group,
+    lazy={
+        "archive": "hermes_core.cli.session_files:archive",
+        "export": "hermes_core.cli.session_files:export_sessions",
+        "import": "hermes_core.cli.session_files:import_sessions",
+        "pin": "hermes_core.cli.session_files:pin",
+        "rename": "hermes_core.cli.session_files:rename",
+    },
+)
 def sessions() -> None:
     """List, search and show past sessions; keep the store well."""
 
@@ -51,10 +60,16 @@ def sessions() -> None:
 @sessions.command("list")
 @limit_option(20, 10_000)
 @_source_options
+@click.option("--archived", is_flag=True, help="Only those that `sessions archive` took out of the list.")
 @json_option
 @click.pass_context
 def list_sessions(
-    ctx: click.Context, limit: int, source: tuple[str, ...], exclude_sources: tuple[str, ...], as_json: bool
+    ctx: click.Context,
+    limit: int,
+    source: tuple[str, ...],
+    exclude_sources: tuple[str, ...],
+    archived: bool,
+    as_json: bool,
 ) -> None:
     """List sessions, the latest first; a compressed conversation is one entry.
 
@@ -63,7 +78,9 @@ def list_sessions(
     with open_memory(home_of(ctx), provider="") as memory:
         db = memory.sessions
         hidden = () if source else PROGRAM_SOURCES
-        entries = db.list_sessions(limit=limit, source=source, exclude_sources=(*hidden, *exclude_sources))
+        entries = db.list_sessions(
+            limit=limit, source=source, exclude_sources=(*hidden, *exclude_sources), archived=archived
+        )
         ids = [db.short_id(entry.session.id) for entry in entries]
         programs = db.stored_sources(set(hidden) - {*DELEGATED_SOURCES, *exclude_sources})
     if as_json:
@@ -79,7 +96,11 @@ def list_sessions(
         )
         for short_id, entry in zip(ids, entries, strict=True)
     ]
-    empty = "No session matches." if source or exclude_sources or programs else "No session is stored yet."
+    empty = (
+        "No session matches."
+        if archived or source or exclude_sources or programs
+        else "No session is stored yet."
+    )
     print_table("", ("session", "source", "last active", "messages", "about"), rows, empty)
     if programs:
         options = " ".join(f"--source {name}" for name in programs)
@@ -137,7 +158,7 @@ def search_messages(
 def show_session(ctx: click.Context, session_id: str, as_json: bool) -> None:
     """Print the messages of SESSION_ID; the beginning of an id, or a title, is enough when it is unique."""
     with open_memory(home_of(ctx), provider="") as memory:
-        messages = memory.sessions.get_messages(_named(memory.sessions, session_id).id)
+        messages = memory.sessions.get_messages(named_session(memory.sessions, session_id).id)
     if as_json:
         print_document(messages)
         return
@@ -256,29 +277,49 @@ def vacuum_store(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
 )
 @click.option("--before", type=click.DateTime(), help="Without a message since before this moment.")
 @click.option("--source", "sources", multiple=True, help="Only sessions of this source; may be given again.")
+@click.option(
+    "--exclude-source",
+    "exclude_sources",
+    multiple=True,
+    help="No sessions of this source; may be given again.",
+)
+@click.option("--user", metavar="USER", help="Only sessions of this user, as telegram:42.")
+@click.option("--archived", is_flag=True, help="Only archived sessions.")
+@click.option(
+    "--max-messages", type=click.IntRange(0), metavar="N", help="Only sessions with at most N messages."
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Never the N conversations that were active last.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@click.pass_context
 def prune_idle(
-    ctx: click.Context,
     older_than: int | None,
     before: datetime | None,
-    sources: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    **filters: Any,
 ) -> None:
-    """Delete old conversations, and what of them still waits for the provider. A conversation goes as a whole."""
+    """Delete old conversations, and what of them still waits for the provider. A conversation goes as a whole.
+
+    All filters must fit. Conversations that `sessions pin` marked are never deleted. The key sessions.retention deletes
+    old conversations without this command.
+    """
     if (older_than is None) == (before is None):
         raise click.UsageError("give --older-than or --before")
     limit = seconds_of(before) if before else time.time() - DAY_S * (older_than or 0)
-    with open_memory(home_of(ctx), provider="") as memory:
-        doomed = maintenance.idle_sessions(memory.sessions, limit, sources)
+    with open_memory(home_of(click.get_current_context()), provider="") as memory:
+        doomed = maintenance.idle_sessions(memory.sessions, limit, **filters)
         if doomed and not (dry_run or yes):
             _confirm(memory.sessions, doomed)
             # While the question was open, one of them may have been continued.
-            idle = set(maintenance.idle_sessions(memory.sessions, limit, sources))
+            idle = set(maintenance.idle_sessions(memory.sessions, limit, **filters))
             doomed = [session_id for session_id in doomed if session_id in idle]
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
@@ -296,13 +337,13 @@ def delete_conversation(ctx: click.Context, session_id: str, dry_run: bool, yes:
     too; what the provider took is in the provider's hands.
     """
     with open_memory(home_of(ctx), provider="") as memory:
-        doomed = sorted(memory.sessions.lineage(_named(memory.sessions, session_id).id))
+        doomed = sorted(memory.sessions.lineage(named_session(memory.sessions, session_id).id))
         if not (dry_run or yes):
             _confirm(memory.sessions, doomed)
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
 
-def _named(db: SessionDB, text: str) -> StoredSession:
+def named_session(db: SessionDB, text: str) -> StoredSession:
     """Return the session that a person means. Raises `SessionError` if there is none, or several."""
     session = db.find_session(text)
     if session is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +18,11 @@ from hermes_core.config import (
     KEYS,
     ToolsetsConfig,
     Value,
+    config_text,
     is_provider_key,
     known_key,
     load_config,
+    save_text,
     set_value,
     stored_keys,
     stored_value,
@@ -28,7 +31,7 @@ from hermes_core.config import (
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.safety.redact import redact, redact_value
-from hermes_core.safety.terminal import printable
+from hermes_core.safety.terminal import hanging, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,37 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
     click.echo(printable(f"{key} is {_shown(stored)}"))
 
 
+@config.command("edit")
+@click.pass_context
+def edit_file(ctx: click.Context) -> None:
+    """Open config.yaml in your editor, $VISUAL or $EDITOR, and check it before it is saved.
+
+    If the file can't be read so, nothing is saved, and the editor opens again if you want.
+    """
+    home = home_of(ctx)
+    before = config_text(home)
+    text = unchanged = before.replace("\r\n", "\n")
+    while True:
+        edited = click.edit(text, extension=".yaml", require_save=False)
+        # click ends the last line if it has no end.
+        if edited is None or edited.rstrip("\n") == unchanged.rstrip("\n"):
+            click.echo("nothing was changed")
+            return
+        try:
+            loaded = save_text(home, edited, before)
+        except ConfigError as exc:
+            if not sys.stdin.isatty():
+                raise
+            click.secho(f"error: {hanging(str(exc))}", fg="red", err=True)
+            if not click.confirm("Edit it again?", default=True):
+                raise Failure("nothing was changed") from None
+            text = edited
+        else:
+            click.echo(printable(f"saved {home.config_yaml}"))
+            finish(ctx, loaded.warnings)
+            return
+
+
 @config.command("unset")
 @_key
 @click.pass_context
@@ -148,7 +182,10 @@ def _require(ctx: click.Context, key: str) -> None:
     """Raise `Failure` for the name of a key or password, and say where those are kept."""
     if key.isupper() and "." not in key:
         place = str(home_of(ctx).env_file)
-        raise Failure(f"{key} is no setting: write keys and passwords as NAME=value into {place!r}")
+        raise Failure(
+            f"{key} is no setting: write keys and passwords as NAME=value into {place!r}, or run: "
+            f"hermes-memory keys set {key}"
+        )
 
 
 def _read(key: str, text: str) -> Value:

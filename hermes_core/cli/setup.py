@@ -35,8 +35,6 @@ from hermes_core.setup.answers import (
 )
 from hermes_core.setup.candidate import (
     choices,
-    install_command,
-    install_packages,
     missing_extras,
     missing_requirements,
     questions,
@@ -44,6 +42,7 @@ from hermes_core.setup.candidate import (
     run_wizard,
     try_out,
 )
+from hermes_core.setup.installer import install_steps, is_own, missing_dependencies
 
 BUILTIN = "built-in only"
 NO_PROVIDER = ("", BUILTIN, "none", "builtin")
@@ -103,7 +102,7 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
         _ask(home, answers)
     answers.settle()
     require_complete(answers, loaded.entry.name)
-    _install(name, missing_extras(loaded, answers), ask=ask)
+    install(home, name, missing_extras(loaded, answers), ask=ask)
     _show_saved(persist(home, loaded.entry.name, answers, loaded.factory()))
     _end(home, loaded, ask=ask, check=check)
 
@@ -175,19 +174,23 @@ def _install_what_is_missing(home: HermesHome, name: str, *, ask: bool) -> None:
     for tool in needs.tools:
         how = tool.install or "see the provider's documentation"
         warn([f"{name} needs the program {tool.name!r}, which does not work here; install it: {how}"])
-    _install(name, needs.packages, ask=ask)
+    install(home, name, needs.packages, ask=ask)
 
 
-def _install(name: str, packages: Sequence[str], *, ask: bool) -> None:
-    if not packages:
-        return
-    listed = ", ".join(packages)
-    if ask:
-        click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
-    click.echo(f"$ {shlex.join(install_command(packages))}")
-    with _spinner(f"installing {listed}"):
-        install_packages(packages)
-    click.echo(f"installed: {listed}")
+def install(home: HermesHome, name: str, packages: Sequence[str], *, ask: bool) -> None:
+    """Show what a provider needs and where it comes from, and install it; with `ask`, after a question."""
+    for step in install_steps(home, packages):
+        listed = ", ".join(step.packages)
+        click.echo(printable(f"{listed} comes from {step.origin}"))
+        click.echo(printable(f"$ {redact(shlex.join(step.command))}"))
+        if ask:
+            click.confirm(f"{name} needs {listed}. Install it now?", default=True, abort=True)
+        with _spinner(f"installing {listed}"):
+            step.run()
+        click.echo(f"installed: {listed}")
+    # Our own packages were installed alone: pip would ask an index for those of them that they need.
+    if further := missing_dependencies(filter(is_own, packages)):
+        install(home, name, further, ask=ask)
 
 
 def _spinner(text: str) -> AbstractContextManager[object]:

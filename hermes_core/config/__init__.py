@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hermes_core.config.credentials import LENT, Credentials
 from hermes_core.config.file import (
+    config_text,
     is_provider_key,
     known_key,
     load_config,
     override_config,
     parse_config,
+    save_text,
     set_value,
     stored_keys,
     stored_value,
@@ -40,11 +42,13 @@ __all__ = [
     "ProvidersConfig",
     "ToolsetsConfig",
     "Value",
+    "config_text",
     "is_provider_key",
     "known_key",
     "load_config",
     "override_config",
     "parse_config",
+    "save_text",
     "set_value",
     "stored_keys",
     "stored_value",

@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -90,7 +91,8 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
                 ) from exc
             stored = tuple(converted) if isinstance(converted, list) else converted
             changed = dataclasses.replace(getattr(config, block), **{str(name): stored})
-            config = dataclasses.replace(config, **{block: changed})
+            configured = config.configured | {key.name}
+            config = dataclasses.replace(config, **{block: changed, "configured": configured})
     return config
 
 
@@ -109,7 +111,33 @@ def parse_config(text: str) -> Config:
     if reading.faults:
         raise ConfigError("; ".join(fault for fault, _ in reading.faults), reading.remedy)
     foreign = [foreign_sentence(reading.foreign)] if reading.foreign else []
-    return Config(**blocks, warnings=(*reading.warnings, *foreign))
+    return Config(**blocks, warnings=(*reading.warnings, *foreign), configured=frozenset(reading.configured))
+
+
+def config_text(home: HermesHome) -> str:
+    """Return the text of config.yaml, "" if there is none. Raises `ConfigError` if it can't be read."""
+    return read_utf8(home.config_yaml, ConfigError)
+
+
+def save_text(home: HermesHome, text: str, before: str) -> Config:
+    """Write the whole of config.yaml and return the configuration in it.
+
+    Args:
+        home: The home of the file.
+        text: The new text.
+        before: The text that was edited. If the file has another one meanwhile, nothing is written.
+
+    Raises:
+        ConfigError: The text can't be read as a configuration, or the file was changed meanwhile.
+    """
+    config, path = parse_config(text), home.config_yaml
+    if "\r\n" in before:  # Notepad wrote it
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    with locked(path):
+        if config_text(home) != before:
+            raise ConfigError(f"{str(path)!r} was changed by another program meanwhile", "edit it again")
+        write_atomic(path, text.encode(), _mode_of(path))
+    return config
 
 
 def set_value(home: HermesHome, key: str, value: Value) -> None:
@@ -223,6 +251,7 @@ class _ConfigReader:
         self.faults: list[tuple[str, str]] = []
         self.warnings: list[str] = []
         self.foreign: list[str] = []
+        self.configured: set[str] = set()
         with _yaml_errors():
             self._loader = _Loader(text)
             root = self._loader.get_single_node()
@@ -287,6 +316,7 @@ class _ConfigReader:
                 continue
             value = self._value(known, at, node)
             if value is not None:
+                self.configured.add(known.name)
                 found[key] = tuple(value) if isinstance(value, list) else value
         return found
 
@@ -399,8 +429,12 @@ def _edited(home: HermesHome) -> Iterator[tuple[Any, dict[str, Any]]]:
             )
         if new != old:
             text = new.replace("\n", "\r\n") if old != found else new  # Notepad wrote it
-            # The person's own mode stays; a new file is private, since an address in it may hold a password.
-            write_atomic(path, text.encode(), path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE)
+            write_atomic(path, text.encode(), _mode_of(path))
+
+
+def _mode_of(path: Path) -> int:
+    """Return the person's own mode of the file. A new file is private: an address in it may hold a password."""
+    return path.stat().st_mode & 0o777 if path.exists() else PRIVATE_FILE
 
 
 def _round_trip(text: str) -> tuple[Any, Any]:

@@ -129,7 +129,11 @@ class RecallConfig:
     )
     budget: int = _key(1500, "Tokens that recall may take in one turn.", minimum=0)
     deadline: float = _key(
-        5.0, "Seconds that a turn waits for an external provider's recall.", minimum=0.05, maximum=600
+        5.0,
+        "Seconds that a turn waits for an external provider's recall. If it is not set, 8 for a provider written for "
+        "Hermes Agent, as there.",
+        minimum=0.05,
+        maximum=600,
     )
 
 
@@ -146,6 +150,12 @@ class SessionsConfig:
     turn_expiry_hours: float = _key(
         24.0, "Hours without a message after which an unfinished turn of a host is deleted.", minimum=0.01
     )
+    retention: int | None = _key(
+        None,
+        "Days after which a conversation without a message is deleted by itself, unless it is pinned; not set, never.",
+        kind=int,
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +168,14 @@ class ProvidersConfig:
         kind=list[str],
     )
     block: tuple[str, ...] = _key((), "Never load these.", kind=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class PackagesConfig:
+    """The `packages:` block: places that have the packages of this project, which are on no public index."""
+
+    find_links: tuple[str, ...] = _key((), "Folders with wheels, as `make dist` fills one.", kind=list[str])
+    index: str = _key("", "Address of a package index of your own that has them.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +294,19 @@ class CuratorConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Our part of config.yaml. `warnings` has a sentence for each thing in the file that has no effect."""
+    """Our part of config.yaml.
+
+    Attributes:
+        warnings: A sentence for each thing in the file that has no effect.
+        configured: The keys that the file holds, by their dotted names.
+    """
 
     memory: MemoryConfig = MemoryConfig()
     identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
     providers: ProvidersConfig = ProvidersConfig()
+    packages: PackagesConfig = PackagesConfig()
     model: ModelConfig = ModelConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
     agent: AgentConfig = AgentConfig()
@@ -290,6 +314,7 @@ class Config:
     skills: SkillsConfig = SkillsConfig()
     curator: CuratorConfig = CuratorConfig()
     warnings: tuple[str, ...] = ()
+    configured: frozenset[str] = frozenset()
 
 
 BLOCKS: dict[str, type] = {
@@ -298,6 +323,7 @@ BLOCKS: dict[str, type] = {
     "recall": RecallConfig,
     "sessions": SessionsConfig,
     "providers": ProvidersConfig,
+    "packages": PackagesConfig,
     "model": ModelConfig,
     "auxiliary": AuxiliaryConfig,
     "agent": AgentConfig,

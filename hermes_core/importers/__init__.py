@@ -148,7 +148,7 @@ def _read(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSessio
         return stream((line.value for line in read_lines(file, skips)), skips)
     if found == "locomo":
         return _read_locomo([line.value for line in read_lines(file, SkipLog(strict=True))])
-    return read_jsonl(file)
+    return read_jsonl(file, skips)
 
 
 def _first_lines(file: Path, first: bytes) -> list[JsonLine]:

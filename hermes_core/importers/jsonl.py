@@ -39,7 +39,7 @@ class _SessionIndex:
     offsets: array[int] = field(default_factory=lambda: array("Q"))
 
 
-def read_jsonl(path: Path) -> Iterator[StreamedSession]:
+def read_jsonl(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield sessions in the order in which they begin. Raises `ImportFailed` for a wrong line before it yields any."""
     sessions: dict[str, _SessionIndex] = {}
     titles: dict[str, str] = {}
@@ -47,6 +47,7 @@ def read_jsonl(path: Path) -> Iterator[StreamedSession]:
         name, message = _message(line)
         titles[name] = titles.get(name) or read_text(line.value.get("title"), f"line {line.number}, title")
         if message is None:
+            skips.note("instructions, and messages without a word", f"line {line.number}")
             continue
         # Two files may both call a session "1". Its first message tells them apart, and stays when the file grows.
         session = sessions.setdefault(name, _SessionIndex(json_digest([message.role, message.content])))

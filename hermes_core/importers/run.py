@@ -48,13 +48,15 @@ def import_sessions(
     memory: Memory,
     sessions: Iterable[StreamedSession],
     on_turn: Callable[[], None] = lambda: None,
+    copies: CopyFinder | None = None,
 ) -> ImportResult:
     """Store every turn of `sessions` that is not stored yet. It is safe to run again, also after a kill.
 
     Args:
         on_turn: Called once a turn, for a progress bar.
+        copies: The finder of copies for several imports, which knows the sessions of the earlier ones.
     """
-    total, copies = ImportResult(), CopyFinder(memory.sessions)
+    total, copies = ImportResult(), copies or CopyFinder(memory.sessions)
     for head, whole in _match_stored(memory.sessions, sessions):
         imported, turns = head, whole
         if head.copyable:

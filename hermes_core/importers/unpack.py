@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.stream import first_bytes, open_file
+from hermes_core.packages import extra_remedy
 
 SUFFIXES = (".jsonl", ".json", ".ndjson")
 """Names of files of conversations, also with one of `PACKED_SUFFIXES`."""
@@ -89,7 +90,7 @@ def _unpack_zstd(packed: BinaryIO, plain: BinaryIO) -> None:
     try:
         import zstandard
     except ImportError as exc:
-        remedy = "pip install 'hermes-memory-core[zstd]', or unpack it"
+        remedy = f"{extra_remedy('zstd')}, or unpack it"
         raise ImportFailed("it is packed with Zstandard", remedy) from exc
     try:
         frame = zstandard.ZstdDecompressor().decompressobj()

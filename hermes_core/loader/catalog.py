@@ -130,7 +130,7 @@ def _missing_bundled(name: str, *, configured: bool) -> ProviderEntry:
         source="hermes_core.providers",
         state="unavailable",
         reason=f"memory.provider names it, and {reason}" if configured else reason,
-        remedy=f"run: pip install {BUNDLED[name]}",
+        remedy=f"run: hermes-memory memory setup {name}",
         installed=False,
     )
 

@@ -51,6 +51,7 @@ from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
 from hermes_core.loader.sources import record_no_provider
+from hermes_core.packages import OWN_PACKAGES
 
 if TYPE_CHECKING:
     from hermes_core.loader.hermes_agent.registration import Registrations
@@ -320,6 +321,9 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
     if not errors and place.is_folder and place.path is not None:
         record_no_provider(place.path)
     if errors:
+        first = errors[0].error
+        if isinstance(first, ModuleNotFoundError) and first.name:
+            raise _missing_module_error(place, first.name)
         raise ProviderError(
             f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
             "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
@@ -339,6 +343,10 @@ def _recipes(value: Any) -> Iterator[_Recipe]:
     if is_module:
         for owner in _provider_classes(value):
             yield lambda owner=owner: _Made(owner())  # type: ignore[misc]
+        # A lazy export fails if the package of its class is missing, which is the reason that a person needs.
+        for name in sorted(set(dir(value)) - vars(value).keys()):
+            if name.endswith("MemoryProvider"):
+                yield lambda name=name: getattr(value, name) and None  # type: ignore[misc]
 
 
 def _call_register(function: Callable[..., Any]) -> _Made | None:
@@ -386,7 +394,10 @@ def _provider_classes(module: ModuleType) -> list[type]:
     The module's own classes come before imported ones; a base class of another is left out. Abstract classes come last,
     only for the error that constructing them raises.
     """
-    classes = [v for _, v in sorted(vars(module).items()) if isinstance(v, type) and _is_provider(v)]
+    # Some packages export their classes lazily, with a `__getattr__` and a `__dir__` that names them.
+    names = sorted({*vars(module), *dir(module)})
+    values = (call_foreign(partial(getattr, module, name, None)) for name in names)
+    classes = [value for value in values if isinstance(value, type) and _is_provider(value)]
     concrete = [c for c in classes if not inspect.isabstract(c)]
     leaves = [c for c in concrete if not any(other is not c and issubclass(other, c) for other in concrete)]
     abstract = [c for c in classes if inspect.isabstract(c) and c.__module__ == module.__name__]
@@ -555,7 +566,9 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
     if not place.is_folder and top == place.value.partition(":")[0].strip().partition(".")[0]:
         return ProviderUnavailable(
             f"provider {place.name!r} names the module {missing!r}, which is not there",
-            f"reinstall it: pip install --force-reinstall {place.distribution}",
+            f"reinstall {place.distribution} from where you have it"
+            if normalise(place.distribution) in OWN_PACKAGES
+            else f"reinstall it: pip install --force-reinstall {place.distribution}",
         )
     requires = {need.partition(";")[0].strip(): required_distribution(need) for need in place.requires}
     declared = [need for need, name in requires.items() if name == normalise(top)]
@@ -580,7 +593,7 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
                 "ask its author whether it can do without, or use it in Hermes Agent",
             )
     # This package is installed: it prints the message.
-    others = [need for need, name in requires.items() if name != "hermes-memory-core"]
+    others = [need for need, name in requires.items() if name not in OWN_PACKAGES]
     packages = " ".join(f"{need!r}" for need in declared or others)
     # Setup shows what plugin.yaml names, and installs it after a question.
     setup = f"run: hermes-memory memory setup {place.name}" if place.is_folder and packages else ""
@@ -607,7 +620,7 @@ def not_found(name: str, candidates: Sequence[ProviderCandidate], fault: str = "
         taken = [place for place in candidates if place.name.casefold() == name.strip().casefold()]
         note = f" ({taken[0].where} may not use the name)" if taken else ""
         return ProviderNotFound(
-            f"provider {name!r} is not installed{note}", f"run: pip install {BUNDLED[name]}"
+            f"provider {name!r} is not installed{note}", f"run: hermes-memory memory setup {name}"
         )
     if name_owner(name):
         return ProviderNotFound(f"{name!r} is the curated memory itself", "it is always on; name another one")

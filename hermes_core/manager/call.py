@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -268,10 +269,46 @@ def _text(value: Any) -> str:
     raise _wrong(value, "a str")
 
 
-def _schemas(value: Any) -> tuple[dict[str, Any], ...]:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+class ToolSchemas(tuple[dict[str, Any], ...]):
+    """The sound schemas of a provider, and a sentence for each one that is not.
+
+    One malformed schema costs one tool, not all of them.
+    """
+
+    faults: tuple[str, ...] = ()
+
+
+def _schemas(value: Any) -> ToolSchemas:
+    if isinstance(value, ToolSchemas):  # checked before an observer's wrapper saw it
+        return value
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise _wrong(value, "a list of tool schemas")
-    return tuple(_schema(entry) for entry in value)
+    sound, faults = [], []
+    entries = iter(value)
+    for position in itertools.count(1):
+        entry, error = attempt(next, entries)
+        if isinstance(error, StopIteration):
+            break
+        schema = None
+        if error is None:
+            schema, error = attempt(_schema, entry)
+        if schema is not None:
+            sound.append(schema)
+            continue
+        name, _ = attempt(_schema_name, entry)
+        what = f"tool {name!r}" if name else f"tool {position} of get_tool_schemas()"
+        faults.append(f"{what} is left out: {describe(error or ValueError(what), str)}")
+        if entry is None and error is not None and not isinstance(error, ProviderInvalid):
+            break  # the list itself can't be read on
+    schemas = ToolSchemas(sound)
+    schemas.faults = tuple(faults)
+    return schemas
+
+
+def _schema_name(entry: Any) -> str:
+    function = entry.get("function")
+    name = (function if isinstance(function, Mapping) else entry).get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _schema(entry: Any) -> dict[str, Any]:

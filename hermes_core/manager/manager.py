@@ -137,6 +137,7 @@ class MemoryManager:
         name: str = "",
         builtin: bool = False,
         fingerprint: Callable[[], str] | None = None,
+        deadlines: Mapping[str, float] | None = None,
     ) -> bool:
         """Add a provider: an instance, a class, or a factory without arguments. Return True if it was accepted.
 
@@ -147,9 +148,16 @@ class MemoryManager:
             builtin: True for the built-in provider of this package, whose hooks run on the caller's thread.
             fingerprint: Returns a fingerprint of the account (url, user, bank) that the settings of the provider
                 name. Writes that were stored for another account become dead letters.
+            deadlines: Seconds by hook name for this provider. The `deadlines` of the manager come first.
         """
         with self.home.asking():
-            return self._registry.add(source, name, builtin=builtin, fingerprint=fingerprint)
+            return self._registry.add(
+                source,
+                name,
+                builtin=builtin,
+                fingerprint=fingerprint,
+                deadlines=_checked_deadlines(deadlines or {}),
+            )
 
     def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
         """Call a hook of the named provider that no turn calls, such as `check`, and wait until its deadline."""
@@ -193,7 +201,7 @@ class MemoryManager:
         )
 
     def problems(self) -> list[str]:
-        """Return a sentence for each provider that is degraded, failed or unavailable."""
+        """Return a sentence for each provider that is degraded, failed or unavailable, and for each malformed tool."""
         conditions = []
         for handle in self._registry.handles:
             conditions.append(self._condition_of(handle))
@@ -201,6 +209,8 @@ class MemoryManager:
         for health in (*conditions, *self._registry.refused.values()):
             if health.state in ("degraded", "failed", "unavailable"):
                 sentences.append(f"memory provider {health.name!r} is {health.state}: {health.reason}")
+        for handle in self._registry.handles:
+            sentences += [f"memory provider {handle.name!r}: {problem}" for problem in handle.tool_problems]
         return sentences
 
     # ------------------------------------------------------------------- start

@@ -110,7 +110,6 @@ class PendingRecall:
         query: The question.
         session: The session of the question.
         began: Start on the monotonic clock.
-        deadline: Seconds after `began` until which the providers have time.
         asked: (handle, instance, call, failing) of each provider. The call is None if the turn does not wait for it;
             `failing` is True if the last recall of the provider failed.
     """
@@ -118,16 +117,18 @@ class PendingRecall:
     query: Query
     session: Session
     began: float
-    deadline: float
     asked: Sequence[tuple[ProviderHandle, ProviderInstance, PendingCall | None, bool]]
 
     def waits(self) -> list[tuple[Future[CallResult], float]]:
         """Return the future of each call, with the moment on the monotonic clock until which to wait for it."""
-        return [
-            (call.future, self.began + (min(self.deadline, WAIT_AFTER_LATE_S) if failing else self.deadline))
-            for _, _, call, failing in self.asked
-            if call is not None
-        ]
+        waits = []
+        for handle, _, call, failing in self.asked:
+            if call is not None:
+                deadline = handle.deadline("prefetch")
+                waits.append(
+                    (call.future, self.began + (min(deadline, WAIT_AFTER_LATE_S) if failing else deadline))
+                )
+        return waits
 
     def withdraw(self) -> None:
         """Withdraw the calls that have not begun, and abandon the others: nobody waits for this recall any more."""
@@ -144,7 +145,6 @@ class Prefetch:
 
     def __init__(self, config: ManagerConfig) -> None:
         self._config = config
-        self._deadline = config.deadline("prefetch")
         # Guards both dicts.
         self._lock = threading.Lock()
         self._warmed: dict[tuple[str, str, str], WarmedRecall] = {}
@@ -157,7 +157,7 @@ class Prefetch:
         session: Session,
         turn_number: int | None = None,
     ) -> PendingRecall:
-        """Ask each of `providers` for recall, without waiting for it. They work in parallel and share one deadline.
+        """Ask each of `providers` for recall, without waiting for it. They work in parallel, each up to its deadline.
 
         A provider whose last recall failed is asked in the background, and the turn does not wait for it. So an
         outage of a backend delays one turn only. After a single recall that was late and has not ended, the turn
@@ -193,14 +193,14 @@ class Prefetch:
                 instance.hand_over(*calls)
             if recalls:
                 asked.append((handle, instance, recall, failing))
-        return PendingRecall(query, session, began, self._deadline, asked)
+        return PendingRecall(query, session, began, asked)
 
     def collect(self, pending: PendingRecall) -> list[RecallPart]:
         """Wait for the recall of the providers that `ask` asked, at most until the deadline, and return it."""
         query, session, began = pending.query, pending.session, pending.began
         parts = []
         for handle, instance, recall, failing in pending.asked:
-            wait = began + self._deadline - time.monotonic()
+            wait = began + handle.deadline("prefetch") - time.monotonic()
             if recall is None:
                 result = NOT_WAITED
             elif failing:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import CodeType, CoroutineType
 from typing import Any, Literal
@@ -16,10 +17,12 @@ import pluggy
 
 from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
+from hermes_core.errors import HermesError
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
+    NO_DEADLINES,
     OPTIONAL_WORK_HOOKS,
     ManagerConfig,
     ProviderHealth,
@@ -64,8 +67,11 @@ class ProviderInstance:
         make: Constructs the provider object. Called on the thread of the read worker.
         config: Settings of the manager.
         stats: Counters and breakers, shared with the other instances of the provider.
+        deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
         inline: True to run every hook on the caller's thread, as for the built-in provider.
         before_start: Called before each `initialize`.
+        run_start: Calls its second argument, which calls `initialize` of the instance. It may close other instances
+            before that.
         on_started: Called after each `initialize`, also after one that failed.
     """
 
@@ -76,8 +82,12 @@ class ProviderInstance:
         config: ManagerConfig,
         stats: ProviderStats,
         *,
+        deadlines: Mapping[str, float] = NO_DEADLINES,
         inline: bool = False,
         before_start: Callable[[], None] = lambda: None,
+        run_start: Callable[[ProviderInstance, Callable[[], None]], None] = lambda _, initialize: (
+            initialize()
+        ),
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
         self.label = label
@@ -98,8 +108,10 @@ class ProviderInstance:
         self._config = config
         self._inline = inline
         self._before_start = before_start
+        self._run_start = run_start
         self._on_started = on_started
         self._wrapper_names: dict[CodeType, str] = {}
+        self._deadlines = deadlines
         self._coroutines = Coroutines(f"hermes-{label}")
         # Guards the phase: starts, retries and closing come from several threads.
         self._lock = threading.Lock()
@@ -168,7 +180,7 @@ class ProviderInstance:
         return PendingCall(
             hook,
             partial(self._run, hook, caller),
-            self._config.deadline(hook),
+            self._deadline(hook),
             record=partial(self.stats.record, hook, breaker=breaker),
             on_late=partial(self._ended_late, hook, breaker, on_late),
             background=background,
@@ -203,8 +215,11 @@ class ProviderInstance:
     def _run(self, hook: str, function: Callable[[], Any]) -> CallResult:
         return guarded_call(hook, function, self._config.clock, self._config.redact, self._wrapper_names)
 
+    def _deadline(self, hook: str) -> float:
+        return self._config.deadline(hook, self._deadlines)
+
     def _finish(self, hook: str, coroutine: CoroutineType[Any, Any, Any]) -> Any:
-        return self._coroutines.finish(coroutine, self._config.deadline(hook))
+        return self._coroutines.finish(coroutine, self._deadline(hook))
 
     # ------------------------------------------------------------------- start
 
@@ -227,7 +242,7 @@ class ProviderInstance:
         return PendingCall(
             name,
             partial(self._run, name, function),
-            self._config.deadline(name),
+            self._deadline(name),
             record=partial(self.stats.record, name, breaker=None),
             on_late=on_end or ignore_result,
             background=on_end is not None,
@@ -303,7 +318,7 @@ class ProviderInstance:
         if self.provider is None:
             self._construct()
         self._before_start()
-        self.plugins.hook.initialize(session=session)
+        self._run_start(self, partial(self.plugins.hook.initialize, session=session))
 
     def _started(self, result: CallResult) -> None:
         """Store the result of `initialize` as the phase and the reason. Runs on the thread of the read worker."""
@@ -361,7 +376,7 @@ class ProviderInstance:
             return self._shut_down(phase, until - time.monotonic())
         what = "a preparation" if written else "a write"
         log.warning("%s: %s has not returned; shutdown is called when it does", self.label, what)
-        self._when_idle(lambda: self._shut_down(phase, self._config.deadline("shutdown")))
+        self._when_idle(lambda: self._shut_down(phase, self._deadline("shutdown")))
         return False
 
     def close_idle(self) -> None:
@@ -451,6 +466,37 @@ class ProviderInstance:
         return "active", ""
 
 
+# Methods that close a connection. An object with one of them is a client.
+_CLOSING_METHODS = ("close", "aclose", "disconnect")
+
+
+def _inner(provider: object) -> object:
+    """Return the provider that an adapter wraps, else the provider itself."""
+    return getattr(provider, "wrapped", provider)
+
+
+def _clients(values: Iterable[object]) -> dict[int, object]:
+    """Return the clients among some values, by their identity."""
+    return {
+        id(value): value
+        for value in list(values)
+        if not isinstance(value, type)
+        and any(callable(getattr(type(value), method, None)) for method in _CLOSING_METHODS)
+    }
+
+
+def _module_clients(provider: object) -> dict[int, object]:
+    """Return the clients in variables of the module that defines a provider."""
+    module = sys.modules.get(type(_inner(provider)).__module__)
+    return _clients(vars(module).values()) if module is not None else {}
+
+
+def _share_client(first: object, second: object) -> bool:
+    """Return True if an attribute of both providers is the same client."""
+    attributes = [getattr(_inner(provider), "__dict__", {}).values() for provider in (first, second)]
+    return bool(_clients(attributes[0]).keys() & _clients(attributes[1]).keys())
+
+
 def _session_key(session: object) -> tuple[str, str] | None:
     """Return the key by which workers tell sessions apart. Two users may have a session of one id."""
     return (session.id, session.owner) if isinstance(session, Session) else None
@@ -466,6 +512,7 @@ class ProviderHandle:
         account: Returns the fingerprint of the account that the settings name. Called before each `initialize`,
             because the settings may have changed since the last one.
         fingerprint: The value that `account` returns now.
+        deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
         builtin: True for the built-in provider of this package: its hooks run on the caller's thread, and nothing is
             redacted for it.
 
@@ -474,6 +521,7 @@ class ProviderHandle:
         account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
             first `initialize`.
         schemas: Schemas of the tools that the provider offers, also those whose names another provider has.
+        tool_problems: The warnings about tools that can't be offered because their schemas are wrong.
         busy: Returns True if writes of the session with this id are pending. Its instance is then not closed.
         on_start: Called after each `initialize`.
     """
@@ -486,13 +534,16 @@ class ProviderHandle:
         name: str = "",
         fingerprint: str = "",
         account: Callable[[], str] | None = None,
+        deadlines: Mapping[str, float] = NO_DEADLINES,
         builtin: bool = False,
     ) -> None:
         self.builtin = builtin
+        self._deadlines = deadlines
         self.fingerprint = fingerprint
         self.account_since = 0.0
         self.schemas: tuple[dict[str, Any], ...] = ()
         self.warnings: list[str] = []
+        self.tool_problems: list[str] = []
         self.busy: Callable[[str], bool] = lambda _session_id: False
         self.on_start: Callable[[], None] = lambda: None
         self._account = account
@@ -504,6 +555,12 @@ class ProviderHandle:
         # Guards `_by_session` and `_closed`.
         self._lock = threading.Lock()
         self._closed = False
+        # A provider that keeps one client per process has one instance at a time. This is found out when a second
+        # one starts; see `_run_start`.
+        self._exclusive = False
+        self._room_helps = True
+        # Held while an exclusive instance starts: two that start at once would share the client.
+        self._start_lock = threading.Lock()
         self.name = self._host_name or "provider"
         self.stats = ProviderStats(self.name, config)
         self.first = self._new_instance(self.name)
@@ -522,6 +579,10 @@ class ProviderHandle:
     def durable(self) -> bool:
         """True if an external provider implements at least one hook that stores something."""
         return not self.builtin and bool(self.first.hooks & DURABLE_HOOKS)
+
+    def deadline(self, hook: str) -> float:
+        """Return the seconds that one call of `hook` may take."""
+        return self._config.deadline(hook, self._deadlines)
 
     def implements(self, hook: str) -> bool:
         """Return True if the provider implements this hook."""
@@ -548,9 +609,17 @@ class ProviderHandle:
             if answer.ok:
                 wanted = self.first.capabilities.tool_names
                 self.schemas = tuple(s for s in answer.value if wanted is None or s["name"] in wanted)
+                for fault in answer.value.faults:
+                    self.add_tool_problem(self._config.redact(fault))
             else:
-                self.warnings.append(f"it offers no tools: get_tool_schemas: {answer.error}")
+                self.add_tool_problem(f"it offers no tools: get_tool_schemas: {answer.error}")
         return "idle", ""
+
+    def add_tool_problem(self, problem: str) -> None:
+        """Note a tool that can't be offered, for the health of the provider and the problems of a turn."""
+        log.warning("%s: %s", self.name, problem)
+        self.warnings.append(problem)
+        self.tool_problems.append(problem)
 
     def call(
         self,
@@ -635,10 +704,75 @@ class ProviderHandle:
             self._make,
             self._config,
             self.stats,
+            deadlines=self._deadlines,
             inline=self.builtin,
             before_start=self._read_account,
+            run_start=self._run_start,
             on_started=lambda: self.on_start(),
         )
+
+    def _run_start(self, instance: ProviderInstance, initialize: Callable[[], None]) -> None:
+        """Call `initialize` of an instance. If the provider keeps one client per process, shut the others down first.
+
+        Such a provider shows itself in one of these ways:
+
+        - All its instances are one object.
+        - `initialize` fails beside another instance, and succeeds once that one was shut down.
+        - `initialize` opens a client in a variable of its module, or on two instances the same one. The shutdown of
+          one instance would close the client of the other.
+        """
+        if not self.per_session:
+            initialize()
+            return
+        others = self._others(instance)
+        if not self._exclusive and any(
+            _inner(other.provider) is _inner(instance.provider) for other in others
+        ):
+            self._make_exclusive("its instances are one object")
+        if self._exclusive:
+            with self._start_lock:
+                self._close_others(instance)
+                initialize()
+            return
+        before = _module_clients(instance.provider)
+        _, error = attempt(initialize)
+        others = self._others(instance)
+        if error is None:
+            new = _module_clients(instance.provider).keys() - before.keys()
+            if not new and not any(_share_client(other.provider, instance.provider) for other in others):
+                return
+            self._make_exclusive("its client belongs to the process")
+            if not others:
+                return
+        elif isinstance(error, HermesError) or not (others and self._room_helps):
+            raise error
+        with self._start_lock:
+            self._close_others(instance)
+            if error is None and "shutdown" in instance.hooks:
+                instance.plugins.hook.shutdown()
+            # If this fails as well, the others were not the reason: do not close them for it again.
+            self._room_helps = False
+            initialize()
+            self._room_helps = True
+            if error is not None:
+                self._make_exclusive("it starts only while no other instance is open")
+
+    def _make_exclusive(self, reason: str) -> None:
+        log.info("%s: one instance at a time, because %s", self.name, reason)
+        self._exclusive = True
+
+    def _others(self, instance: ProviderInstance) -> list[ProviderInstance]:
+        """Return the instances of other sessions that have started or are about to."""
+        started = ("starting", "ready")
+        return [other for other in self.instances() if other is not instance and other.phase in started]
+
+    def _close_others(self, instance: ProviderInstance) -> None:
+        """Shut down the instances of other sessions. Their sessions get a new one when they go on."""
+        with self._lock:
+            names = [name for name, other in self._by_session.items() if other is not instance]
+            others = [self._by_session.pop(name) for name in names]
+        for other in others:
+            other.close(self._config.deadline("shutdown"))
 
     def _read_account(self) -> None:
         if self._account is not None:
@@ -691,9 +825,19 @@ def schema_fault(schema: dict[str, Any]) -> str:
     """Return the reason why a model server would refuse every request with this tool; "" if there is none."""
     if not TOOL_NAME.fullmatch(schema["name"]):
         return f"a model's tools have names of up to {LONGEST_TOOL_NAME} letters, digits, _ and -"
-    kind = schema["parameters"].get("type", "object")
+    if not isinstance(schema.get("description", ""), str):
+        return f"its description is a {type(schema['description']).__name__}, not a str"
+    parameters = schema["parameters"]
+    kind = parameters.get("type", "object")
     if kind != "object":
         return f"its parameters are of type {kind!r}, not an object"
+    properties, required = parameters.get("properties", {}), parameters.get("required", [])
+    if not isinstance(properties, Mapping) or not all(
+        isinstance(p, Mapping | bool) for p in properties.values()
+    ):
+        return f"the properties of its parameters are {properties!r:.200}, not an object of schemas"
+    if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
+        return f"`required` of its parameters is {required!r:.200}, not a list of names"
     try:
         json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError) as exc:
@@ -717,7 +861,11 @@ class ToolIndex:
         for schema in handle.schemas:
             name, warning = schema["name"], ""
             if fault := schema_fault(schema):
-                warning = f"tool {name!r} is left out: {fault}"
+                handle.add_tool_problem(f"tool {name!r} is left out: {fault}")
+            elif self._owners.get(name) is handle:
+                handle.add_tool_problem(
+                    f"a second tool {name!r} is left out: the provider offers that name already"
+                )
             elif name in RESERVED_TOOL_NAMES and not handle.builtin:
                 warning = f"tool {name!r} is refused: the host uses that name"
             elif name in self._owners:
@@ -784,7 +932,15 @@ class ProviderRegistry:
         """Return the external providers that implement this hook, for which a write is stored."""
         return tuple(handle for handle in self.handles if not handle.builtin and hook in handle.first.hooks)
 
-    def add(self, source: object, name: str, *, builtin: bool, fingerprint: Callable[[], str] | None) -> bool:
+    def add(
+        self,
+        source: object,
+        name: str,
+        *,
+        builtin: bool,
+        fingerprint: Callable[[], str] | None,
+        deadlines: Mapping[str, float] = NO_DEADLINES,
+    ) -> bool:
         """Construct and validate a provider, and ask it whether it can run. Return True if it was accepted.
 
         A refused provider is put into `refused` with the reason.
@@ -797,6 +953,7 @@ class ProviderRegistry:
             builtin=builtin,
             fingerprint=account or "",
             account=fingerprint,
+            deadlines=deadlines,
         )
         if error is not None:
             text = describe(error, self._config.redact)

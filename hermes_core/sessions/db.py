@@ -26,6 +26,7 @@ from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     CompletedTurn,
     ListedSession,
+    Mark,
     Order,
     Relation,
     SearchHit,
@@ -364,6 +365,7 @@ class SessionDB:
         exclude_sources: Sequence[str] = (),
         exclude_sessions: Sequence[str] = (),
         user: str | None = None,
+        archived: bool = False,
         limit: int = 20,
         offset: int = 0,
     ) -> list[ListedSession]:
@@ -377,6 +379,7 @@ class SessionDB:
             exclude_sources: Sources to leave out.
             exclude_sessions: Ids of sessions to leave out.
             user: Owner of the sessions; None for all owners.
+            archived: True to return archived conversations only, False to leave them out.
             limit: Largest number of conversations.
             offset: Number of conversations to skip.
         """
@@ -386,6 +389,7 @@ class SessionDB:
             exclude_sources=exclude_sources,
             exclude_sessions=exclude_sessions,
             user=user and sqlite_text(user),
+            archived=archived,
             limit=limit,
             offset=offset,
         )
@@ -490,6 +494,24 @@ class SessionDB:
                     "UPDATE sessions SET parent_id = '' WHERE parent_id = ? AND parent_id <> ''", (doomed,)
                 )
         return deleted_turns
+
+    def set_mark(self, session_id: str, mark: Mark, *, on: bool = True) -> None:
+        """Set or remove a mark of a session. Raises `SessionError` if there is no such session."""
+        with self.transaction() as connection:
+            _session_key(connection, session_id)
+            key = records.meta_key(mark, session_id)
+            connection.execute("DELETE FROM state_meta WHERE key = ?", (key,))
+            if on:
+                connection.execute("INSERT INTO state_meta VALUES (?, '1')", (key,))
+
+    def marked(self, mark: Mark) -> frozenset[str]:
+        """Return the ids of the sessions that have this mark."""
+        prefix = records.meta_key(mark, "")
+        # A range, so that the index is used; `;` is the character after `:`.
+        rows = self.database.execute(
+            "SELECT key FROM state_meta WHERE key >= ? AND key < ?", (prefix, f"{prefix[:-1]};")
+        )
+        return frozenset(row[0].removeprefix(prefix) for row in rows)
 
     def delete_if_unused(self, session_id: str) -> bool:
         """Delete the session if it never had a message, and has no title and no children; return True if deleted."""

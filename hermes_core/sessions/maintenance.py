@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
@@ -436,18 +437,50 @@ def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
     return Vacuumed(before, sizes()[0])
 
 
-def idle_sessions(sessions: SessionDB, before: float, sources: Sequence[str] = ()) -> list[str]:
+def idle_sessions(
+    sessions: SessionDB,
+    before: float,
+    sources: Sequence[str] = (),
+    *,
+    exclude_sources: Sequence[str] = (),
+    user: str | None = None,
+    archived: bool = False,
+    max_messages: int | None = None,
+    keep: int = 0,
+    limit: int | None = None,
+) -> list[str]:
     """Return the ids of sessions without a message since `before` (epoch seconds), oldest first.
 
-    A session counts only if all related sessions (its parents, continuations, branches and delegations) are idle too.
-    With `sources`, return only sessions with one of these sources.
+    A session counts only if all related sessions (its parents, continuations, branches and delegations) are idle too,
+    and none of them is pinned.
+
+    Args:
+        sessions: The store.
+        before: Time in epoch seconds.
+        sources: Sources of the sessions; empty for all.
+        exclude_sources: Sources to leave out.
+        user: Owner of the sessions; None for all owners.
+        archived: True for archived sessions only.
+        max_messages: Largest number of messages in a session; None for any number.
+        keep: Number of conversations, the last active ones, to leave out.
+        limit: Largest number of ids; None for all.
     """
     rows = sessions.database.execute(
-        "SELECT id, source FROM sessions WHERE last_active < ? ORDER BY last_active", (before,)
+        "SELECT id, source, user, message_count FROM sessions WHERE last_active < ? ORDER BY last_active",
+        (before,),
     ).fetchall()
-    idle = {row["id"] for row in rows}
-    return [
+    idle = {row["id"] for row in rows} - sessions.marked("pinned")
+    for listed in sessions.list_sessions(limit=keep) if keep else ():
+        idle -= sessions.lineage(listed.session.id)
+    in_archive = sessions.marked("archived") if archived else idle
+    fitting = (
         row["id"]
         for row in rows
-        if (not sources or row["source"] in sources) and sessions.lineage(row["id"]) <= idle
-    ]
+        if row["id"] in idle
+        and row["id"] in in_archive
+        and (not sources or row["source"] in sources)
+        and row["source"] not in exclude_sources
+        and (user is None or row["user"] == user)
+        and (max_messages is None or row["message_count"] <= max_messages)
+    )
+    return list(islice((name for name in fitting if sessions.lineage(name) <= idle), limit))

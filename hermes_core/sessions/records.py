@@ -454,7 +454,10 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
 # ---------------------------------------------------------------------- values beside the sessions
 
 # Kinds of values that agents store for a session; they are deleted with it.
-SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed")
+SESSION_META = ("cadence", "fullness", "left_out", "flushed", "reviewed", "archived", "pinned")
+
+Mark = Literal["archived", "pinned"]
+"""Marks that a person sets: an archived session is in no list, a pinned session is never pruned."""
 
 
 def meta_key(kind: str, session_id: str) -> str:

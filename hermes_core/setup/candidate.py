@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -16,7 +14,7 @@ import importlib_metadata
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import Field
-from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable, SetupFailed
+from hermes_core.errors import ConfigError, HermesError, ProviderUnavailable
 from hermes_core.health.finding import Finding, failed
 from hermes_core.health.provider import check_provider, settings_in, start_providers, trial_session
 from hermes_core.home import FOLDER_PREFIX, HermesHome
@@ -205,9 +203,6 @@ def _known(found: Settings, field: Field) -> Any:
 
 # -------------------------------------------------------------------------------------------------------- requirements
 
-# Some providers bring a model's runtime of several hundred megabytes.
-INSTALL_TIMEOUT_S = 900.0
-
 CHECK_TIMEOUT_S = 5.0
 
 
@@ -224,38 +219,6 @@ def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
     for one in wanted:
         one.marker = None
     return [str(one) for one in wanted]
-
-
-def install_command(packages: Sequence[str]) -> list[str]:
-    """Return the command that installs into this environment: uv if it is there, else pip."""
-    uv = shutil.which("uv")
-    # Environments that uv made have no pip.
-    if uv:
-        return [uv, "pip", "install", "--quiet", "--python", sys.executable, *packages]
-    return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-
-
-def install_packages(packages: Sequence[str]) -> None:
-    """Install the requirements. Raises `SetupFailed` with the last lines of the installer, or if one is still missing."""
-    command = install_command(packages)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise SetupFailed(
-            f"can't install {', '.join(packages)}: {exc}", f"run: {shlex.join(command)}"
-        ) from exc
-    # The import system remembers which files were missing before the installation.
-    importlib.invalidate_caches()
-    if done.returncode:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        last = " ".join(words[-2:])[:400] if words else f"exit code {done.returncode}"
-        raise SetupFailed(f"can't install {', '.join(packages)}: {last}", f"run: {shlex.join(command)}")
-    # An installer may succeed and still install into another environment.
-    left = missing_packages(packages)
-    if left:
-        raise SetupFailed(
-            f"{', '.join(left)} was installed and is not found", f"look at it: {shlex.join(command)}"
-        )
 
 
 def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:

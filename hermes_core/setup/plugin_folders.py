@@ -80,7 +80,10 @@ def install_plugin(
     with _stage(home) as stage:
         fetched, revision = fetch(source, stage)
         manifest = read_manifest(fetched)
-        name = name or str(manifest.get("name") or "") or source.default_name
+        # The top of an archive has the name of a commit, so the source names it; a folder below has a name of its own.
+        is_top = fetched.parent in (stage, stage / "tree")
+        own_name = source.default_name if is_top else fetched.name
+        name = name or str(manifest.get("name") or "") or own_name
         target = _target(home, name)
         if not force and os.path.lexists(target):
             raise SetupFailed(

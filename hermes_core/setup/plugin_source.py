@@ -20,7 +20,7 @@ import yaml
 from hermes_core.errors import BackendNotFound, ProviderError, SetupFailed
 from hermes_core.home import expanded
 from hermes_core.kit.http import Api
-from hermes_core.loader.discover import BUNDLED
+from hermes_core.loader.discover import BUNDLED, folder_candidate
 from hermes_core.safety.redact import redact
 from hermes_core.setup.archives import ARCHIVE_SUFFIXES, copy_folder, unpack_archive
 from hermes_core.storage.files import PRIVATE_FOLDER
@@ -252,21 +252,29 @@ def _plugin_in(tree: Path, source: PluginSource) -> Path:
         top = chosen
     if _is_plugin(top):
         return top
-    within = [path.parent for path in sorted(top.rglob("plugin.yaml")) if _is_plugin(path.parent)]
+    within = _providers_in(top)
     if len(within) == 1:
         return within[0]
     if within:
-        places = ", ".join(path.relative_to(top).as_posix() for path in within[:8])
+        places = [path.relative_to(top).as_posix() for path in within]
+        sign = "/" if source.kind == "github" else "#"
         raise SetupFailed(
-            f"{source.address!r} holds {len(within)} plugins: {places}",
-            f"name one: {source.address}/{within[0].relative_to(top).as_posix()}",
+            f"{source.address!r} holds {len(within)} providers: {', '.join(places[:8])}",
+            f"name one: {source.address}{sign}{places[0]}",
         )
-    what = (
-        "a Python package: hermes-memory providers install"
-        if (top / "pyproject.toml").exists()
-        else "not a plugin"
+    is_package = (top / "pyproject.toml").exists()
+    raise SetupFailed(
+        f"{source.address!r} holds no folder with an __init__.py that registers a memory provider",
+        "it may be a Python package: hermes-memory providers install" if is_package else "see its page",
     )
-    raise SetupFailed(f"{source.address!r} has no __init__.py at its top", f"it may be {what}")
+
+
+def _providers_in(top: Path) -> list[Path]:
+    """Return the folders below `top` that may register a memory provider: those with a plugin.yaml, else any."""
+    folders = [path.parent for path in sorted(top.rglob("__init__.py")) if folder_candidate(path.parent)]
+    named = [folder for folder in folders if (folder / "plugin.yaml").is_file()]
+    # A package lies in the folder of the plugin that it is a part of.
+    return named or [folder for folder in folders if not any(other in folder.parents for other in folders)]
 
 
 def _is_plugin(folder: Path) -> bool:

@@ -59,7 +59,11 @@ class LostStore:
     def message(self) -> str:
         """The fact as a sentence."""
         day = time.strftime(" since %Y-%m-%d", time.localtime(self.since)) if self.since else ""
-        return f"{str(self.path)!r} held data{day} and is {'empty' if self.path.exists() else 'gone'}"
+        if self.path.exists():
+            return f"{str(self.path)!r} held data{day} and is empty"
+        log = self.path.with_name(f"{self.path.name}-wal")
+        left = f"; {str(log)!r} is here without its database" if log.exists() else ""
+        return f"{str(self.path)!r} held data{day} and is gone{left}"
 
     @property
     def remedy(self) -> str:

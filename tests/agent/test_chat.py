@@ -69,6 +69,25 @@ def test_one_message_is_answered_and_stored(home: HermesHome) -> None:
     assert (session.title, session.end_reason, session.message_count) == ("Hello.", "close", 2)
 
 
+def test_another_model_of_the_server_is_asked_for_this_conversation_only(
+    home: HermesHome, server: ModelServer
+) -> None:
+    before = home.config_yaml.read_text()
+    assert chat("--model", " scripted-large ", "-m", "Hello.").exit_code == 0
+    assert [request["model"] for request in server.requests] == ["scripted-large"]
+    assert sessions(home)[0].model == "scripted-large"
+    assert home.config_yaml.read_text() == before
+
+
+def test_a_model_can_be_named_where_none_is_configured(home: HermesHome, server: ModelServer) -> None:
+    home.config_yaml.write_text(f"model: {{base_url: '{server.base_url}', retries: 0}}\n")
+    refused = chat("-m", "Hello.")
+    assert refused.exit_code == 1
+    assert "--model" in refused.stderr
+    assert chat("--model", "scripted", "-m", "Hello.").stdout == "Good morning.\n"
+    assert chat("--model", " ", "-m", "Hello.").exit_code == 2
+
+
 def test_json_answers_a_program(home: HermesHome) -> None:
     data = json.loads(chat("-m", "Hello.", "--json").stdout)
     assert (data["text"], data["outcome"], data["problems"]) == ("Good morning.", "answered", [])

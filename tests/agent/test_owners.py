@@ -151,6 +151,20 @@ def test_sessions_from_before_the_id_was_listed_become_those_of_the_home(stage: 
     assert len(memory.sessions.get_messages(again.id)) == 2
 
 
+@pytest.mark.parametrize(("before", "after"), [(OWNERS, ""), ("", OWNERS)])
+def test_idle_sessions_end_also_if_the_owners_have_changed(stage: Stage, before: str, after: str) -> None:
+    stage.config(before)
+    with stage.open_memory() as memory:
+        fill(memory, MEL, "HERON")
+    stage.config(after)
+    memory = stage.open_memory()
+    assert memory.end_idle(-1) == ["of-HERON"]
+    stored = memory.sessions.get_session("of-HERON")
+    assert stored is not None
+    assert stored.end_reason == "evict"
+    assert memory.end_idle(-1) == []
+
+
 # -------------------------------------------------------------------------------------------------------------- skills
 
 

@@ -18,7 +18,7 @@ CORE = ROOT / "hermes_core"
 # A package imports packages of earlier steps, and packages of its own step as long as they form no circle. What it needs
 # of a later one is a parameter that memory.py passes in.
 STEPS = [
-    ("errors", "contract", "safety", "recall", "stopping"),
+    ("errors", "contract", "packages", "safety", "recall", "stopping"),
     ("home",),
     ("storage",),
     ("config", "logs"),
@@ -27,7 +27,7 @@ STEPS = [
     ("upgrade", "turn_recall"),
     ("memory",),
     ("aio",),
-    ("agent", "health", "importers"),
+    ("agent", "forget", "health", "importers"),
     ("setup",),
     ("cli", "mcp_server"),
     ("__main__",),

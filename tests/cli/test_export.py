@@ -33,7 +33,7 @@ def module(exported: Path) -> Iterator[ModuleType]:
 def test_the_folder_is_recognised_by_hermes_agent(exported: Path) -> None:
     manifest = yaml.safe_load((exported / "plugin.yaml").read_text())
     assert (manifest["name"], manifest["kind"]) == ("core-holographic", "exclusive")
-    assert manifest["pip_dependencies"] == ["hermes-memory-holographic"]
+    assert manifest["pip_dependencies"] == []
     # It looks for this word in the first 8192 characters.
     assert "MemoryProvider" in (exported / "__init__.py").read_text()[:8192]
 
@@ -54,7 +54,7 @@ def test_a_host_without_the_package_is_told_what_to_install(
     ctx = Ctx()
     module.register(ctx)
     assert ctx.provider is None
-    assert "pip install hermes-memory-holographic" in caplog.text
+    assert "plugins/holographic" in caplog.text
 
 
 def test_its_commands_are_handed_on_in_the_hosts_home(

@@ -250,7 +250,7 @@ def test_without_the_package_for_zstandard_the_command_that_installs_it_is_named
     path = tmp_path / "s1.jsonl.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd more")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    assert "pip install 'hermes-memory-core[zstd]'" in hermes("import", path, code=1).stderr
+    assert "pip install 'zstandard>=0.22'" in hermes("import", path, code=1).stderr
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,14 @@ def test_without_the_package_for_zstandard_the_command_that_installs_it_is_named
             "1 x notes and summaries of the program's own (at line 1)",
         ),
         ('{"messages": []}', "1 x conversations without a word (at conversation 1)"),
-        ('{"session": "s", "role": "system", "content": "be kind"}', "no conversation is there"),
+        (
+            '{"session": "s", "role": "system", "content": "be kind"}',
+            "1 x instructions, and messages without a word (at line 1)",
+        ),
+        (
+            '{"timestamp": "2026-01-02", "type": "session_meta", "payload": {"id": "c1"}}',
+            "no conversation is there in",
+        ),
     ],
 )
 def test_an_import_that_brings_nothing_says_why_and_where(

@@ -241,7 +241,7 @@ def test_a_provider_that_does_not_load_says_why_in_place_of_its_commands(
     set_value(hermes_home, "memory.provider", absent)
     result = hermes(absent, "status", code=1)
     assert (
-        result.stderr == "error: provider 'absent' is not installed; run: pip install hermes-memory-absent\n"
+        result.stderr == "error: provider 'absent' is not installed; run: hermes-memory memory setup absent\n"
     )
 
 

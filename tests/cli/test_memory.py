@@ -191,7 +191,7 @@ def test_a_provider_is_chosen_and_left_and_comments_stay(
     [
         ("notez", "no provider called 'notez' is installed; did you mean 'notes'?"),
         ("builtin", "'builtin' is the curated memory itself"),
-        ("absent", "provider 'absent' is not installed; run: pip install hermes-memory-absent"),
+        ("absent", "provider 'absent' is not installed; run: hermes-memory memory setup absent"),
     ],
 )
 def test_a_provider_that_is_not_there_is_not_chosen(

@@ -197,10 +197,17 @@ def test_a_plugin_below_the_top_of_its_repository_is_looked_for(
     host.repository("drake/one", {"src/duck/__init__.py": DUCK, "src/duck/plugin.yaml": "name: duck"}, FIRST)
     hermes("plugins", "install", "drake/one")
     assert installed(hermes_home) == ["duck"]
+    tools = "def register(ctx): ctx.register_tool('t', {}, print)"
+    files = {"tools/__init__.py": tools, "tools/plugin.yaml": "name: tools", "lib/__init__.py": ""}
+    host.repository("drake/mixed", {**files, "src/drake/__init__.py": DUCK}, FIRST)
+    hermes("plugins", "install", "drake/mixed")
+    assert installed(hermes_home) == ["drake", "duck"]
     two = {f"{name}/{file}": DUCK if file.endswith("py") else f"name: {name}" for name in ("a", "b")
            for file in ("__init__.py", "plugin.yaml")}  # fmt: skip
     host.repository("drake/two", two, FIRST)
     assert "name one: drake/two/a" in hermes("plugins", "install", "drake/two", code=1).stderr
+    host.repository("drake/none", files, FIRST)
+    assert "holds no folder" in hermes("plugins", "install", "drake/none", code=1).stderr
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

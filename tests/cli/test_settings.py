@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -239,3 +241,88 @@ def test_a_secret_in_the_block_of_a_provider_is_written_and_not_printed(
     assert "abcdefgh" not in done.stdout + done.stderr + hermes("config", "get", "memory.wiki.api_key").stdout
     assert ".env" in done.stderr
     assert "api_key: abcdefgh12345678" in hermes_home.config_yaml.read_text()
+
+
+# ---------------------------------------------------------------------------- edit
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make this Python code the editor; it changes `text`."""
+
+    def use(code: str) -> None:
+        script = tmp_path / "editor.py"
+        script.write_text(
+            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text(encoding='utf-8')\n"
+            f"{code}\npath.write_text(text, encoding='utf-8')\n"
+        )
+        monkeypatch.delenv("EDITOR", raising=False)
+        monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
+
+    return use
+
+
+def test_the_file_is_edited_whole_and_checked(
+    hermes: Hermes, hermes_home: HermesHome, editor: Callable[[str], None]
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("# mine\nrecall:\n  budget: 900\n")
+    editor("text = text.replace('900', '800')")
+    assert hermes("config", "edit").stdout == f"saved {hermes_home.config_yaml}\n"
+    assert hermes_home.config_yaml.read_text() == "# mine\nrecall:\n  budget: 800\n"
+    assert hermes("config", "edit").stdout == "nothing was changed\n"
+
+
+def test_a_home_without_the_file_gets_it_from_the_editor(
+    hermes: Hermes, hermes_home: HermesHome, editor: Callable[[str], None]
+) -> None:
+    editor("text += 'memory:\\n  providr: x\\n'")
+    done = hermes("config", "edit", code=3)
+    assert "did you mean" in done.stderr
+    assert hermes_home.config_yaml.read_text() == "memory:\n  providr: x\n"
+
+
+@pytest.mark.parametrize("text", ["recall: [", "recall:\n  budget: many\n"])
+def test_a_file_that_can_not_be_read_is_not_saved(
+    hermes: Hermes, hermes_home: HermesHome, editor: Callable[[str], None], text: str
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("recall:\n  budget: 900\n")
+    editor(f"text = {text!r}")
+    done = hermes("config", "edit", code=1)
+    assert done.stderr.startswith("error: ")
+    assert hermes_home.config_yaml.read_text() == "recall:\n  budget: 900\n"
+
+
+def test_a_change_of_another_program_meanwhile_is_not_lost(
+    hermes: Hermes, hermes_home: HermesHome, editor: Callable[[str], None]
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("recall:\n  budget: 900\n")
+    other = f"pathlib.Path({str(hermes_home.config_yaml)!r}).write_text('recall: {{}}')"
+    editor(f"{other}\ntext = text.replace('900', '800')")
+    assert "was changed by another program meanwhile" in hermes("config", "edit", code=1).stderr
+    assert hermes_home.config_yaml.read_text() == "recall: {}"
+
+
+def test_a_missing_editor_is_an_error(
+    hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", "no-such-editor-anywhere")
+    assert hermes("config", "edit", code=1).stderr
+    assert not hermes_home.config_yaml.exists()
+
+
+def test_the_editor_leaves_line_ends_and_mode_as_they_are(
+    hermes: Hermes, hermes_home: HermesHome, editor: Callable[[str], None]
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_bytes(b"# mine\r\nrecall:\r\n  budget: 900")
+    hermes_home.config_yaml.chmod(0o640)
+    editor("")
+    assert hermes("config", "edit").stdout == "nothing was changed\n"
+    editor("text = text.replace('900', '800')")
+    hermes("config", "edit")
+    assert hermes_home.config_yaml.read_bytes() == b"# mine\r\nrecall:\r\n  budget: 800\r\n"
+    if sys.platform != "win32":
+        assert hermes_home.config_yaml.stat().st_mode & 0o777 == 0o640

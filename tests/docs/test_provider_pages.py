@@ -59,7 +59,7 @@ def test_a_provider_has_its_extra_its_row_in_the_readme_and_its_place_in_the_men
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     facts = pages.FACTS[name]
     page = f"https://github.com/hermes-memory/hermes-memory/blob/main/docs/reference/providers/{name}.md"
-    assert f"| [{facts.title}]({page}) | {facts.data} | `hermes-memory-core[{name}]` |\n" in told
+    assert f"| [{facts.title}]({page}) | {facts.data} | `hermes-memory memory setup {name}` |\n" in told
     assert f"- reference/providers/{name}.md\n" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
@@ -114,8 +114,8 @@ def test_a_readme_has_the_sections_that_the_page_is_made_of(name: str) -> None:
 
 
 @each
-def test_a_readme_begins_with_the_extra_of_the_core(name: str) -> None:
-    assert f'pip install "hermes-memory-core[{name}]"\n' in pages.section(name, "Set up")
+def test_a_readme_begins_with_the_setup(name: str) -> None:
+    assert f"hermes-memory memory setup {name}\n" in pages.section(name, "Set up")
 
 
 @each

@@ -294,4 +294,4 @@ def test_one_that_is_not_installed_says_so(hermes_home: HermesHome, host_modules
 
     provider = exported_provider(absent)
     assert not provider.is_available()
-    assert "pip install hermes-memory-absent" in provider.unavailable_reason()
+    assert "hermes-memory memory setup absent" in provider.unavailable_reason()

@@ -21,12 +21,14 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.errors import ProviderInvalid, SetupFailed
+from hermes_core.errors import SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider, adapt
 from hermes_core.loader.hermes_agent.environment import get_hermes_home
 from hermes_core.loader.hermes_agent.host_modules import HostMemoryProvider
 from hermes_core.loader.hermes_agent.registration import Registrations
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.memory import open_memory
 
 CLI = Session("s1", user_id="u", user_name="Una")
 CHAT = Session("s2", platform="telegram", user_id="42", user_name="Mel", chat_id="7")
@@ -303,18 +305,23 @@ def test_recall_is_text_whatever_the_shape(hermes_home: HermesHome, prefetch: An
     assert bool(recall) is bool(expected)
 
 
-def test_a_provider_that_answers_only_what_it_warmed_is_asked_again(hermes_home: HermesHome) -> None:
+def test_an_empty_answer_is_an_answer_and_is_not_asked_for_again(hermes_home: HermesHome) -> None:
+    asked: list[str] = []
+
     class Warmed(Bare):
         def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
             self.calls.append(query)
 
         def prefetch(self, query: str, *, session_id: str = "") -> str:
+            asked.append(query)
             return f"about {self.calls.pop()}" if self.calls else ""
 
     provider = adapted(Warmed(), hermes_home)
-    assert provider.prefetch(Query("tea"), CLI).text == "about tea"
+    assert not provider.prefetch(Query("tea"), CLI)
+    assert (asked, provider.wrapped.calls) == (["tea"], [])
     provider.queue_prefetch(Query("coffee"), CLI)
     assert provider.prefetch(Query("tea"), CLI).text == "about coffee"
+    assert asked == ["tea", "tea"]
 
 
 def test_each_call_runs_in_the_home_of_the_provider(hermes_home: HermesHome) -> None:
@@ -352,10 +359,26 @@ def test_schemas_of_every_form_become_one(hermes_home: HermesHome, raw: Any) -> 
     assert adapted(wrapped, hermes_home).get_tool_schemas() == expected
 
 
-@pytest.mark.parametrize("raw", [{}, "find", {"name": ""}, {"function": {}}])
-def test_a_schema_without_a_name_is_refused(hermes_home: HermesHome, raw: Any) -> None:
-    with pytest.raises(ProviderInvalid, match="without a name"):
-        adapted(with_method("get_tool_schemas", lambda self: [raw]), hermes_home).get_tool_schemas()
+@pytest.mark.parametrize(
+    "raw", [{}, "find", None, {"name": ""}, {"function": {}}, {"name": "bad", "parameters": ["q"]}]
+)
+def test_a_malformed_schema_costs_that_tool_only(hermes_home: HermesHome, raw: Any) -> None:
+    class Tools(Bare):
+        def get_tool_schemas(self) -> Any:
+            return [raw, {"name": "find", "description": "Finds", "parameters": {}}]
+
+        def handle_tool_call(self, name: str, args: Any, **kwargs: Any) -> str:
+            return f"called {name}"
+
+    provider = adapted(Tools(), hermes_home)
+    manager = MemoryManager(hermes_home)
+    assert manager.add_provider(provider)
+    manager.initialize_all(CLI)
+    assert manager.get_all_tool_names() == {"find"}
+    assert manager.handle_tool_call(ToolCall("find", {}), CLI) == "called find"
+    [problem] = manager.problems()
+    assert "is left out" in problem
+    manager.shutdown_all()
 
 
 @pytest.mark.parametrize(
@@ -491,3 +514,42 @@ def test_settings_that_a_provider_refuses_to_keep_are_told_in_a_line(hermes_home
         SetupFailed, match="'wrapped' does not keep these settings: ValueError: invalid literal"
     ):
         adapted(wrapped, hermes_home).store_settings({"limit": "many"})
+
+
+PATIENT = """
+from agent.memory_provider import MemoryProvider
+
+
+class Patient(MemoryProvider):
+    name = "patient"
+
+    def is_available(self):
+        return True
+
+    def initialize(self, session_id, **kwargs):
+        pass
+
+    def get_tool_schemas(self):
+        return []
+
+
+def register(ctx):
+    ctx.register_memory_provider(Patient())
+"""
+
+
+@pytest.mark.parametrize(("config", "seconds"), [("", 8.0), ("recall:\n  deadline: 5\n", 5.0)])
+def test_the_recall_of_a_published_provider_has_eight_seconds_unless_configured(
+    hermes_home: HermesHome, config: str, seconds: float
+) -> None:
+    folder = hermes_home.plugins / "patient"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(PATIENT)
+    hermes_home.config_yaml.write_text(f"memory:\n  provider: patient\n{config}")
+    with open_memory(hermes_home) as memory:
+        assert memory.problems() == []
+        [handle] = memory.manager._registry.external
+        assert handle.deadline("prefetch") == seconds
+        assert handle.deadline("sync_turn") == 60.0
+    with open_memory(hermes_home, deadlines={"prefetch": 2.0}) as memory:
+        assert memory.manager._registry.external[0].deadline("prefetch") == 2.0

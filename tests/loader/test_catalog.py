@@ -32,7 +32,7 @@ def test_our_providers_that_are_not_installed_say_how_to_get_them(site: Site) ->
     entries = listed(site)
     assert set(entries) == set(BUNDLED)
     assert entries["mem0"].state == "unavailable"
-    assert entries["mem0"].remedy == "run: pip install hermes-memory-mem0"
+    assert entries["mem0"].remedy == "run: hermes-memory memory setup mem0"
     assert not entries["mem0"].installed
 
 
@@ -69,7 +69,7 @@ def test_a_configured_provider_of_ours_that_is_not_installed_is_listed_once(site
     entry = listed(site, "honcho")["honcho"]
     assert entry.state == "unavailable"
     assert "memory.provider names it" in entry.reason
-    assert "pip install hermes-memory-honcho" in entry.remedy
+    assert "hermes-memory memory setup honcho" in entry.remedy
 
 
 def test_a_blocked_provider_says_by_which_list(site: Site) -> None:

@@ -399,7 +399,7 @@ def test_a_folder_of_the_name_that_is_no_provider_says_what_it_lacks(site: Site)
 
 
 def test_a_bundled_name_that_is_not_installed_says_what_to_install(site: Site) -> None:
-    with pytest.raises(ProviderNotFound, match="pip install hermes-memory-honcho"):
+    with pytest.raises(ProviderNotFound, match="hermes-memory memory setup honcho"):
         load_provider("honcho", site.home, entry_points=[])
 
 
@@ -569,3 +569,42 @@ def test_a_chosen_folder_reads_and_writes_its_own_name_in_the_config(site: Site)
     text = site.home.config_yaml.read_text()
     assert "provider: folder:supermemory" in text
     assert "tag: x" in text
+
+
+def test_a_class_that_a_package_exports_lazily_is_found(site: Site) -> None:
+    folder = site.plugin(
+        "duck",
+        """
+        def __getattr__(name):
+            if name == "Duck":
+                from .pond import Duck
+                return Duck
+            if name == "Frozen":
+                raise ImportError("no ice")
+            raise AttributeError(name)
+
+        def __dir__():
+            return ["Duck", "Frozen", "MemoryProvider"]
+        """,
+    )
+    (folder / "pond.py").write_text(DUCK)
+    assert load_provider("duck", site.home).entry.name == "duck"
+
+
+def test_a_lazy_class_whose_package_is_missing_names_that_package(site: Site) -> None:
+    site.plugin(
+        "duck",
+        """
+        def __getattr__(name):
+            if name == "DuckMemoryProvider":
+                import pond_that_nobody_has
+            raise AttributeError(name)
+
+        def __dir__():
+            return ["DuckMemoryProvider", "register_memory_provider"]
+        """,
+    )
+    with pytest.raises(
+        ProviderUnavailable, match="needs the module 'pond_that_nobody_has', which is not installed"
+    ):
+        load_provider("duck", site.home)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -554,3 +554,69 @@ def test_a_process_with_a_provider_that_hangs_everywhere_ends(
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert time.monotonic() - began < seconds
+
+
+class Exploding(dict[str, Any]):
+    def get(self, *_: Any) -> Any:
+        raise RuntimeError("no schema today")
+
+
+GOOD = {"name": "good", "description": "Works.", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (None, "tool 1 of get_tool_schemas() is left out: returned a NoneType"),
+        ("good", "tool 1 of get_tool_schemas() is left out: returned a str"),
+        ({"description": "no name"}, "tool 1 of get_tool_schemas() is left out"),
+        ({"name": 7}, "tool 1 of get_tool_schemas() is left out"),
+        ({"name": "bad", "parameters": "text"}, "tool 'bad' is left out: returned a str"),
+        ({"name": "bad", "parameters": []}, "tool 'bad' is left out: returned a list"),
+        ({"name": "bad", "parameters": {"type": "array"}}, "tool 'bad' is left out: its parameters are of"),
+        ({"name": "bad", "parameters": {"properties": ["q"]}}, "tool 'bad' is left out: the properties"),
+        ({"name": "bad", "parameters": {"properties": {"q": "text"}}}, "tool 'bad' is left out: the prop"),
+        ({"name": "bad", "parameters": {"required": "q"}}, "tool 'bad' is left out: `required`"),
+        ({"name": "bad", "parameters": {"default": {1}}}, "tool 'bad' is left out: its schema can't be"),
+        ({"name": "bad", "description": ["x"]}, "tool 'bad' is left out: its description is a list"),
+        ({"name": "bad tool"}, "tool 'bad tool' is left out: a model's tools have names"),
+        ({"type": "function", "function": {"name": "bad", "parameters": 3}}, "tool 'bad' is left out"),
+        (dict(GOOD), "a second tool 'good' is left out: the provider offers that name already"),
+        (Exploding(name="bad"), "tool 1 of get_tool_schemas() is left out: RuntimeError: no schema today"),
+    ],
+)
+def test_a_malformed_schema_costs_that_tool_only_and_is_a_problem(
+    open_manager: OpenManager, schema: Any, told: str
+) -> None:
+    provider = RecordingProvider()
+    provider.results["get_tool_schemas"] = [schema, GOOD]
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    assert manager.get_all_tool_names() == {"good"}
+    assert manager.handle_tool_call(ToolCall("good", {}), A) == '{"ok": true}'
+    [problem] = manager.problems()
+    assert problem.startswith(f"memory provider 'fake': {told}")
+    assert only(manager).state == "active"
+
+
+def test_a_list_of_schemas_that_ends_in_an_error_keeps_what_came_before(open_manager: OpenManager) -> None:
+    class Breaking(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            yield GOOD
+            raise RuntimeError("the rest is gone")
+
+    provider = RecordingProvider()
+    provider.results["get_tool_schemas"] = Breaking()
+    manager = open_manager(provider)
+    assert manager.get_all_tool_names() == {"good"}
+    assert "RuntimeError: the rest is gone" in manager.problems()[0]
+
+
+def test_schemas_that_raise_are_a_problem(open_manager: OpenManager) -> None:
+    provider = RecordingProvider()
+    provider.results["get_tool_schemas"] = RuntimeError("no tools")
+    manager = open_manager(provider)
+    manager.initialize_all(A)
+    assert manager.problems() == [
+        "memory provider 'fake': it offers no tools: get_tool_schemas: RuntimeError: no tools"
+    ]

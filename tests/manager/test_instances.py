@@ -526,3 +526,141 @@ def test_a_long_process_tells_how_its_hooks_do_every_few_minutes(
     manager.shutdown_all()
     reports = [event.data["hooks"] for event in told if event.kind == "provider.hooks"]
     assert [one["prefetch"]["calls"] for one in reports] == [2, 3]
+
+
+class Connection:
+    """A client that works until it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+CONNECTION: Connection | None = None
+"""The client of `InModule`: one for the process."""
+
+POOL: dict[str, Connection] = {}
+"""The client of the others, which is not in a variable of a module by itself."""
+
+
+class OneClient(EveryHook):
+    """Answers by a client that all instances share; `events` says in what order they were started and shut down."""
+
+    name = "one-client"
+    capabilities = Capabilities(scope="session")
+    events: list[str]
+
+    def open(self) -> None:
+        POOL["client"] = Connection()
+
+    def client(self) -> Connection:
+        return POOL["client"]
+
+    def close(self) -> None:
+        if "client" in POOL:
+            POOL.pop("client").close()
+
+    def answer(self, hook: str, **arguments: Any) -> Any:
+        if hook == "initialize":
+            self.session = arguments["session"].id
+            self.open()
+            self.events.append(f"start {self.session}")
+        elif hook == "shutdown":
+            self.events.append(f"end {self.session}")
+            self.close()
+        elif hook in ("prefetch", "sync_turn"):
+            assert not self.client().closed, "the client is closed"
+            return f"{self.session} recalls" if hook == "prefetch" else None
+        return {"is_available": True, "get_tool_schemas": []}.get(hook)
+
+
+class InModule(OneClient):
+    """Keeps the client in a variable of its module, and each start opens another one."""
+
+    def open(self) -> None:
+        global CONNECTION
+        CONNECTION = Connection()
+
+    def client(self) -> Connection:
+        assert CONNECTION is not None, "there is no client"
+        return CONNECTION
+
+    def close(self) -> None:
+        global CONNECTION
+        if CONNECTION is not None:
+            CONNECTION.close()
+        CONNECTION = None
+
+
+class Greedy(OneClient):
+    """Refuses to start while a client is open."""
+
+    def open(self) -> None:
+        if POOL:
+            raise RuntimeError("already connected")
+        super().open()
+
+
+class Pooled(OneClient):
+    """Has the client of the process on each instance."""
+
+    def open(self) -> None:
+        if not POOL:
+            super().open()
+        self.connection = POOL["client"]
+
+    def client(self) -> Connection:
+        return self.connection
+
+
+@pytest.mark.parametrize("kind", [InModule, Greedy, Pooled])
+def test_a_provider_with_one_client_for_the_process_is_shut_down_before_it_starts_again(
+    open_manager: OpenManager, kind: type[OneClient]
+) -> None:
+    POOL.clear()
+    events: list[str] = []
+    made = type("Made", (kind,), {"events": events, "__module__": __name__})
+    manager = open_manager(made)
+    for number, session in enumerate((A, B, A, B)):
+        manager.initialize_all(session)
+        for _ in range(2):
+            recall = manager.prefetch_all(Query("tea"), session).parts[0]
+            assert (recall.recall.text, recall.reason) == (f"{session.id} recalls", "")
+        manager.sync_all(make_turn(f"t{number}"), session)
+        assert manager.flush()
+    # The shared client of two instances shows only when the second one has started.
+    found_out = ["start b", "end a", "end b", "start b"] if kind is Pooled else ["end a", "start b"]
+    assert events == ["start a", *found_out, "end b", "start a", "end a", "start b"]
+    manager.shutdown_all()
+    assert not POOL
+    assert CONNECTION is None
+
+
+def test_instances_that_are_one_object_are_never_started_twice(open_manager: OpenManager) -> None:
+    POOL.clear()
+    events: list[str] = []
+    single = type("Single", (OneClient,), {"events": events, "__module__": "nowhere"})()
+    manager = open_manager(lambda: single)
+    for session in (A, B, A):
+        manager.initialize_all(session)
+        assert manager.prefetch_all(Query("tea"), session).parts[0].recall.text == f"{session.id} recalls"
+    assert events == ["start a", "end a", "start b", "end b", "start a"]
+
+
+def test_an_instance_that_can_not_start_takes_the_others_down_at_most_once(open_manager: OpenManager) -> None:
+    class Picky(PerSession):
+        made: list[PerSession] = []  # noqa: RUF012
+
+        def answer(self, hook: str, **arguments: Any) -> Any:
+            if hook == "initialize" and arguments["session"].id.startswith("bad"):
+                raise RuntimeError("not this one")
+            return super().answer(hook, **arguments)
+
+    manager = open_manager(Picky)
+    for name in ("a", "bad-1", "a", "bad-2", "a"):
+        manager.initialize_all(make_session(name))
+    recall = manager.prefetch_all(Query("tea"), A).parts[0]
+    assert recall.recall.text == "a"
+    assert sum(hook == "shutdown" for provider in Picky.made for hook, _ in provider.seen) <= 1

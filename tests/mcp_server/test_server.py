@@ -387,7 +387,7 @@ def test_without_the_sdk_one_line_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "pip install 'hermes-memory-core[mcp]'" in done.stderr
+    assert "pip install 'mcp" in done.stderr
 
 
 def test_a_port_without_http_is_no_server_on_standard_input() -> None:

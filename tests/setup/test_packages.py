@@ -10,13 +10,9 @@ import pytest
 
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
-from hermes_core.setup.candidate import (
-    extra_requirements,
-    install_command,
-    install_packages,
-    missing_packages,
-    missing_tools,
-)
+from hermes_core.loader.requirements import missing_packages
+from hermes_core.setup.candidate import extra_requirements, missing_tools
+from hermes_core.setup.installer import InstallStep, install_command
 
 PLUGGY = importlib.metadata.version("pluggy")
 
@@ -65,7 +61,7 @@ def test_a_failed_installation_says_why_and_what_to_run(
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupFailed, match="no version of absent-package; run: "):
-        install_packages(["absent-package"])
+        InstallStep(("absent-package",), ("absent-package",), "an index").run()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for uv")
@@ -75,7 +71,7 @@ def test_an_installer_that_lies_is_found_out(tmp_path: Path, monkeypatch: pytest
     uv.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupFailed, match="is not found"):
-        install_packages(["absent-package"])
+        InstallStep(("absent-package",), ("absent-package",), "an index").run()
 
 
 def test_programs_are_found_by_their_check_or_their_name() -> None:

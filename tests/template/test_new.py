@@ -72,7 +72,7 @@ def test_without_cookiecutter_it_says_how_to_get_it(tmp_path: Path, monkeypatch:
     code, said = new(str(tmp_path))
     assert (code, said) == (
         1,
-        'error: cookiecutter is not installed; run: pip install "hermes-memory-core[template]"\n',
+        "error: cookiecutter is not installed; run: pip install 'cookiecutter>=2.6'\n",
     )
 
 

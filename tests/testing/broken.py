@@ -1097,6 +1097,21 @@ def _slow(hook: str) -> type[Notebook]:
     return type("Slow", (Notebook,), {hook: space[hook], "__module__": __name__})
 
 
+def hanging(hook: str, calls: str) -> type[Notebook]:
+    """Return a notebook whose `hook` hangs until the end of the check. Each call adds a line to the file `calls`."""
+
+    def waits() -> None:
+        with Path(calls).open("a") as file:
+            file.write("call\n")
+        Notebook.released.wait(30.0)
+
+    source = getattr(Notebook, hook)
+    names = source.__code__.co_varnames[: source.__code__.co_argcount]
+    space: dict[str, Any] = {"source": source, "waits": waits}
+    exec(f"def {hook}({', '.join(names)}):\n    waits()\n    return source({', '.join(names)})", space)
+    return type("Hanging", (Notebook,), {hook: space[hook], "__module__": __name__})
+
+
 SLOW = (
     "check",
     "backup_paths",

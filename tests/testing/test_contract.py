@@ -105,6 +105,35 @@ def test_a_late_hook_is_caught_also_where_its_thread_began_late(
     assert red(run(pytester, program, "-k", "deadlines")) == ["hooks keep their deadlines[sync turn]"]
 
 
+HANGING = """
+    from broken import NotebookContract, hanging
+
+    class TestHanging(NotebookContract):
+        provider = hanging({hook!r}, {calls!r})
+        deadlines = {{**NotebookContract.deadlines, {hook!r}: 1.0}}
+"""
+
+
+@pytest.mark.parametrize("hook", ["is_available", "initialize", "prefetch", "sync_turn", "handle_tool_call"])
+def test_a_hook_that_hangs_is_waited_for_once_and_the_other_checks_say_so(
+    pytester: pytest.Pytester, tmp_path: Path, hook: str
+) -> None:
+    calls = tmp_path / "calls"
+    lines = run(pytester, HANGING.format(hook=hook, calls=str(calls)))
+    titles = {
+        "is_available": "it is looked at in time",
+        "initialize": "it starts in time",
+        "handle_tool_call": "hooks keep their deadlines[handle tool call]",
+    }
+    assert titles.get(hook, f"hooks keep their deadlines[{hook.replace('_', ' ')}]") in red(lines)
+    late = [line for line in lines if line.result == "to fix" and "1 s" in line.why]
+    assert len(late) == 1
+    skipped = [line for line in lines if line.result == "not run"]
+    assert len(skipped) >= 5
+    if hook != "is_available":  # which every start asks, with a short deadline
+        assert calls.read_text().count("call") <= 12
+
+
 def near(group: str) -> tuple[str, ...]:
     """The option that selects the checks of a group and the basic ones."""
     if os.environ.get("HERMES_PROOFS") == "all":

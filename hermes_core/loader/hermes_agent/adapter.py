@@ -217,10 +217,12 @@ class HermesAgentProvider(MemoryProvider):
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return its tools and the tools registered beside it, in the form `name, description, parameters`."""
-        own = [bare_schema(raw) for raw in self._call("get_tool_schemas") or ()]
-        names = {schema["name"] for schema in own}
+        own = [_lenient_schema(raw) for raw in self._call("get_tool_schemas") or ()]
+        names = _tool_names(own)
         others = [
-            bare_schema(tool.schema) for name, tool in self._registered_tools().items() if name not in names
+            _lenient_schema(tool.schema)
+            for name, tool in self._registered_tools().items()
+            if name not in names
         ]
         return [*own, *others]
 
@@ -301,15 +303,12 @@ class HermesAgentProvider(MemoryProvider):
     def prefetch(self, query: Query, session: Session) -> Recall:
         """Return its recall, with the context that `pre_llm_call` hooks of its package add.
 
-        Many of these providers return only what `queue_prefetch` has warmed. If nothing is warm, this very query is
-        queued and asked for once more, so that the first turn of a process has its recall too.
+        An empty answer is an answer and is not asked for again: a second question would cost the backend twice the
+        work in each turn about which it knows nothing. A provider that returns only what `queue_prefetch` has warmed
+        recalls from its second turn on, as in Hermes Agent.
         """
         session = described_session(session)
-        keywords = {"session_id": session.id}
-        text = result_text(self._call("prefetch", query.text, keywords=keywords))
-        if not text.strip() and overrides(self.wrapped, "queue_prefetch"):
-            self.queue_prefetch(query, session)
-            text = result_text(self._call("prefetch", query.text, keywords=keywords))
+        text = result_text(self._call("prefetch", query.text, keywords={"session_id": session.id}))
         answers = self._run_hooks(
             "pre_llm_call",
             session_id=session.id,
@@ -352,8 +351,8 @@ class HermesAgentProvider(MemoryProvider):
         optional = {"session_id": session.id}
         other = self._registered_tools().get(call.name)
         if other is not None:
-            own = {bare_schema(raw)["name"] for raw in self._call("get_tool_schemas") or ()}
-            if call.name not in own:
+            own = [_lenient_schema(raw) for raw in self._call("get_tool_schemas") or ()]
+            if call.name not in _tool_names(own):
                 with call_in(self._home.path, session):
                     return result_text(call_accepted(other.handler, arguments, optional=optional))
         return result_text(self._call("handle_tool_call", call.name, arguments, optional=optional))
@@ -518,7 +517,14 @@ class HermesAgentProvider(MemoryProvider):
 
     def _registered_tools(self) -> dict[str, RegisteredTool]:
         """Return the tools registered beside the provider that are offered now, by name."""
-        return {tool.name: tool for tool in self.registrations.tools if tool.check is None or tool.check()}
+        offered = {}
+        for tool in self.registrations.tools:
+            answer: Any = True if tool.check is None else call_foreign(tool.check)
+            if isinstance(answer, ForeignError):
+                logger.warning("tool %r is not offered, because its check raised: %s", tool.name, answer)
+            elif answer:
+                offered[tool.name] = tool
+        return offered
 
 
 class HostExtras(ProviderExtras):
@@ -657,6 +663,22 @@ def bare_schema(raw: Any) -> dict[str, Any]:
         "description": result_text(raw.get("description")),
         "parameters": {"type": "object", **parameters},
     }
+
+
+def _lenient_schema(raw: Any) -> Any:
+    """Return the bare form of a schema. Return a malformed one as it is, so that the manager leaves out this tool alone."""
+    schema = call_foreign(partial(bare_schema, raw))
+    if not isinstance(schema, ForeignError):
+        return schema
+    if isinstance(raw, Mapping) and "parameters" not in raw and "input_schema" in raw:
+        return {**raw, "parameters": raw["input_schema"]}
+    return raw
+
+
+def _tool_names(schemas: Sequence[Any]) -> set[str]:
+    """Return the names in a list of schemas, some of which may be malformed."""
+    names = (schema.get("name") for schema in schemas if isinstance(schema, Mapping))
+    return {name for name in names if isinstance(name, str)}
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

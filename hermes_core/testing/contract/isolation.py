@@ -179,6 +179,8 @@ class IsolationChecks(Suite):
         for _ in range(ROUNDS):
             outcome = self.run.ask("prefetch", query=_query(TORTOISE), session=session)
             failures += [f"prefetch: {outcome.error}"] if outcome.status == "failed" else []
+            if outcome.status == "late":
+                break
         writer.join()
         if failures:
             self.fault(
@@ -289,6 +291,8 @@ class IsolationChecks(Suite):
         def ask_on(fact: Fact, session: Session) -> None:
             for _ in range(ROUNDS):
                 outcome = self.run.ask("prefetch", query=_query(fact), session=session)
+                if outcome.status == "late":
+                    return
                 if outcome.status == "failed":
                     failures.append(f"prefetch: {outcome.error}")
                 elif (
@@ -310,6 +314,8 @@ class IsolationChecks(Suite):
             outcome = self.run.ask("queue_prefetch", query=_query(BOATHOUSE), session=session)
             if outcome.status == "failed":
                 failures.append(f"queue_prefetch: {outcome.error}")
+            if outcome.status == "late":
+                break
 
     def _write_on(self, session: Session, failures: list[str]) -> None:
         for number in range(ROUNDS):
@@ -317,6 +323,8 @@ class IsolationChecks(Suite):
             outcome = self.run.ask("sync_turn", turn=turn, session=session)
             if outcome.status == "failed":
                 failures.append(f"sync_turn: {outcome.error}")
+            if outcome.status == "late":
+                break
 
     def _turn_in(self, session: Session) -> str:
         if self.run.claims("sync_turn"):

@@ -39,6 +39,12 @@ LATE_START = "initialize has run for"
 NO_ANSWER = "no answer within"
 """What the manager says of a call that is late."""
 
+SHORT_DEADLINE_S = 0.25
+"""Deadline of a hook that has hung in an earlier check: it was waited for once."""
+
+HUNG_CLOSE_S = 0.3
+"""Seconds for the end of a process in which a hook hangs."""
+
 WIDE_BUDGET = 100_000
 """Tokens of recall that a check asks for when it is not about the budget."""
 
@@ -78,12 +84,20 @@ class Skipping:
 class Run:
     """One manager and the provider that it holds, from the start to the end of a process.
 
-    `make` gives a new provider each time. `deadlines` are seconds by hook name.
+    `make` gives a new provider each time. `deadlines` are seconds by hook name. `hung` has the hooks that hung in an
+    earlier run, each with the deadline that it passed: they are not called again where the check can do without them.
     """
 
-    def __init__(self, make: Callable[[], object], home: HermesHome, deadlines: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], object],
+        home: HermesHome,
+        deadlines: Mapping[str, float],
+        hung: Mapping[str, float],
+    ) -> None:
         self.home = home
         self.deadlines = deadlines
+        self._hung_before = dict(hung)
         self.clock = Skipping()
         self.made: list[object] = []
         self._make = make
@@ -113,6 +127,18 @@ class Run:
         """Return the name that the manager uses."""
         return self.health.name
 
+    @property
+    def hung(self) -> str:
+        """The hook whose last call passed its deadline without an answer; "" if there is none."""
+        health = self.health
+        if LATE_START in health.reason:
+            return "initialize"
+        for text in (health.last_error, health.reason, *health.warnings):
+            if NO_ANSWER in text:
+                hook = next((hook for hook in POLICIES if f"{hook}:" in text), "")
+                return hook or ("initialize" if "constructed" in text else "")
+        return ""
+
     def claims(self, hook: str) -> bool:
         """Return True if the provider implements `hook`."""
         return callable(getattr(self.provider, hook, None))
@@ -127,6 +153,8 @@ class Run:
         """Make the provider ready for a session; why it is not, "" when it is, also while it has writes to catch up with."""
         if not self.accepted:
             return f"it is not accepted: {self.health.reason}"
+        if "initialize" in self._hung_before:
+            return f"{LATE_START} {self._hung_before['initialize']:g} s in an earlier check"
         self.manager.initialize_all(session)
         health = self.health
         catching_up = health.state == "degraded" and health.depth
@@ -140,8 +168,15 @@ class Run:
         return session
 
     def ask(self, hook: str, **arguments: Any) -> CallResult:
-        """Call one hook through the manager, with its deadline."""
+        """Call one hook through the manager, with its deadline. Skip the check if the hook hung in an earlier one."""
+        if hook in self._hung_before:
+            pytest.skip(f"{NOT_RUN}{self.hung_before(hook)}")
         return self.manager.ask(self.name, hook, **arguments)
+
+    def hung_before(self, hook: str) -> str:
+        """Say that `hook` hung in an earlier check; "" if it did not."""
+        deadline = self._hung_before.get(hook)
+        return "" if deadline is None else f"{hook}() gave {NO_ANSWER} {deadline:g} s in an earlier check"
 
     def need(self, hook: str, **arguments: Any) -> Any:
         """Return the result of `hook`. Skip the check if the hook does not work, which another check covers."""
@@ -156,13 +191,14 @@ class Run:
         self.manager.shutdown_all(timeout)
 
     def discard(self) -> None:
-        """End it without waiting for writes that the provider does not take."""
+        """End it without waiting for writes that the provider does not take, nor long for a hook that hangs."""
         if self._ended:
             return
+        timeout = HUNG_CLOSE_S if self.hung else 5.0
         outbox = self.manager.outbox
         if outbox.path.exists():
             outbox.drop([row.number for row in outbox.pending(self.name)])
-        self.close()
+        self.close(timeout)
 
     # ------------------------------------------------------------------- writes
 
@@ -186,6 +222,8 @@ class Run:
     def store(self, fact: Fact, session: Session, way: str = "", *, turn_id: str = "") -> None:
         """Give the provider a fact by one of `WAYS`, or by all that it has; wait until it took it."""
         for each in [way] if way else [w for w in WAYS if self.claims(w)]:
+            if hung := self.hung_before(each):
+                pytest.skip(f"{NOT_RUN}{hung}")
             WAYS[each](self, fact, session, turn_id)
         trouble = self.delivered()
         if trouble:
@@ -219,6 +257,8 @@ class Run:
     def recall(self, question: str, session: Session, budget: int = WIDE_BUDGET) -> Recall:
         """Return the recall of a turn with this question. Skip the check if recall fails, which another check covers."""
         self.ready(session)
+        if hung := self.hung_before("prefetch"):
+            pytest.skip(f"{NOT_RUN}{hung}")
         self.manager.on_turn_start(1, question, session)
         query = Query(question, budget=budget, now=time.time())
         result = self.manager.prefetch_all(query, session)
@@ -327,6 +367,10 @@ class Suite:
     _first: ClassVar[Mapping[str, str]]
     """What the process shares, before the first test of this class: whatever is set in each life is set from then on."""
 
+    _hung: ClassVar[dict[str, float]]
+    """Hooks that hung in an earlier check of this class, each with the deadline that it passed. No other check waits for
+    them so long."""
+
     def __init_subclass__(cls) -> None:
         """Refuse claims on what there is not: what they are about would silently go unchecked."""
         super().__init_subclass__()
@@ -392,6 +436,8 @@ class Suite:
         self._request = request
         self._settings = settings
         self._runs: list[Run] = []
+        if "_hung" not in vars(type(self)):
+            type(self)._hung = {}
         request.node.user_properties.append((CHECK, [self.label(), *_described(request)]))
         self.person, self.folder = tmp_path / "person", tmp_path / "folder"
         for folder in (self.person, self.folder):
@@ -410,6 +456,8 @@ class Suite:
             type(self)._first = shared_state()
         yield
         for run in self._runs:
+            if hook := run.hung:
+                self._hung.setdefault(hook, run.deadlines[hook])
             run.discard()
 
     def furnish(self, home: HermesHome, settings: Mapping[str, Any]) -> None:
@@ -439,7 +487,10 @@ class Suite:
         scale = float(self._request.config.getoption(SCALE, 1.0))
         deadlines = {hook: policy.deadline * scale for hook, policy in POLICIES.items()}
         where = home or self.home
-        run = Run(lambda: self.make_in(where), where, {**deadlines, **self.deadlines})
+        deadlines |= self.deadlines
+        for hook in self._hung:
+            deadlines[hook] = min(deadlines[hook], SHORT_DEADLINE_S)
+        run = Run(lambda: self.make_in(where), where, deadlines, self._hung)
         self._runs.append(run)
         return run
 
@@ -448,6 +499,9 @@ class Suite:
         for hook in hooks:
             if self.run.provider is not None and not self.run.claims(hook):
                 self.not_claimed(f"{hook}()")
+        for hook in hooks:
+            if hung := self.run.hung_before(hook):
+                self.not_run(hung)
         return self.run.ready(self.run.session(**identity))
 
     def learned(self, fact: Fact, session: Session, way: str) -> bool:

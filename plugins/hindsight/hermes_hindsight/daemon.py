@@ -103,7 +103,7 @@ def availability(options: Settings) -> Availability:
         return Availability()
     if program() is None:
         return Availability.no(
-            "hindsight-embed is not installed", "pip install 'hermes-memory-hindsight[local]'"
+            "hindsight-embed is not installed", "hermes-memory memory setup hindsight installs it"
         )
     if getattr(os, "geteuid", lambda: 1)() == 0 and not options.database_url:
         remedy = "run as another user, or set HINDSIGHT_EMBED_API_DATABASE_URL"

@@ -104,7 +104,9 @@ class HindsightProvider(ConfiguredProvider):
         for a server here.
         """
         if importlib.util.find_spec("hindsight_client") is None:
-            return Availability.no("hindsight-client is not installed", "pip install hermes-memory-hindsight")
+            return Availability.no(
+                "hindsight-client is not installed", "pip install 'hindsight-client>=1.1,<2'"
+            )
         return availability(options)
 
     async def open(self, home: Path) -> Client:

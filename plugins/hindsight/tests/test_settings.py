@@ -119,7 +119,10 @@ def test_scopes_that_are_none_are_told_at_the_start(start: Callable[..., Agent],
     ("settings", "said"),
     [
         ({"mode": "cloud"}, "'api_key' is not set; set HINDSIGHT_API_KEY in .env, or mode to local_external"),
-        ({"mode": "local_embedded"}, "hindsight-embed is not installed; pip install"),
+        (
+            {"mode": "local_embedded"},
+            "hindsight-embed is not installed; hermes-memory memory setup hindsight",
+        ),
     ],
 )
 def test_what_is_missing_is_said_without_a_look_at_the_network(

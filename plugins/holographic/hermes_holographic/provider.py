@@ -105,7 +105,7 @@ class HolographicProvider(ConfiguredProvider):
     def availability(self, options: Settings) -> Availability:  # noqa: ARG002  they need nothing
         """Return whether numpy is installed; it is looked for, not imported."""
         if importlib.util.find_spec("numpy") is None:
-            return Availability.no("numpy is not installed", "pip install hermes-memory-holographic")
+            return Availability.no("numpy is not installed", "pip install 'numpy>=1.26'")
         return Availability()
 
     def open(self, home: Path, user: str = "") -> FactMemory:

@@ -47,7 +47,8 @@ class Agent:
 
     @property
     def session(self) -> Session:
-        return Session("s1", platform="telegram", user_id=self.user, home=str(self.home))
+        platform = "telegram" if self.user else "cli"
+        return Session("s1", platform=platform, user_id=self.user, home=str(self.home))
 
 
 @pytest.fixture

@@ -138,13 +138,11 @@ class Client:
 
     # -------------------------------------------------------------- sessions
 
-    def ensure(self, session: str, peers: Peers, *, hurry: bool = False, again: bool = False) -> None:
+    def ensure(self, session: str, peers: Peers, *, again: bool = False) -> None:
         """Make the session and its peers if they are not there; asked of the server once.
 
-        Args:
-            hurry: A turn waits for it.
-            again: Ask the server also if the session was there. Somebody may have deleted it since: Honcho would make
-                it anew with the next message, without what the agent observes.
+        With `again` the server is asked also if the session was there. Somebody may have deleted it since: Honcho would
+        make it anew with the next message, without what the agent observes.
         """
         key = json.dumps([session, sorted(peers.items())])
         if key in self._ensured and not again:
@@ -158,7 +156,7 @@ class Client:
             for peer, (me, others) in peers.items()
         ]
         with self._sdk_errors():
-            (self._hot if hurry else self._calm).session(session, peers=members)
+            self._calm.session(session, peers=members)
         self._ensured.add(key)
 
     def configure(self, session: str, peers: Peers) -> None:
@@ -268,10 +266,28 @@ class Client:
         tokens: int | None = None, hurry: bool = False,
     ) -> View:  # fmt: skip
         """Return what `observer` knows of `observed`, first of all what fits `query`, with the session's
-        summary if there is one.
+        summary if there is one. A session or a peer that does not exist yet has an empty view.
         """
         if not session:
             return self.view(observer, observed, query, near=near, most=most, hurry=hurry)
+        try:
+            return self._context(session, observer, observed, query, near, most, tokens, hurry)
+        except BackendNotFound as exc:
+            if f"Peer {observed} not found" in str(exc):
+                return View()
+            raise  # a wrong address answers 404 to everything
+
+    def _context(
+        self,
+        session: str,
+        observer: str,
+        observed: str,
+        query: str,
+        near: float,
+        most: int,
+        tokens: int | None,
+        hurry: bool,
+    ) -> View:
         words = _query(query)
         fitting = {"search_query": words, "search_top_k": most, "search_max_distance": near} if words else {}
         with self._sdk_errors():

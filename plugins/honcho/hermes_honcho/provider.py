@@ -27,7 +27,7 @@ from hermes_core import (
 from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import Client, Line, Peers, sdk_fault, sdk_version
+from hermes_honcho.client import Client, Line, sdk_fault, sdk_version
 from hermes_honcho.ledger import Ledger
 from hermes_honcho.pending import PendingWrites, store_each
 from hermes_honcho.recall import Layers, Place
@@ -141,7 +141,6 @@ class HonchoProvider(BackendProvider[Client]):
         if not self.recalls or is_trivial(query.text):
             return Recall()
         place = self.place(session)
-        self._ensure(place, hurry=True)
         talk = self.layers.talks.of(session.id)
         return Recall(text=self.layers.recall(talk, query.text, place, query.budget))
 
@@ -150,7 +149,7 @@ class HonchoProvider(BackendProvider[Client]):
         if not self.recalls or is_trivial(query.text):
             return Recall()
         place = self.place(session)
-        self._ensure(place)
+        self._ensure(place)  # the turn itself may arrive later, and the reasoning needs its peers
         talk = self.layers.talks.of(session.id)
         return Recall(text=self.layers.prepare(talk, query.text, place, query.budget))
 
@@ -332,27 +331,27 @@ class HonchoProvider(BackendProvider[Client]):
         observer = peers.ai if seen["ai"][1] else peers.user
         return Place(where, peers.user, peers.ai, observer, peers.owner and seen["ai"][0], peers.owner)
 
-    def _ensure(self, place: Place, *, hurry: bool = False, again: bool = False) -> None:
-        """Make the session in Honcho. Of users of a gateway the agent learns no image of itself: it would tell of others."""
+    def _ensure(self, place: Place, *, again: bool = False) -> None:
+        """Make the session in Honcho. Of users of a gateway the agent learns no image of itself: it would tell of others.
+
+        Recall before a turn needs no session: what only asks leaves nothing at Honcho.
+        """
         if not place.name:
             return
         seen = observed(self.options)
         own_image, others = seen["ai"]
         peers = {place.user: seen["user"], place.ai: (own_image and place.owner, others)}
         try:
-            self._join(place.name, peers, hurry, again)
+            self.client.ensure(place.name, peers, again=again)
+            self.client.configure(place.name, peers)
+        except BackendNotFound:
+            raise
         except BackendRefused as exc:
-            if not seen["user"][1] or isinstance(exc, BackendNotFound):
-                raise
-            # Ten members observe others already, the most that Honcho allows in a session.
-            log.debug("%s observes nobody in %r: %s", place.user, place.name, exc)
-            peers[place.user] = (seen["user"][0], False)
-            self._join(place.name, peers, hurry, again)
-
-    def _join(self, session: str, peers: Peers, hurry: bool, again: bool) -> None:
-        self.client.ensure(session, peers, hurry=hurry, again=again)
-        if not hurry:
-            self.client.configure(session, peers)
+            # Ten members observe others already, the most that Honcho allows. Who joins now observes nobody; members
+            # keep their configuration.
+            log.debug("whoever joins %r now observes nobody: %s", place.name, exc)
+            joining = {peer: (me, False) for peer, (me, _) in peers.items()}
+            self.client.ensure(place.name, joining, again=again)
 
     def _send(self, place: Place, lines: Sequence[Line]) -> None:
         """Store messages in the session, which is made again if somebody deleted it."""

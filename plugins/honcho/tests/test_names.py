@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -138,5 +139,8 @@ def test_what_hangs_on_the_folder_is_told_apart() -> None:
     assert names.by_folder(options(sessions={"/a": "b"}))
 
 
-def test_a_name_with_half_a_character_is_a_name() -> None:
-    assert names.clean("half \ud83d") == "half" + names.clean("half ?").removeprefix("half")
+def test_a_name_with_half_a_character_is_a_name_of_its_own() -> None:
+    texts = ("half \ud83d", "half \ud83e", "half ?", "half \0", "half \0\0")
+    cleaned = {names.clean(text) for text in texts}
+    assert len(cleaned) == len(texts)
+    assert all(re.fullmatch("half-[0-9a-f]{8}", name) for name in cleaned)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hermes_honcho import HonchoProvider
+from hermes_honcho.client import Client
 from hermes_honcho.settings import SETTINGS
 
 from hermes_core import (
@@ -465,13 +466,27 @@ def test_every_speaker_of_a_group_is_stored_and_recalled(
         assert f"boat {number}." in person.ask(f"Which boat has speaker {number}?")
 
 
-def test_a_session_deleted_at_the_server_is_made_again_as_it_was(agent: Agent, server: HonchoServer) -> None:
+def test_a_session_full_of_observers_takes_turns_all_the_same(agent: Agent, server: HonchoServer) -> None:
+    client = agent.provider.client
+    client.ensure("group", {f"p{number}": (True, True) for number in range(10)})
+    agent.other(gateway_session_key="group", **ADA).say(TORTOISE)
+    assert server.texts() == [TORTOISE, "Noted."]
+    assert observation(server, "group")["p3"] == (True, True)
+
+
+@pytest.mark.parametrize("deletion", ["under way", "done"])
+def test_a_session_deleted_at_the_server_is_made_again_as_it_was(
+    agent: Agent, server: HonchoServer, deletion: str
+) -> None:
     agent.say("Hello.")
     before = observation(server, "s1")
-    server.deletes = False
-    agent.provider.client.delete_session("s1")
-    with pytest.raises(BackendNotFound):
-        agent.say(TORTOISE, turn_id="t2")
+    server.deletes = deletion == "done"
+    somebody = Client(server.url, KEY, "hermes", 5.0, 5.0)
+    somebody.delete_session("s1")
+    somebody.close()
+    if deletion == "under way":
+        with pytest.raises(BackendNotFound):
+            agent.say(TORTOISE, turn_id="t2")
     server.deletes = True
     agent.say(TORTOISE, turn_id="t2")
     assert observation(server, "s1") == before
@@ -633,6 +648,13 @@ def test_the_self_test_reads_in_another_session_than_it_writes(agent: Agent, ser
     written = {r.path.split("/")[5] for r in server.requests if r.path.endswith("/messages")}
     read = {r.path.split("/")[5] for r in server.requests if r.path.endswith("/context")}
     assert (len(written), len(read), written & read) == (1, 1, set())
+
+
+def test_what_only_asks_leaves_nothing_at_honcho(agent: Agent, server: HonchoServer) -> None:
+    assert agent.ask(QUESTION) == ""
+    assert (list(server.the.sessions), server.the.peers.keys() - {"hermes"}) == ([], set())
+    agent.say(TORTOISE)
+    assert TORTOISE in agent.ask(QUESTION)
 
 
 def test_the_self_test_tells_of_a_server_that_can_not_conclude(agent: Agent, server: HonchoServer) -> None:

@@ -189,7 +189,7 @@ def mode_of(options: Settings) -> str:
 def availability(options: Settings) -> Availability:
     """Return whether packages and keys are there. Imports no package and uses no network."""
     if importlib.util.find_spec("mem0") is None:
-        return Availability.no("the package mem0ai is not installed", "pip install hermes-memory-mem0")
+        return Availability.no("the package mem0ai is not installed", "pip install 'mem0ai>=2.2,<3'")
     mode = mode_of(options)
     if mode == "selfhosted" and options.host:
         return Availability()
@@ -197,7 +197,7 @@ def availability(options: Settings) -> Availability:
         for extra in (options.embedder, options.llm, options.vector_store) if not options.oss else ():
             if missing := [p for p in _PACKAGES.get(extra, ()) if importlib.util.find_spec(p) is None]:
                 needs = f"{extra!r} needs the package {missing[0].replace('_', '-')}"
-                return Availability.no(needs, f'pip install "hermes-memory-mem0[{extra}]"')
+                return Availability.no(needs, "hermes-memory memory setup mem0 installs it")
         if _lacks_key(options):
             return Availability.no(
                 f"{MODEL_KEY} is not set",

@@ -323,11 +323,13 @@ def test_reasoning_under_way_keeps_neither_the_next_turn_nor_a_tool_waiting(
 # ------------------------------------------------------------------------- sessions
 
 
-def test_a_session_deleted_at_the_server_is_made_again_as_it_was(start: Start) -> None:
+def test_a_session_deleted_at_the_server_is_made_again_as_it_was(start: Start, machine: Machine) -> None:
     agent = start(aiPeer="hermes_agent")
     agent.say("Hello.")
     before = observation(agent, "user", "hermes_agent")
-    agent.provider.client.delete_session("s1")
+    somebody = Client(machine.url, None, agent.provider.client.workspace, 30.0, 10.0)
+    somebody.delete_session("s1")
+    somebody.close()
 
     def says() -> bool:
         try:

@@ -1,0 +1,65 @@
+"""`hermes-memory forget`: delete all that is stored of one user."""
+
+from __future__ import annotations
+
+import click
+
+from hermes_core.cli import home_of
+from hermes_core.cli.memory import deliver
+from hermes_core.cli.output import finish, json_option, print_document, warn
+from hermes_core.forget import ForgetReport, forget_user
+from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import counted, printable
+
+
+@click.command()
+@click.argument("user", metavar="USER")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def forget(ctx: click.Context, user: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete all that the stores hold of USER, as telegram:42, and ask the provider to forget it.
+
+    That is: the user's sessions with all messages, what waits for the provider, the user's own notes and their history.
+    The report says what this program can't delete.
+    """
+    with open_memory(home_of(ctx)) as memory:
+        report = forget_user(memory, user, dry_run=True)
+        if not dry_run:
+            if not yes:
+                click.confirm(f"Delete {_counts(report)} of {user} for good?", abort=True, err=as_json)
+            memory.manager.initialize_all(memory.local_session)
+            report = forget_user(memory, user)
+            late = deliver(memory, memory.local_session)
+            warn(filter(None, [late]))
+        problems = memory.problems()
+    if as_json:
+        print_document(report)
+    else:
+        _show(report, dry_run=dry_run)
+    finish(ctx, problems)
+
+
+def _counts(report: ForgetReport) -> str:
+    return ", ".join(
+        (
+            counted(report.sessions, "session"),
+            counted(report.messages, "message"),
+            counted(report.notes, "note"),
+        )
+    )
+
+
+def _show(report: ForgetReport, *, dry_run: bool) -> None:
+    click.echo(printable(f"{_counts(report)} {'would be' if dry_run else 'are'} deleted"))
+    if report.provider and not dry_run:
+        asked = f"{report.provider} was asked to forget {counted(report.turns, 'turn')}"
+        wait = (
+            f"; {counted(report.waiting, 'write')} still wait: hermes-memory outbox list"
+            if report.waiting
+            else ""
+        )
+        click.echo(printable(asked + wait))
+    for sentence in report.remaining:
+        click.echo(printable(f"not deleted: {sentence}"))

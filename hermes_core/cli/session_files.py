@@ -1,0 +1,174 @@
+"""`hermes-memory sessions export|import|rename|archive|pin`: conversations as files, and what a person decides about one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import click
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import json_option, print_document, warn
+from hermes_core.cli.sessions import named_session
+from hermes_core.errors import SessionError
+from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import counted, printable
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import Mark
+from hermes_core.sessions.transfer import import_session, session_document
+from hermes_core.storage.files import PRIVATE_FILE
+
+
+@click.command("export")
+@click.argument("session_ids", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All sessions.")
+@click.option("--source", "sources", multiple=True, help="All sessions of this source; may be given again.")
+@click.option("--user", metavar="USER", help="All sessions of this user, as telegram:42.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write (default: standard output).",
+)
+@click.pass_context
+def export_sessions(
+    ctx: click.Context,
+    session_ids: tuple[str, ...],
+    every: bool,
+    sources: tuple[str, ...],
+    user: str | None,
+    output: Path | None,
+) -> None:
+    """Write whole conversations as JSON Lines, one session a line, which `sessions import` takes back without loss.
+
+    SESSION_IDS are ids, beginnings of ids, or titles. The file holds everything that was said, also what was undone, and
+    no secret is taken out of it: keep it as private as the home.
+    """
+    if not (session_ids or every or sources or user is not None):
+        raise click.UsageError("name sessions, or give --all, --source or --user")
+    with open_memory(home_of(ctx), provider="") as memory, ExitStack() as closed:
+        db = memory.sessions
+        ids = _selected(db, session_ids, every=every, sources=sources, user=user)
+        stream: IO[str] = sys.stdout
+        partial = None
+        if output is not None:
+            partial = output.with_name(f".{output.name}.partial")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            stream = closed.enter_context(
+                os.fdopen(os.open(partial, flags, PRIVATE_FILE), "w", encoding="ascii")
+            )
+        for session_id in ids:
+            stream.write(json.dumps(session_document(db, session_id)) + "\n")
+        stream.flush()
+        if output is not None and partial is not None:
+            os.fsync(stream.fileno())
+            partial.replace(output)
+            click.echo(f"{counted(len(ids), 'session')} exported to {output}", err=True)
+    if not (ids or every):
+        raise Failure("no session matches; nothing was exported")
+
+
+def _selected(
+    db: SessionDB, session_ids: tuple[str, ...], *, every: bool, sources: tuple[str, ...], user: str | None
+) -> list[str]:
+    """Return the ids of the sessions to export, oldest first. A named session stands for its whole conversation."""
+    chosen = {other for text in session_ids for other in db.lineage(named_session(db, text).id)}
+    rows = db.database.execute("SELECT id, source, user FROM sessions ORDER BY started_at, key").fetchall()
+    filtered = bool(sources) or user is not None
+    return [
+        row["id"]
+        for row in rows
+        if every
+        or row["id"] in chosen
+        or (filtered and (not sources or row["source"] in sources) and (user is None or row["user"] == user))
+    ]
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.File("r", encoding="utf-8"))
+@json_option
+@click.pass_context
+def import_sessions(ctx: click.Context, files: tuple[IO[str], ...], as_json: bool) -> None:
+    """Bring back sessions that `sessions export` wrote; FILES may be "-" for standard input.
+
+    A session that is here already stays as it is. Nothing is sent to the provider, which got these turns when they were
+    new. Exits with 1 if a line could not be imported.
+    """
+    counts = {"imported": 0, "present": 0, "different": 0}
+    faults: list[str] = []
+    with open_memory(home_of(ctx), provider="") as memory:
+        for place, line in _lines(files):
+            try:
+                document = json.loads(line)
+                result = import_session(memory.sessions, document)
+            except (ValueError, RecursionError):
+                faults.append(f"{place}: it is no JSON; export the session again")
+            except SessionError as exc:
+                faults.append(f"{place}: {exc}")
+            else:
+                counts[result] += 1
+                if result == "different":
+                    name = document["session"]["id"]
+                    faults.append(f"{place}: session {name!r} is here with other messages and stays as it is")
+    if as_json:
+        print_document({**counts, "faults": faults})
+    else:
+        click.echo(f"{counted(counts['imported'], 'session')} imported, {counts['present']} here already")
+        warn(faults)
+    if faults:
+        ctx.exit(1)
+
+
+def _lines(files: tuple[IO[str], ...]) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each line that is not empty. Raises `Failure` for a file that is no text."""
+    for file in files:
+        try:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{file.name}, line {number}", line
+        except UnicodeDecodeError as exc:
+            raise Failure(f"{file.name!r} is not UTF-8 text; name a file that sessions export wrote") from exc
+
+
+@click.command()
+@click.argument("session_id")
+@click.argument("title")
+@click.pass_context
+def rename(ctx: click.Context, session_id: str, title: str) -> None:
+    """Give the conversation SESSION_ID the title TITLE; an empty one removes it."""
+    with open_memory(home_of(ctx), provider="") as memory:
+        db = memory.sessions
+        newest = db.compression_tip(named_session(db, session_id).id)
+        stored = db.set_title(newest, title)
+    click.echo(printable(f"title: {stored}") if stored else "the title was removed")
+
+
+@click.command()
+@click.argument("session_id")
+@click.option("--off", is_flag=True, help="Bring it back into the lists.")
+@click.pass_context
+def archive(ctx: click.Context, session_id: str, off: bool) -> None:
+    """Take the conversation SESSION_ID out of all lists. It stays whole, and search and recall still find it."""
+    _mark(ctx, session_id, "archived", on=not off)
+
+
+@click.command()
+@click.argument("session_id")
+@click.option("--off", is_flag=True, help="Let it be pruned again.")
+@click.pass_context
+def pin(ctx: click.Context, session_id: str, off: bool) -> None:
+    """Keep the conversation SESSION_ID: neither `sessions prune` nor sessions.retention deletes it."""
+    _mark(ctx, session_id, "pinned", on=not off)
+
+
+def _mark(ctx: click.Context, session_id: str, mark: Mark, *, on: bool) -> None:
+    with open_memory(home_of(ctx), provider="") as memory:
+        db = memory.sessions
+        for related in db.lineage(named_session(db, session_id).id):
+            db.set_mark(related, mark, on=on)
+    click.echo(mark if on else f"no longer {mark}")

@@ -1,0 +1,171 @@
+"""Deletion of all that a home holds of one user: sessions, pending writes, notes, and their history."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import uuid
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from hermes_core.contract.values import Session
+from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.errors import SessionError
+from hermes_core.home import file_name_of
+from hermes_core.memory import Memory
+from hermes_core.sessions import maintenance
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """What was deleted, or would be deleted by a dry run.
+
+    Attributes:
+        user: The `Session.owner` of the user.
+        sessions: Number of sessions.
+        messages: Number of messages in them.
+        turns: Number of turns that the provider may have and was asked to forget.
+        notes: Number of entries of the notes.
+        provider: Name of the provider; "" for none.
+        waiting: Number of rows in the outbox that wait for the provider.
+        remaining: A sentence for each thing that this program can't delete.
+    """
+
+    user: str
+    sessions: int
+    messages: int
+    turns: int = 0
+    notes: int = 0
+    provider: str = ""
+    waiting: int = 0
+    remaining: tuple[str, ...] = ()
+
+
+def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetReport:
+    """Delete everything that the stores hold of a user, and ask the provider to forget the user's turns and notes.
+
+    The provider is asked by rows of the outbox, which `flush` delivers. Afterwards the file of the sessions is
+    vacuumed, so that no deleted text stays in it.
+
+    Args:
+        memory: The memory.
+        user: The user's `Session.owner`, as telegram:42.
+        dry_run: True to count only.
+
+    Raises:
+        SessionError: `user` is the person at home, or nothing is stored of the user.
+    """
+    if not user:
+        raise SessionError("'' is the person at home", "delete the home to forget that person")
+    db = memory.sessions
+    rows = db.database.execute(
+        "SELECT id, message_count FROM sessions WHERE user = ? ORDER BY last_active DESC", (user,)
+    ).fetchall()
+    speaker = _session_of(memory, user, [row["id"] for row in rows])
+    notes = MemoryStore(
+        memory.home,
+        per_user=True,
+        on_write=memory.manager.on_memory_write,
+        provider=lambda: memory.selected,
+    )
+    with contextlib.closing(notes):
+        own = notes.of(speaker)
+        folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
+        count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))
+        report = ForgetReport(
+            user, len(rows), sum(row["message_count"] for row in rows), notes=count, provider=memory.selected
+        )
+        if not (rows or folders):
+            raise SessionError(f"nothing is stored of {user!r}", _known_users(memory))
+        if dry_run:
+            return report
+        turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
+        for target in TARGETS:
+            if folders and _is_of_user(own, target):
+                own.reset(target, session=speaker)
+        own.prune()
+    for folder in folders:
+        shutil.rmtree(folder)
+    if rows:
+        maintenance.vacuum(db)
+    return dataclasses.replace(
+        report, turns=turns, waiting=memory.manager.outbox.depth, remaining=tuple(_remaining(memory))
+    )
+
+
+def _session_of(memory: Memory, user: str, ids: list[str]) -> Session:
+    """Return a session of the user that is not stored. Raises `SessionError` if `user` is no `Session.owner`."""
+    for session_id in ids:
+        for identity in memory.sessions.database.execute(
+            "SELECT identity FROM sessions WHERE id = ? AND json_valid(identity)", (session_id,)
+        ):
+            session = _fresh_session(memory, Session.from_dict({"id": session_id, **_object(identity[0])}))
+            if session.owner == user:
+                return session
+    platform, colon, name = user.partition(":")
+    chat = "" if colon else unquote(user.partition("/")[2])
+    platform = unquote(platform if colon else user.partition("/")[0])
+    session = _fresh_session(
+        memory, Session("", platform=platform, user_id=name if colon else "", chat_id=chat)
+    )
+    if session.owner != user:
+        raise SessionError(
+            f"{user!r} names no user", f"write PLATFORM:ID, as telegram:42; {_known_users(memory)}"
+        )
+    return session
+
+
+def _fresh_session(memory: Memory, session: Session) -> Session:
+    """Return the session with an id of its own, in this home and without a parent."""
+    home, new = memory.home, f"forget-{uuid.uuid4().hex}"
+    return dataclasses.replace(session, id=new, parent_id="", home=str(home.path), identity=home.profile)
+
+
+def _object(text: str) -> dict[str, object]:
+    value = json.loads(text)
+    return {key: item for key, item in value.items() if key != "id"} if isinstance(value, dict) else {}
+
+
+def _forget_session(memory: Memory, session: Session) -> int:
+    """Rewind a session from its first message on, so that the provider is asked to forget its turns, and delete it.
+
+    Return the number of its turns.
+    """
+    db = memory.sessions
+    if db.get_session(session.id) is None:  # deleted with the session that delegated it
+        return 0
+    first = next(iter(db.get_messages(session.id, limit=1)), None)
+    turns = memory.rewind(session, first.id) if first is not None else []
+    memory.delete_session(session.id)
+    return len(turns)
+
+
+def _is_of_user(store: MemoryStore, target: str) -> bool:
+    """Return True if this target is a file of the user's own, and not one that all users share."""
+    return store.journal_key("user" if target == "user" else "memory").startswith("users/")
+
+
+def _known_users(memory: Memory) -> str:
+    rows = memory.sessions.database.execute(
+        "SELECT DISTINCT user FROM sessions WHERE user > '' ORDER BY user LIMIT 20"
+    ).fetchall()
+    return f"known are {', '.join(row[0] for row in rows)}" if rows else "no other user has written yet"
+
+
+def _remaining(memory: Memory) -> list[str]:
+    found = [
+        path.name
+        for path in sorted(memory.home.path.glob("*"))
+        if ".damaged" in path.name or ".lost-" in path.name
+    ]
+    sentences = [
+        "texts of others, and of groups, may name the user: hermes-memory sessions search NAME, hermes-memory memory show",
+        "backups of the home and the files in logs/ may quote the user",
+    ]
+    if found:
+        sentences.append(f"copies of earlier stores are in the home: {', '.join(found)}")
+    if memory.selected:
+        sentences.append(f"what {memory.selected!r} has learned from the turns may stay there: see its page")
+    return sentences

@@ -1,0 +1,188 @@
+"""Sessions as JSON, to be taken out of one store and into another without loss."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from hermes_core.errors import SessionError
+from hermes_core.sessions import lineage
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import SESSION_META, State, meta_key, sqlite_text
+from hermes_core.sessions.search import index
+
+FORMAT = "hermes-memory-session"
+VERSION = 1
+
+Imported = Literal["imported", "present", "different"]
+
+# Columns that a store counts or numbers for itself.
+_OWN_COLUMNS = {
+    "sessions": {"key", "message_count"},
+    "messages": {"id", "session_key", "position", "size"},
+    "turns": {"key", "session_key", "first_message_id", "last_message_id"},
+}
+
+
+def session_document(db: SessionDB, session_id: str) -> dict[str, Any]:
+    """Return a session with all its messages and turns, also those that were undone, as JSON data.
+
+    Raises `SessionError` if there is no such session.
+    """
+    connection = db.database.connection
+    with db.database.detecting_damage():
+        session = connection.execute(
+            "SELECT * FROM sessions WHERE id = ?", (sqlite_text(session_id),)
+        ).fetchone()
+        if session is None:
+            raise SessionError(
+                f"there is no session {session_id!r}", "list them: hermes-memory sessions list"
+            )
+        messages = _rows(
+            connection, "SELECT * FROM messages WHERE session_key = ? ORDER BY id", session["key"]
+        )
+        places = {row["id"]: place for place, row in enumerate(messages)}
+        turns = _rows(connection, "SELECT * FROM turns WHERE session_key = ? ORDER BY key", session["key"])
+        meta = {kind: db.get_meta(meta_key(kind, session["id"])) for kind in SESSION_META}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "session": _portable("sessions", session),
+        "messages": [_portable("messages", row) for row in messages],
+        "turns": [
+            _portable("turns", row)
+            | {"first": places[row["first_message_id"]], "last": places[row["last_message_id"]]}
+            for row in turns
+            if row["first_message_id"] in places and row["last_message_id"] in places
+        ],
+        "meta": {kind: value for kind, value in meta.items() if value is not None},
+    }
+
+
+def import_session(db: SessionDB, document: object) -> Imported:
+    """Store a session that `session_document` returned, and return what became of it.
+
+    A session whose id is stored already stays as it is: "present" if it has the same messages, else "different". A title
+    that another session of the user has gets a number.
+
+    Raises:
+        SessionError: The document is no session, or of a newer version. Nothing was stored.
+    """
+    session, messages, turns, meta = _checked(document)
+    return db.with_index(lambda: _store(db, session, messages, turns, meta))
+
+
+def _store(
+    db: SessionDB,
+    session: dict[str, Any],
+    messages: list[dict[str, Any]],
+    turns: list[dict[str, Any]],
+    meta: Mapping[str, str],
+) -> Imported:
+    with db.transaction() as connection:
+        known = connection.execute("SELECT key FROM sessions WHERE id = ?", (session["id"],)).fetchone()
+        if known is not None:
+            rows = _rows(connection, "SELECT * FROM messages WHERE session_key = ? ORDER BY id", known["key"])
+            same = [_portable("messages", row) for row in rows] == messages
+            return "present" if same else "different"
+        title = str(session.get("title") or "")
+        key = _insert(connection, "sessions", {**session, "title": ""})
+        if title:
+            free = lineage.next_title(connection, title, str(session.get("user", "")))
+            lineage.set_title(connection, session["id"], free)
+        ids: list[int] = []
+        position = 0
+        for message in messages:
+            hidden = message.get("state") == State.REWOUND
+            size = len(str(message.get("content", ""))) + len(str(message.get("tool_calls", "")))
+            place = {"session_key": key, "size": size, "position": None if hidden else position}
+            ids.append(_insert(connection, "messages", {**message, **place}))
+            if not hidden:
+                position += 1
+                index.add_message(connection, ids[-1])
+        connection.execute("UPDATE sessions SET message_count = ? WHERE key = ?", (position, key))
+        for turn in turns:
+            taken = connection.execute("SELECT 1 FROM turns WHERE id = ?", (str(turn.get("id")),)).fetchone()
+            if taken:  # a fork of this conversation is stored already, and a provider must get the turn once
+                continue
+            first, last = ids[turn["first"]], ids[turn["last"]]
+            place = {"session_key": key, "first_message_id": first, "last_message_id": last}
+            _insert(connection, "turns", {**turn, **place})
+        connection.executemany(
+            "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
+            [(meta_key(kind, session["id"]), value) for kind, value in meta.items()],
+        )
+    return "imported"
+
+
+def _checked(
+    document: object,
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]], dict[str, str]]:
+    """Return the parts of a document with their known columns. Raise `SessionError` if a value is of a wrong type."""
+    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
+        raise SessionError("this is no exported session", f"its 'format' must be {FORMAT!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise SessionError(
+            f"the export has version {version!r}", "import it with a newer version of this program"
+        )
+    session = _row_of(document.get("session"), "session")
+    if not session.get("id") or not isinstance(session["id"], str):
+        raise SessionError("an exported session needs an id", "export it again")
+    parts = {}
+    for name in ("messages", "turns"):
+        rows = document.get(name, [])
+        if not isinstance(rows, list):
+            raise SessionError(
+                f"{name!r} must be a list, got {type(rows).__name__}", "export the session again"
+            )
+        parts[name] = [_row_of(row, name) for row in rows]
+    count = len(parts["messages"])
+    for turn in parts["turns"]:
+        first, last = turn.get("first"), turn.get("last")
+        if not (isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < count):
+            raise SessionError(
+                f"turn {turn.get('id')!r} names messages that are not there", "export it again"
+            )
+    meta = document.get("meta") or {}
+    if not isinstance(meta, Mapping):
+        raise SessionError("'meta' must be an object", "export the session again")
+    kept = {kind: value for kind, value in meta.items() if kind in SESSION_META and isinstance(value, str)}
+    return session, parts["messages"], parts["turns"], kept
+
+
+def _row_of(row: object, name: str) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise SessionError(
+            f"{name!r} must be an object, got {type(row).__name__}", "export the session again"
+        )
+    for column, value in row.items():
+        if not isinstance(value, str | int | float | None):
+            raise SessionError(
+                f"{column!r} of {name!r} must be text or a number, got {value!r}", "export it again"
+            )
+    return {
+        str(column): sqlite_text(value) if isinstance(value, str) else value for column, value in row.items()
+    }
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
+    """Insert the columns that this version has and return the row id. Raise `SessionError` for a wrong value."""
+    columns = [info["name"] for info in connection.execute(f"PRAGMA table_info({table})")]
+    names = [name for name in columns if name in row]
+    sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    try:
+        return int(connection.execute(sql, [row[name] for name in names]).lastrowid or 0)
+    except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as exc:
+        raise SessionError(
+            f"a row of {table!r} has a wrong or a missing value ({exc})", "export the session again"
+        ) from exc
+
+
+def _rows(connection: sqlite3.Connection, sql: str, key: int) -> list[sqlite3.Row]:
+    return connection.execute(sql, (key,)).fetchall()
+
+
+def _portable(table: str, row: sqlite3.Row) -> dict[str, Any]:
+    return {name: row[name] for name in row.keys() if name not in _OWN_COLUMNS[table]}  # noqa: SIM118  a Row iterates over values

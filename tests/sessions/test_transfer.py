@@ -1,0 +1,116 @@
+"""A session that is exported comes back whole; what can't be imported changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core.errors import SessionError
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.transfer import import_session, session_document
+
+
+def store(db: SessionDB) -> None:
+    db.create_session(
+        "s1",
+        "telegram",
+        user="telegram:42",
+        title="Trip",
+        model="m",
+        cwd="/x",
+        identity={"platform": "telegram"},
+    )
+    db.append_turn(
+        "s1",
+        [
+            {"role": "user", "content": "Where is the tent? 天幕", "speaker": "Ann", "timestamp": 5.0},
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": {"name": "look"}}]},
+            {"role": "tool", "content": "cellar", "tool_call_id": "c1", "name": "look"},
+            {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "In the cellar."}],
+                "reasoning": "easy",
+            },
+        ],
+        "t1",
+        1,
+        at=6.0,
+    )
+    db.append_turn("s1", [{"role": "user", "content": "no"}, {"role": "assistant", "content": "ok"}], "t2", 2)
+    db.rewind("s1", db.get_messages("s1")[4].id)
+    db.append_turn("s1", [{"role": "user", "content": "And the stove?"}], "t3", 2)
+    db.add_usage("s1", input_tokens=12, cost_usd=0.5)
+    db.set_mark("s1", "pinned")
+    db.end_session("s1", "close", at=99.0)
+    db.create_session("s2", "telegram", user="telegram:42", parent_id="s1", relation="branch")
+
+
+def test_an_export_comes_back_without_loss(db: SessionDB, tmp_path: Path) -> None:
+    store(db)
+    documents = [json.loads(json.dumps(session_document(db, name))) for name in ("s1", "s2")]
+    other = SessionDB(tmp_path / "other.db")
+    assert [import_session(other, document) for document in documents] == ["imported", "imported"]
+    assert [session_document(other, name) for name in ("s1", "s2")] == documents
+    assert other.get_session("s1") == db.get_session("s1")
+    assert other.check() == []
+    for query in ("tent", "天幕", "cellar", "stove"):
+        assert [hit.text for hit in other.search(query)] == [hit.text for hit in db.search(query)]
+    assert other.search('"no"') == []
+    assert [turn.turn.id for turn in other.complete_turns()] == ["t1", "t3"]
+    other.close()
+
+
+def test_what_is_here_already_stays_as_it_is(db: SessionDB) -> None:
+    store(db)
+    document = session_document(db, "s1")
+    assert import_session(db, document) == "present"
+    db.append_message("s1", "user", "One more.")
+    before = session_document(db, "s1")
+    assert import_session(db, document) == "different"
+    assert session_document(db, "s1") == before
+
+
+def test_a_title_that_is_taken_gets_a_number(db: SessionDB) -> None:
+    store(db)
+    document = session_document(db, "s1")
+    db.delete_session("s1")
+    db.create_session("s3", user="telegram:42", title="Trip")
+    assert import_session(db, document) == "imported"
+    session = db.get_session("s1")
+    assert session is not None
+    assert session.title == "Trip #2"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: None,
+        lambda d: [],
+        lambda d: {**d, "format": "x"},
+        lambda d: {**d, "version": 99},
+        lambda d: {**d, "session": None},
+        lambda d: {**d, "session": {"id": ""}},
+        lambda d: {**d, "session": {**d["session"], "started_at": "x"}},
+        lambda d: {**d, "session": {**d["session"], "title": ["x"]}},
+        lambda d: {**d, "messages": 3},
+        lambda d: {**d, "messages": [*d["messages"], {"role": "user"}]},
+        lambda d: {**d, "turns": [], "messages": [{**d["messages"][0], "content": None}]},
+        lambda d: {**d, "turns": [], "messages": [{**d["messages"][0], "state": 10**30}]},
+        lambda d: {**d, "turns": [], "messages": [{**d["messages"][0], "tool_calls": {"a": 1}}]},
+        lambda d: {**d, "turns": [{**d["turns"][0], "last": 400}]},
+        lambda d: {**d, "turns": [{**d["turns"][0], "id": None}]},
+        lambda d: {**d, "turns": [{"first": 0, "last": 0}]},
+        lambda d: {**d, "meta": 4},
+    ],
+)
+def test_a_document_that_is_no_session_is_refused_whole(db: SessionDB, change: Any) -> None:
+    store(db)
+    document = session_document(db, "s1")
+    db.delete_session("s1")
+    with pytest.raises(SessionError):
+        import_session(db, change(document))
+    assert db.get_session("s1") is None
+    assert db.check() == []
