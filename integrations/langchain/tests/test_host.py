@@ -26,7 +26,7 @@ CHECKPOINTS: dict[str, InMemorySaver] = {}
 class Scripted(BaseChatModel):
     """A model that answers from a script and records its requests."""
 
-    script: list[Any]
+    script: Any
     recorder: Any
     tools: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ class Scripted(BaseChatModel):
         roles = {"human": "user", "ai": "assistant"}
         said = [(roles.get(m.type, m.type), m.text) for m in messages if m.type != "system"]
         self.recorder.requests.append(Request(system, tuple(said), self.tools))
-        step = self.script.pop(0)
+        step = next(self.script)
         if isinstance(step, Break):
             raise RuntimeError(step.message)
         return step
@@ -113,7 +113,7 @@ class LangChainAgent(HostedAgent):
         middleware: list[Any] = [HermesMiddleware(self._memory, user_id=user)]
         if approval:
             middleware.append(HumanInTheLoopMiddleware(interrupt_on={approval: True}))
-        model = Scripted(script=list(script), recorder=self)
+        model = Scripted(script=iter(script), recorder=self)
         return create_agent(model, middleware=middleware, checkpointer=self._saver)
 
     def session_id(self, session: str, user: str) -> str:
