@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# The conformance kit and the providers: each a distribution of its own.
-PLUGINS := -e hermes_core/testing $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
-PACKAGES := $(wildcard plugins/*/hermes_*)
+# The conformance kit, the providers and the adapters: each a distribution of its own.
+PROJECTS := $(wildcard plugins/*/pyproject.toml integrations/*/pyproject.toml)
+PLUGINS := -e hermes_core/testing $(foreach p,$(PROJECTS),-e $(dir $(p)))
+PACKAGES := $(wildcard plugins/*/hermes_* integrations/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
 # Much of the suite waits for deadlines: four workers more than there are cores, and who is idle takes from the others.
@@ -22,7 +23,7 @@ $(VENV)/installed: pyproject.toml plugins/holographic/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . -e plugins/holographic
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed hermes_core/testing/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+$(VENV)/installed-dev: $(VENV)/installed hermes_core/testing/pyproject.toml $(PROJECTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS) $(DEV)
 	touch $@
 
@@ -32,7 +33,7 @@ demo: $(VENV)/installed
 
 # The wheels of all packages: none is on PyPI, so they are installed from this folder.
 dist: $(VENV)/installed
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./hermes_core/testing $(dir $(wildcard ./plugins/*/pyproject.toml))
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./hermes_core/testing $(addprefix ./,$(dir $(PROJECTS)))
 	@ls dist/*.whl
 
 check: $(VENV)/installed-dev

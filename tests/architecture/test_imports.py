@@ -41,6 +41,7 @@ POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslo
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")
 
+ADAPTERS = sorted(p for p in ROOT.glob("integrations/*/hermes_*/**/*.py"))
 MODULES = sorted(CORE.rglob("*.py"))
 PROVIDERS = sorted(p for p in ROOT.glob("plugins/*/hermes_*/**/*.py"))
 
@@ -219,3 +220,8 @@ def test_the_import_of_the_package_alone_loads_none_of_its_packages() -> None:
     code = "import hermes_core, sys; print(sorted(m for m in sys.modules if m.startswith('hermes')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['hermes_core']\n"
+
+
+@pytest.mark.parametrize("path", ADAPTERS, ids=name_of)
+def test_an_adapter_of_a_framework_imports_public_names_only(path: Path) -> None:
+    assert not [name for name in imports(path) if name.startswith("hermes_core.")]

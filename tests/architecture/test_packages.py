@@ -13,7 +13,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTING = ROOT / "hermes_core/testing"
-PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+PLUGINS = sorted(
+    path.parent for folder in ("plugins", "integrations") for path in ROOT.glob(f"{folder}/*/pyproject.toml")
+)
 PACKAGES = [
     pytest.param(ROOT, id="core"),
     *(pytest.param(folder, id=folder.name) for folder in [TESTING, *PLUGINS]),
