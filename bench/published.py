@@ -279,7 +279,7 @@ class Surroundings:
         """Copy a provider folder into the home; return what selects it."""
         assert folder is not None
         name = str(manifest_of(folder).get("name") or folder.name)
-        name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name)
+        name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name).lstrip("_.")
         skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
         shutil.copytree(
             folder, self.home / "plugins" / name, ignore=skipped, symlinks=True, dirs_exist_ok=True
