@@ -185,7 +185,7 @@ def defines_register(text: str) -> bool:
 
 def read(path: Path) -> str:
     """Return the text of a source."""
-    return path.read_text(encoding="utf-8", errors="replace")
+    return path.read_text(encoding="utf-8-sig", errors="replace")
 
 
 def register_module(site: Path, name: str) -> str:
