@@ -281,9 +281,12 @@ class Surroundings:
         name = str(manifest_of(folder).get("name") or folder.name)
         name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name).lstrip("_.")
         skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
-        shutil.copytree(
-            folder, self.home / "plugins" / name, ignore=skipped, symlinks=True, dirs_exist_ok=True
-        )
+        copy = self.home / "plugins" / name
+        shutil.copytree(folder, copy, ignore=skipped, symlinks=True, dirs_exist_ok=True)
+        code = copy / "__init__.py"
+        others = [path for path in copy.glob("*.py") if path != code and defines_register(read(path))]
+        if len(others) == 1 and all(isinstance(node, ast.Expr) for node in ast.parse(read(code)).body):
+            others[0].replace(code)  # an installer renames the file, which can't be imported without its host
         return f"folder:{name}"
 
     def _configure(self, name: str, known: Package | None) -> None:
