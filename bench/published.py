@@ -185,7 +185,7 @@ def defines_register(text: str) -> bool:
 
 def read(path: Path) -> str:
     """Return the text of a source."""
-    return path.read_text(encoding="utf-8", errors="replace")
+    return path.read_text(encoding="utf-8-sig", errors="replace")
 
 
 def register_module(site: Path, name: str) -> str:
@@ -279,11 +279,14 @@ class Surroundings:
         """Copy a provider folder into the home; return what selects it."""
         assert folder is not None
         name = str(manifest_of(folder).get("name") or folder.name)
-        name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name)
+        name = re.sub(r"[^\w.-]", "-", folder.name if "/" in name else name).lstrip("_.")
         skipped = shutil.ignore_patterns(".git", "__pycache__", "node_modules", ".venv")
-        shutil.copytree(
-            folder, self.home / "plugins" / name, ignore=skipped, symlinks=True, dirs_exist_ok=True
-        )
+        copy = self.home / "plugins" / name
+        shutil.copytree(folder, copy, ignore=skipped, symlinks=True, dirs_exist_ok=True)
+        code = copy / "__init__.py"
+        others = [path for path in copy.glob("*.py") if path != code and defines_register(read(path))]
+        if len(others) == 1 and all(isinstance(node, ast.Expr) for node in ast.parse(read(code)).body):
+            others[0].replace(code)  # an installer renames the file, which can't be imported without its host
         return f"folder:{name}"
 
     def _configure(self, name: str, known: Package | None) -> None:

@@ -109,9 +109,10 @@ def test_a_hook_that_raises_costs_nothing_else(
 
 def test_hooks_without_a_moment_are_reported() -> None:
     context = Registrations()
-    context.register_hook("pre_tool_call", print)
+    context.register_hook("pre_gateway_dispatch", print)
     context.register_hook("pre_llm_call", print)
-    context.register_skill("x", "y")
+    context.register_hook("pre_tool_call", print)
+    context.register_middleware("x", "y")
     assert context.warnings() == (
-        "register_hook('pre_tool_call') has no effect here", "register_skill has no effect here"
+        "register_hook('pre_gateway_dispatch') has no effect here", "register_middleware has no effect here"
     )  # fmt: skip
