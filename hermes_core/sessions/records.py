@@ -240,7 +240,8 @@ class Window:
 def calls_as_text(tool_calls: str) -> str:
     """Return stored tool calls, which are JSON, as one line for people.
 
-    >>> calls_as_text('[{"function": {"name": "terminal", "arguments": "{\\"command\\": \\"git push\\"}"}}]')
+    >>> arguments = json.dumps({"command": "git push"})
+    >>> calls_as_text(json.dumps([{"function": {"name": "terminal", "arguments": arguments}}]))
     'terminal(command="git push")'
     """
     try:

@@ -294,7 +294,7 @@ class Duck:
 
 def register(ctx):
     ctx.register_memory_provider(Duck())
-    ctx.register_hook("pre_tool_call", print)
+    ctx.register_hook("pre_gateway_dispatch", print)
 """
 QUACK = """
 def register_cli(subparser):
@@ -323,7 +323,7 @@ def test_the_commands_of_a_published_provider_get_every_word(hermes: Hermes, duc
 
 
 def test_what_has_no_effect_here_is_listed(hermes: Hermes, data: Callable[..., Any], duck: None) -> None:
-    note = "register_hook('pre_tool_call') has no effect here"
+    note = "register_hook('pre_gateway_dispatch') has no effect here"
     assert f"duck: {note}" in hermes("providers").stdout
     (entry,) = [entry for entry in data("providers") if entry["name"] == "duck"]
     assert entry["notes"] == [note]

@@ -129,7 +129,7 @@ def test_an_emptied_store_is_not_taken_for_a_new_one(path: Path) -> None:
     ):
         db.create_session("new")
     assert path.stat().st_size == 0
-    with pytest.raises(DatabaseCorrupt, match="begin anew"):
+    with pytest.raises(DatabaseCorrupt, match="--accept-loss"):
         repair(path)
     assert path.stat().st_size == 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -94,10 +94,14 @@ class TestPlainHost(HostContract):
 
 
 class Careless(PlainAgent):
-    """A host that stores the injected copy, finishes broken runs, and forgets the user."""
+    """A host that builds the prompt anew in each process, runs no tools and stores broken runs."""
+
+    forgets_user = False
 
     def run(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
-        chosen = self._memory.start_session(session, platform="plain")
+        chosen = self._memory.start_session(
+            session, platform="plain", user_id="" if self.forgets_user else user
+        )
         recalled = self._memory.begin_turn(chosen, text)
         system = self._memory.system_prompt(chosen)
         self.requests.append(Request(system, (("user", recalled.inject(text)),), ()))
@@ -109,20 +113,33 @@ class Careless(PlainAgent):
         return answer
 
 
+class Forgetful(Careless):
+    """A host that also forgets who the user is."""
+
+    forgets_user = True
+
+
 class CarelessContract(HostContract):
     def agent(self, memory: Memory) -> HostedAgent:
         return Careless(memory)
 
 
+class ForgetfulContract(HostContract):
+    def agent(self, memory: Memory) -> HostedAgent:
+        return Forgetful(memory)
+
+
 @pytest.mark.parametrize(
-    "test",
+    ("contract", "test"),
     [
-        CarelessContract.test_the_prompt_is_the_same_bytes_after_a_restart,
-        CarelessContract.test_tools_of_memory_are_offered_and_run,
-        CarelessContract.test_two_users_at_once_are_apart,
-        lambda contract, home: contract.test_an_interrupted_run_reaches_no_provider(home, 0),
+        (CarelessContract, HostContract.test_the_prompt_is_the_same_bytes_after_a_restart),
+        (CarelessContract, HostContract.test_tools_of_memory_are_offered_and_run),
+        (CarelessContract, lambda each, home: each.test_an_interrupted_run_reaches_no_provider(home, 0)),
+        (ForgetfulContract, HostContract.test_two_users_at_once_are_apart),
     ],
 )
-def test_a_host_that_breaks_a_promise_fails(tmp_path: Path, test: object) -> None:
+def test_a_host_that_breaks_a_promise_fails(
+    tmp_path: Path, contract: type[HostContract], test: Callable[..., None]
+) -> None:
     with pytest.raises((AssertionError, ValueError)):
-        test(CarelessContract(), tmp_path)  # type: ignore[operator]
+        test(contract(), tmp_path)

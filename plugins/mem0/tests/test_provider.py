@@ -313,7 +313,7 @@ def test_only_a_store_of_files_is_asked_one_thing_at_a_time(
     [
         ({}, "'api_key' is not set"),
         ({"mode": "selfhosted"}, "'host' is not set"),
-        ({"mode": "oss"}, "'local' needs the package .*hermes-memory-mem0.local"),
+        ({"mode": "oss"}, "'local' needs the package .*hermes-memory memory setup mem0 installs it"),
         ({"mode": "oss", "embedder": "openai"}, "OPENAI_API_KEY is not set"),
         ({"mode": "oss", "embedder": "ollama"}, "'ollama' needs the package"),
         (
