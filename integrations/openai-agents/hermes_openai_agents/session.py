@@ -1,0 +1,364 @@
+"""The session that gives agents of the OpenAI Agents SDK memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from agents import FunctionTool, RunConfig, RunHooks, Runner, RunResult, RunResultStreaming
+from agents.memory import SessionSettings
+from agents.run import CallModelData, ModelInputData
+from agents.tool_context import ToolContext
+
+from hermes_core import (
+    AsyncConversation,
+    AsyncMemory,
+    AsyncOpenTurn,
+    HermesError,
+    Memory,
+    StreamingContextScrubber,
+    sanitize_context,
+)
+from hermes_openai_agents.items import INPUT_ROLES, Item, items_of, messages_of, text_of
+
+log = logging.getLogger(__name__)
+
+# Key in the conversation's state of the id of the open turn, by which another process continues a paused run.
+TURN_KEY = "openai_agents_turn"
+
+# An AsyncMemory has threads of its own, so all sessions of a memory share one, until the memory is closed.
+_ASYNC: dict[Memory, AsyncMemory] = {}
+
+
+class HermesSession:
+    """A session of the Agents SDK in a memory, for one conversation. Use one object for one run at a time.
+
+    Attributes:
+        session_id: Id of the conversation.
+        session_settings: Settings of the SDK, such as the largest number of items in a request.
+        hooks: Run hooks that end a turn, for `Runner.run(hooks=...)`; `run` passes them itself.
+
+    Args:
+        memory: The memory of the process.
+        session_id: Id of the conversation; default: a new one.
+        user_id: Id of the user. Users share nothing.
+        platform: Name of the program, part of the user's identity.
+    """
+
+    session_settings: SessionSettings | None = None
+
+    def __init__(
+        self, memory: Memory, session_id: str = "", *, user_id: str = "", platform: str = "openai-agents"
+    ) -> None:
+        if memory not in _ASYNC:
+            _ASYNC[memory] = AsyncMemory(memory)
+            memory.at_close.callback(_ASYNC.pop, memory, None)
+        self._memory, self._plain = _ASYNC[memory], memory
+        self.session_id = session_id or uuid.uuid4().hex
+        self._identity: dict[str, Any] = {"user_id": user_id, "platform": platform}
+        self._chat: AsyncConversation | None = None
+        self.hooks: RunHooks[Any] = _Hooks(self)
+        # The open turn and what this process added to it.
+        self._turn: AsyncOpenTurn | None = None
+        self._items: list[Item] = []
+        self._repeated: list[Item] = []  # input of a streamed run: the filter gets it first, then `add_items`
+        self._fresh = False  # True between the reading of the history and the first input of a run
+        self._asked = self._hooked = False  # whether the filter and the hooks saw a request of this turn
+        self._final: tuple[Any, BaseException | None] | None = None
+
+    # -------------------------------------------------------- protocol of the SDK
+
+    async def get_items(self, limit: int | None = None) -> list[Item]:
+        """Return the items of finished turns, and those added outside of a run; with `limit`, the last ones."""
+        self._fresh = True
+        chat = await self._conversation()
+        items: list[Item] = []
+        for message in await chat.history():
+            if not message.compacted:
+                items += items_of(message.as_chat()) if message.native is None else message.native
+        if not (self._asked or self._hooked):
+            items += self._items
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        return items if limit is None else items[max(0, len(items) - limit) :]
+
+    async def add_items(self, items: list[Item]) -> None:
+        """Store items in the open turn. The person's message begins a turn, and the final answer ends it."""
+        items, repeated = list(items), self._repeated
+        self._repeated = []
+        if repeated and items[-len(repeated) :] == repeated:
+            if len(items) > len(repeated):  # history that the program gave with the input
+                log.warning("%d earlier items of the input are not stored", len(items) - len(repeated))
+            return
+        if self._fresh and any(item.get("role") == "user" for item in items):
+            await self._cancel()  # the run before failed, or was left
+        self._fresh = False
+        while items:
+            end = _end_of_turn(items)
+            await self._add(items[:end])
+            items = items[end:]
+
+    async def pop_item(self) -> Item | None:
+        """Remove the last item and return it. The rest of a finished turn is open again, and undone at the provider."""
+        items = list(self._items)
+        if items:
+            await self._cancel()
+        else:
+            chat = await self._conversation()
+            before = await chat.history()
+            if not before:
+                return None
+            await chat.rewind()
+            for message in before[len(await chat.history()) :]:
+                items += items_of(message.as_chat()) if message.native is None else message.native
+        if len(items) > 1:
+            await self._add(items[:-1], finish=False)
+        return items[-1] if items else None
+
+    async def clear_session(self) -> None:
+        """Delete the conversation."""
+        await self._cancel()
+        await (await self._conversation()).delete()
+        self._chat = None
+
+    # ------------------------------------------------------------------------ run
+
+    async def run(self, agent: Any, input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's name
+        """Run an agent in this session; see `Runner.run`."""
+        return await Runner.run(agent, input, session=self, **self._options(options))
+
+    def run_streamed(self, agent: Any, input: Any, **options: Any) -> RunResultStreaming:  # noqa: A002
+        """Run an agent in this session and stream; see `Runner.run_streamed`. Pass its events through `scrub`."""
+        return Runner.run_streamed(agent, input, session=self, **self._options(options))
+
+    async def scrub(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Yield the events of a streamed run without recall that the model repeats."""
+        scrubber = StreamingContextScrubber()
+        last: Any = None
+        async for event in events:
+            data: Any = event.data if event.type == "raw_response_event" else None
+            kind = getattr(data, "type", "")
+            if kind == "response.output_text.delta":
+                last = event
+                delta = scrubber.feed(data.delta)
+                event = dataclasses.replace(event, data=data.model_copy(update={"delta": delta}))
+            elif kind == "response.output_text.done":
+                if last is not None and (rest := scrubber.flush()):
+                    yield dataclasses.replace(last, data=last.data.model_copy(update={"delta": rest}))
+                scrubber, last = StreamingContextScrubber(), None
+                data.text = sanitize_context(data.text)
+            elif kind == "response.content_part.done":
+                _scrub_parts([data.part])
+            elif kind == "response.output_item.done":
+                _scrub_parts(getattr(data.item, "content", None))
+            elif kind == "response.completed":
+                for item in data.response.output:
+                    _scrub_parts(getattr(item, "content", None))
+            yield event
+
+    def run_config(self, base: RunConfig | None = None) -> RunConfig:
+        """Return a run configuration that adds notes and recall to each request, after the filter of `base`."""
+        base = base or RunConfig()
+        chained = base.call_model_input_filter
+
+        async def with_memory(data: CallModelData[Any]) -> ModelInputData:
+            received = list(data.model_data.input)
+            result: Any = data.model_data if chained is None else chained(data)
+            result = await result if inspect.isawaitable(result) else result
+            return await self._with_memory(received, result)
+
+        return dataclasses.replace(base, call_model_input_filter=with_memory)
+
+    def instructions(self, base: str | Callable[..., Any] = "") -> Callable[[Any, Any], Awaitable[str]]:
+        """Return instructions for an agent: `base` and the notes. `run` adds the notes to an agent without them."""
+
+        async def with_notes(context: Any, agent: Any) -> str:
+            text: Any = base(context, agent) if callable(base) else base
+            return await self._with_notes(await text if inspect.isawaitable(text) else text)
+
+        return with_notes
+
+    def tools(self) -> list[FunctionTool]:
+        """Return the tools of memory for an agent of this session."""
+        return [self._tool(schema) for schema in self._plain.tool_schemas()]
+
+    # -------------------------------------------------------------------- private
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        config = options.get("run_config")
+        base = RunConfig(**config) if isinstance(config, dict) else config
+        hooks = self.hooks if options.get("hooks") is None else _HookChain(self.hooks, options["hooks"])
+        return {**options, "run_config": self.run_config(base), "hooks": hooks}
+
+    def _tool(self, schema: dict[str, Any]) -> FunctionTool:
+        async def invoke(context: ToolContext[Any], arguments: str) -> str:
+            chat = await self._conversation()
+            return (await chat.call_tool(schema["name"], arguments, context.tool_call_id)).text
+
+        return FunctionTool(
+            schema["name"], schema["description"], schema["parameters"], invoke, strict_json_schema=False
+        )
+
+    async def _conversation(self) -> AsyncConversation:
+        if self._chat is None:
+            self._chat = await self._memory.conversation(self.session_id, **self._identity)
+        return self._chat
+
+    async def _with_notes(self, instructions: str | None) -> str:
+        prompt = await (await self._conversation()).system_prompt()
+        if prompt and prompt not in (instructions or ""):
+            return "\n\n".join(filter(None, [instructions, prompt]))
+        return instructions or ""
+
+    async def _with_memory(self, received: list[Item], data: ModelInputData) -> ModelInputData:
+        """Return a request with notes, and with recall in the message of the person that began the turn."""
+        if self._fresh:  # a streamed run, whose input is not stored yet
+            start = len(received)
+            while start and received[start - 1].get("role") in INPUT_ROLES:
+                start -= 1
+            if start < len(received):
+                await self._cancel()
+                await self._add(received[start:])
+                self._repeated = received[start:]
+            self._fresh = False
+        turn = await self._open()
+        self._asked = turn is not None
+        items = list(data.input)
+        if turn is not None:
+            places = [
+                at for at, item in enumerate(items) if item.get("role") == "user" and _is_of(item, turn)
+            ]
+            if places:
+                items[places[-1]] = _with_recall(items[places[-1]], turn)
+        instructions = await self._with_notes(data.instructions)
+        return ModelInputData(input=items, instructions=instructions or data.instructions)
+
+    async def _open(self) -> AsyncOpenTurn | None:
+        """Return the open turn, which another process may have begun; None if there is none."""
+        if self._turn is None:
+            chat = await self._conversation()
+            turn_id = await chat.state.get(TURN_KEY)
+            if turn_id:
+                try:
+                    self._turn = await chat.resume(turn_id, history=0)
+                except HermesError as exc:
+                    log.warning("the turn of this run can't be continued: %s", exc)
+                    await chat.state.delete(TURN_KEY)
+        return self._turn
+
+    async def _add(self, items: list[Item], *, finish: bool = True) -> None:
+        """Store items of one turn, and finish the turn if they end it."""
+        turn, messages = await self._open(), messages_of(items)
+        if turn is None:
+            chat = await self._conversation()
+            begins = messages[0][0]["role"] == "user"
+            text, native = (messages[0][0]["content"], messages.pop(0)[1]) if begins else ("", [])
+            turn = self._turn = await chat.turn(text, native=native, history=0)
+            self.session_id = chat.id
+            await chat.state.set(TURN_KEY, turn.id)
+        calls = [call for message in (*turn.messages, *(m for m, _ in messages)) for call in _calls(message)]
+        names = {call["id"]: call["function"]["name"] for call in calls}
+        for message, native in messages:
+            if message["role"] == "tool" and message["tool_call_id"] in names:
+                message["name"] = names[message["tool_call_id"]]
+            await turn.add(message, native=native)
+        self._items += items
+        last = messages[-1][0] if messages else {}
+        answered = last.get("role") == "assistant" and not last.get("tool_calls")
+        if self._final is not None:
+            output, error = self._final
+            # The SDK also stores items while it handles the failure of an output guardrail.
+            if sys.exception() is error:
+                await (turn.finish() if answered else turn.finish(str(output), native=[]))
+                await self._forget()
+        elif answered and finish and not self._hooked:
+            await turn.finish()
+            await self._forget()
+
+    async def _cancel(self) -> None:
+        """Delete the open turn, if there is one."""
+        turn = await self._open()
+        if turn is not None:
+            await turn.cancel()
+        await self._forget()
+
+    async def _forget(self) -> None:
+        self._turn, self._items, self._repeated, self._final = None, [], [], None
+        self._asked = self._hooked = False
+        await (await self._conversation()).state.delete(TURN_KEY)
+
+
+class _Hooks(RunHooks[Any]):
+    """Hooks that tell a session of requests and of the final answer."""
+
+    def __init__(self, session: HermesSession) -> None:
+        self._session = session
+
+    async def on_llm_start(self, *_: Any, **__: Any) -> None:
+        self._session._hooked = True
+
+    async def on_llm_end(self, _context: Any, _agent: Any, response: Any) -> None:
+        # The SDK makes output, events and items of these very objects.
+        for item in response.output:
+            _scrub_parts(getattr(item, "content", None))
+
+    async def on_agent_end(self, _context: Any, _agent: Any, output: Any) -> None:
+        self._session._final = (output, sys.exception())
+
+
+class _HookChain(RunHooks[Any]):
+    """Run hooks that call several run hooks, in order."""
+
+    def __init__(self, *chain: RunHooks[Any]) -> None:
+        self._chain = chain
+
+
+def _in_order(name: str) -> Callable[..., Awaitable[None]]:
+    async def call(self: _HookChain, *args: Any, **kwargs: Any) -> None:
+        for hooks in self._chain:
+            await getattr(hooks, name)(*args, **kwargs)
+
+    return call
+
+
+for _name in dir(RunHooks):
+    if _name.startswith("on_"):
+        setattr(_HookChain, _name, _in_order(_name))
+
+
+def _end_of_turn(items: list[Item]) -> int:
+    """Return the place of the first message of the person that follows an answer; else the number of items."""
+    answered = False
+    for at, item in enumerate(items):
+        if item.get("role") == "user" and answered:
+            return at
+        answered = answered or item.get("role") == "assistant"
+    return len(items)
+
+
+def _is_of(item: Item, turn: AsyncOpenTurn) -> bool:
+    """Return True if the item is the message that began the turn. Agents that run as tools have other messages."""
+    return sanitize_context(text_of(item)).strip() in turn.text
+
+
+def _with_recall(item: Item, turn: AsyncOpenTurn) -> Item:
+    content = turn.recall.inject(item.get("content") or "")
+    if isinstance(content, list):
+        content = [{**part, "type": "input_text"} if part.get("type") == "text" else part for part in content]
+    return {**item, "content": content}
+
+
+def _calls(message: Any) -> Any:
+    return message.get("tool_calls") or ()
+
+
+def _scrub_parts(parts: Any) -> None:
+    """Remove recall from content parts of an answer, in place."""
+    for part in parts or ():
+        if isinstance(getattr(part, "text", None), str):
+            part.text = sanitize_context(part.text)

@@ -1,0 +1,456 @@
+"""The promises of every host, on an agent of the OpenAI Agents SDK with its scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    InputGuardrailTripwireTriggered,
+    OutputGuardrail,
+    OutputGuardrailTripwireTriggered,
+    RunConfig,
+    RunHooks,
+    Runner,
+    RunState,
+    Session,
+    function_tool,
+    set_tracing_disabled,
+)
+from agents.run import CallModelData, ModelInputData
+from agents.testing import ScriptedModel, assistant_message, function_call
+from hermes_openai_agents import HermesSession
+
+from hermes_core import Memory, open_memory
+from hermes_core.testing.hosting import (
+    Break,
+    Call,
+    HostContract,
+    HostedAgent,
+    Ledger,
+    Request,
+    Say,
+    Step,
+)
+
+set_tracing_disabled(True)
+CALL_IDS = itertools.count()
+
+
+class Pieces(ScriptedModel):
+    """A scripted model that streams its text in pieces."""
+
+    def __init__(self, steps: Any, pieces: Sequence[str] = ()) -> None:
+        super().__init__(steps)
+        self.pieces = pieces
+
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        async for event in super().stream_response(*args, **kwargs):
+            if event.type != "response.output_text.delta":
+                yield event
+                continue
+            for piece in self.pieces or [event.delta]:
+                yield event.model_copy(update={"delta": piece})
+
+
+def model_of(script: Sequence[Step], pieces: Sequence[str] = ()) -> Pieces:
+    return Pieces([step_of(step) for step in script], pieces)
+
+
+def step_of(step: Step) -> Any:
+    if isinstance(step, Break):
+        return RuntimeError(step.message)
+    number = next(CALL_IDS)
+    if isinstance(step, Call):
+        return [function_call(step.name, step.arguments, call_id=f"call_{number}")]
+    return [assistant_message(step.text, item_id=f"msg_{number}")]
+
+
+def text_of(item: Any) -> str:
+    content = item.get("content", item.get("output", ""))
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+class AgentsAgent(HostedAgent):
+    """An agent of the SDK; each run has a session object of its own, as in a server."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def run(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
+        return self._run(text, session, user, model_of(script))
+
+    def run_with_image(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
+        content = [
+            {"type": "input_text", "text": text},
+            {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"},
+        ]
+        return self._run([{"role": "user", "content": content}], session, user, model_of(script))
+
+    def stream(self, text: str, *, session: str, user: str, answer: Sequence[str]) -> str:
+        async def shown() -> str:
+            own = HermesSession(self._memory, session, user_id=user)
+            model = model_of([Say("".join(answer))], answer)
+            result = own.run_streamed(self._agent(own, model), text)
+            pieces = []
+            async for event in own.scrub(result.stream_events()):
+                assert "secret recall" not in repr(event)
+                if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+                    pieces.append(event.data.delta)
+            assert "secret recall" not in str(result.final_output)
+            return "".join(pieces)
+
+        return asyncio.run(shown())
+
+    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
+        async def paused() -> Any:
+            own = HermesSession(self._memory, session, user_id=user)
+            result = await own.run(self._agent(own, model_of([call]), approval=call.name), text)
+            assert result.interruptions
+            return {"call": call.name, "state": result.to_state().to_string()}
+
+        return asyncio.run(paused())
+
+    def resume(self, paused: Any, *, session: str, user: str, script: Sequence[Step]) -> str:
+        async def resumed() -> str:
+            own = HermesSession(self._memory, session, user_id=user)
+            model = model_of(script)
+            agent = self._agent(own, model, approval=paused["call"])
+            state = await RunState.from_string(agent, paused["state"])
+            for interruption in state.get_interruptions():
+                state.approve(interruption)
+            result = await own.run(agent, state)
+            self._record(model)
+            return str(result.final_output)
+
+        return asyncio.run(resumed())
+
+    def _run(self, asked: Any, session: str, user: str, model: Pieces) -> str:
+        own = HermesSession(self._memory, session, user_id=user)
+        try:
+            return str(asyncio.run(self._start(own, model, asked)))
+        finally:
+            self._record(model)
+
+    async def _start(self, own: HermesSession, model: Pieces, asked: Any) -> Any:
+        return (await own.run(self._agent(own, model), asked)).final_output
+
+    def _agent(self, own: HermesSession, model: Any, approval: str = "") -> Agent[Any]:
+        tools = [dataclasses.replace(tool, needs_approval=tool.name == approval) for tool in own.tools()]
+        return Agent(name="host", instructions="Be brief.", model=model, tools=list(tools))
+
+    def _record(self, model: Pieces) -> None:
+        for call in model.calls:
+            said = []
+            for item in call.input:
+                kind = item.get("type", "message")
+                role = "tool" if kind == "function_call_output" else item.get("role", "assistant")
+                said.append((role, text_of(item)))
+            tools = tuple(tool.name for tool in call.tools)
+            self.requests.append(Request(call.system_instructions or "", tuple(said), tools))
+
+
+class StreamedAgent(AgentsAgent):
+    async def _start(self, own: HermesSession, model: Pieces, asked: Any) -> Any:
+        result = own.run_streamed(self._agent(own, model), asked)
+        async for _ in own.scrub(result.stream_events()):
+            pass
+        return result.final_output
+
+
+class RunnerAgent(AgentsAgent):
+    """Gives the parts of the session to `Runner.run` itself."""
+
+    async def _start(self, own: HermesSession, model: Pieces, asked: Any) -> Any:
+        result = await Runner.run(
+            self._agent(own, model), asked, session=own, hooks=own.hooks, run_config=own.run_config()
+        )
+        return result.final_output
+
+
+class TestRun(HostContract):
+    def agent(self, memory: Memory) -> HostedAgent:
+        return AgentsAgent(memory)
+
+
+class TestStreamed(HostContract):
+    def agent(self, memory: Memory) -> HostedAgent:
+        return StreamedAgent(memory)
+
+
+class TestRunner(HostContract):
+    def agent(self, memory: Memory) -> HostedAgent:
+        return RunnerAgent(memory)
+
+
+# ------------------------------------------------------------------- the SDK's own
+
+
+def trip(*_: Any) -> GuardrailFunctionOutput:
+    return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+
+def fail(*_: Any) -> GuardrailFunctionOutput:
+    raise ValueError("the guardrail is broken")
+
+
+@function_tool
+def weather() -> str:
+    """Return the weather."""
+    return "It rains."
+
+
+def run_of(streamed: bool) -> Any:
+    async def run(own: HermesSession, agent: Agent[Any], asked: Any, **options: Any) -> Any:
+        if not streamed:
+            return await own.run(agent, asked, **options)
+        result = own.run_streamed(agent, asked, **options)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    return run
+
+
+GUARDRAILS: list[dict[str, Any]] = [
+    {"input_guardrails": [InputGuardrail(trip)]},
+    {"input_guardrails": [InputGuardrail(trip, run_in_parallel=False)]},
+    {"output_guardrails": [OutputGuardrail(trip)]},
+    {"output_guardrails": [OutputGuardrail(fail)]},
+    {"output_guardrails": [OutputGuardrail(trip)], "tool_use_behavior": "stop_on_first_tool"},
+    {"output_guardrails": [OutputGuardrail(fail)], "tool_use_behavior": "stop_on_first_tool"},
+]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("guard", GUARDRAILS, ids=range(len(GUARDRAILS)))
+def test_a_run_that_a_guardrail_stops_reaches_no_provider(
+    tmp_path: Path, guard: dict[str, Any], streamed: bool
+) -> None:
+    ledger = Ledger()
+    first: Step = Call("weather", {}) if "tool_use_behavior" in guard else Say("A secret.")
+    with open_memory(tmp_path, provider=ledger) as memory:
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            agent = Agent(name="a", model=model_of([first]), tools=[weather], **guard)
+            stopped = (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered, ValueError)
+            with pytest.raises(stopped):
+                await run_of(streamed)(own, agent, "Forbidden question")
+            await own.run(Agent(name="a", model=model_of([Say("Yes.")])), "Allowed question")
+            items = await own.get_items()
+            assert "Allowed question" in repr(items)
+
+        asyncio.run(talk())
+        memory.flush()
+        assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Allowed question", "Yes.")]
+        (stored,) = memory.sessions.list_sessions()
+        assert "Forbidden" not in repr(memory.sessions.get_messages(stored.session.id))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_tool_result_may_be_the_answer(tmp_path: Path, streamed: bool) -> None:
+    ledger = Ledger()
+    with open_memory(tmp_path, provider=ledger) as memory:
+
+        async def talk() -> list[Any]:
+            own = HermesSession(memory, "c1", user_id="ann")
+            model = model_of([Call("weather", {})])
+            agent = Agent(name="a", model=model, tools=[weather], tool_use_behavior="stop_on_first_tool")
+            await run_of(streamed)(own, agent, "How is the weather?")
+            return await own.get_items()
+
+        items = asyncio.run(talk())
+        memory.flush()
+        assert [turn.assistant for turn in ledger.turns] == ["It rains."]
+        assert [item.get("type") for item in items] == [None, "function_call", "function_call_output"]
+
+
+ITEMS: list[dict[str, Any]] = [
+    {"role": "developer", "content": "Answer in verse."},
+    {"role": "user", "content": "First part"},
+    {
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "and a picture"},
+            {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "low"},
+        ],
+    },
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"},
+    {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}", "id": "fc_1"},
+    {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": "{}", "id": "fc_2"},
+    {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "rain"}]},
+    {"type": "function_call_output", "call_id": "c2", "output": "sun"},
+    {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+    {
+        "type": "message",
+        "role": "assistant",
+        "id": "msg_1",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Both.", "annotations": [], "logprobs": []}],
+    },
+    {"role": "user", "content": "Thanks"},
+    {"role": "assistant", "content": "You're welcome."},
+]
+
+
+def test_items_come_back_as_they_were_added(tmp_path: Path) -> None:
+    ledger = Ledger()
+
+    async def add(memory: Memory) -> None:
+        own = HermesSession(memory, "c1", user_id="ann")
+        assert isinstance(own, Session)
+        assert await own.get_items() == []
+        await own.add_items(list(ITEMS))
+        assert await own.get_items() == ITEMS
+
+    async def read(memory: Memory) -> None:
+        own = HermesSession(memory, "c1", user_id="ann")
+        assert await own.get_items() == ITEMS
+        assert await own.get_items(limit=3) == ITEMS[-3:]
+        assert await own.get_items(limit=0) == []
+        assert await HermesSession(memory, "c1", user_id="bob").get_items() == []
+
+    with open_memory(tmp_path, provider=ledger) as memory:
+        asyncio.run(add(memory))
+        memory.flush()
+        assert [turn.assistant for turn in ledger.turns] == ["Both.", "You're welcome."]
+    with open_memory(tmp_path) as memory:
+        asyncio.run(read(memory))
+
+
+def test_items_can_be_removed_one_by_one(tmp_path: Path) -> None:
+    async def pop(memory: Memory) -> None:
+        own = HermesSession(memory, "c1", user_id="ann")
+        await own.add_items(list(ITEMS))
+        for count in range(len(ITEMS) - 1, -1, -1):
+            assert await own.pop_item() == ITEMS[count]
+            assert await own.get_items() == ITEMS[:count]
+        assert await own.pop_item() is None
+
+    with open_memory(tmp_path) as memory:
+        asyncio.run(pop(memory))
+        assert memory.sessions.search("picture") == []
+
+
+def test_a_cleared_session_is_empty_and_goes_on(tmp_path: Path) -> None:
+    async def clear(memory: Memory) -> None:
+        own = HermesSession(memory, "c1", user_id="ann")
+        await own.add_items(list(ITEMS))
+        await own.clear_session()
+        assert await own.get_items() == []
+        await own.run(Agent(name="a", model=model_of([Say("Hi.")])), "Hello")
+        assert len(await HermesSession(memory, "c1", user_id="ann").get_items()) == 2
+
+    with open_memory(tmp_path) as memory:
+        asyncio.run(clear(memory))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_filter_and_hooks_of_the_program_run_too(tmp_path: Path, streamed: bool) -> None:
+    class Counter(RunHooks[Any]):
+        starts = 0
+
+        async def on_llm_start(self, *_: Any) -> None:
+            self.starts += 1
+
+    def shout(data: CallModelData[Any]) -> ModelInputData:
+        items: list[Any] = [
+            {**item, "content": str(item["content"]).upper()} for item in data.model_data.input
+        ]
+        return ModelInputData(input=items, instructions="LOUD")
+
+    with open_memory(tmp_path, provider=Ledger()) as memory:
+
+        async def talk() -> None:
+            own, counter = HermesSession(memory, "c1", user_id="ann"), Counter()
+            model = model_of([Say("Hi.")])
+            config = RunConfig(call_model_input_filter=shout)
+            agent = Agent(name="a", model=model)
+            await run_of(streamed)(own, agent, "Hello", hooks=counter, run_config=config)
+            assert counter.starts == 1
+            assert model.calls[0].input[-1]["content"] == "HELLO"
+            assert (model.calls[0].system_instructions or "").startswith("LOUD")
+            assert [text_of(item) for item in await own.get_items()] == ["Hello", "Hi."]
+
+        asyncio.run(talk())
+
+
+def test_a_session_without_hooks_keeps_the_history(tmp_path: Path) -> None:
+    with open_memory(tmp_path) as memory:
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            own_model = model_of([Call("weather", {}), Say("Rain."), Say("Bye.")])
+            agent = Agent(name="a", model=own_model, tools=[weather])
+            await Runner.run(agent, "Weather?", session=own)
+            await Runner.run(agent, "Bye", session=own)
+            assert len(own_model.calls[-1].input) == 5
+
+        asyncio.run(talk())
+
+
+def test_instructions_have_the_notes_once(tmp_path: Path) -> None:
+    with open_memory(tmp_path) as memory:
+        chat = memory.conversation(platform="openai-agents", user_id="ann")
+        chat.change_memory("add", "user", "Keeps a tortoise")
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            model = model_of([Say("Hi.")])
+            await own.run(Agent(name="a", model=model, instructions=own.instructions("Be brief.")), "Hello")
+            system = model.calls[0].system_instructions or ""
+            assert system.startswith("Be brief.")
+            assert system.count("tortoise") == 1
+
+        asyncio.run(talk())
+
+
+def test_a_message_of_another_host_becomes_items(tmp_path: Path) -> None:
+    with open_memory(tmp_path) as memory:
+        chat = memory.conversation("c1", platform="openai-agents", user_id="ann")
+        call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+        turn = chat.turn("Weather?")
+        turn.add(
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": "rain"},
+        )
+        turn.finish("It rains.")
+        items = asyncio.run(HermesSession(memory, "c1", user_id="ann").get_items())
+        assert items == [
+            {"role": "user", "content": "Weather?"},
+            {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "rain"},
+            {"role": "assistant", "content": "It rains."},
+        ]
+
+
+def test_an_agent_that_is_a_tool_gets_no_recall(tmp_path: Path) -> None:
+    ledger = Ledger()
+    with open_memory(tmp_path, provider=ledger) as memory:
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            await own.run(Agent(name="a", model=model_of([Say("Noted.")])), "The key is under the pot.")
+            memory.flush()
+            inner = model_of([Say("Inner answer")])
+            helper = Agent(name="helper", model=inner).as_tool("ask", "Ask the helper.")
+            outer = model_of([Call("ask", {"input": "Look around"}), Say("Under the pot.")])
+            await own.run(Agent(name="a", model=outer, tools=[helper]), "Where is the key?")
+            assert "<memory-context>" not in repr(inner.calls)
+            assert "<memory-context>" in repr(outer.calls[-1].input)
+
+        asyncio.run(talk())
+        memory.flush()
+        assert [(turn.user, turn.assistant) for turn in ledger.turns][1:] == [
+            ("Where is the key?", "Under the pot.")
+        ]
