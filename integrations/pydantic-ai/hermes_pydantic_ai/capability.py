@@ -172,11 +172,13 @@ class HermesMemory(AbstractCapability[AgentDepsT]):
         if self._chat is None or not prompts(messages) or not messages[-1].parts:
             return
         request = prompts(messages)[-1][1]
-        self._prompt_run = turn_id = request.run_id
+        self._prompt_run = request.run_id
+        # With the conversation, since a program may go on with a copy of the history in another conversation.
+        turn_id = f"{self._chat.id}/{request.run_id}" if request.run_id else ""
         if turn_id and await self._memory.sessions.has_turn(turn_id):
-            turn_id = None  # the program lets the model answer an earlier message anew
+            turn_id = ""  # the program lets the model answer an earlier message anew
         content, native = as_content(prompt_of(request)), as_native([request])
-        self._turn = await self._chat.turn(content, turn_id=turn_id or "", native=native)
+        self._turn = await self._chat.turn(content, turn_id=turn_id, native=native)
 
     def _prompt(self, messages: Sequence[ModelMessage]) -> tuple[int, ModelRequest] | None:
         """Return the message that began the turn, with its place; None if it isn't there."""

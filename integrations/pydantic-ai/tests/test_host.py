@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -297,9 +298,9 @@ def test_a_cancelled_run_reaches_no_provider(tmp_path: Path) -> None:
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        # An open turn of this id would be continued with its first text.
+        # A turn that were still open would be continued with its first text.
         chat = memory.conversation("c1", platform="pydantic-ai", user_id="ann")
-        assert chat.turn("Another", turn_id="r1").text == "Another"
+        assert chat.turn("Another", turn_id="c1/r1").text == "Another"
 
     with open_memory(tmp_path, provider=ledger) as memory:
         asyncio.run(talk(memory))
@@ -435,3 +436,32 @@ def test_the_notes_follow_the_instructions_of_the_agent(tmp_path: Path) -> None:
         asyncio.run(agent.run("Hello", conversation_id="c1"))
     assert requests[0].system.startswith("Be brief.")
     assert "Greet in Norwegian." in requests[0].system
+
+
+def test_a_paused_run_can_go_on_in_another_conversation(tmp_path: Path) -> None:
+    ledger = Ledger()
+    save = Call("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = PydanticAgent(memory)
+        paused = agent.pause("I live in Oslo.", session="c1", user="ann", call=save)
+        for session in ("c2", "c1"):
+            agent.resume(paused, session=session, user="ann", script=[Say("Noted.")])
+        memory.flush()
+        assert [turn.user for turn in ledger.turns] == ["I live in Oslo."] * 2
+        assert [len(memory.sessions.get_messages(session)) for session in ("c1", "c2")] == [4, 4]
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    (example,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    assert '"openai:gpt-5.2"' in example
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    loop = asyncio.new_event_loop()  # `run_sync` uses it and leaves it open
+    asyncio.set_event_loop(loop)
+    try:
+        exec(example.replace('"openai:gpt-5.2"', "model"), {"model": scripted_model("On Fly.")})
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    with open_memory(tmp_path) as memory:
+        assert [message.content for message in memory.sessions.get_messages("chat-7")][1] == "On Fly."
