@@ -88,6 +88,8 @@ class HermesPlugin(BasePlugin):
         # Nobody speaks to an agent that runs as a tool. A live session has no message before it begins.
         if asked is None or _in_tool.get() or invocation_context.live_request_queue is not None:
             return
+        if await self._memory.sessions.has_turn(asked.id):  # a finished run that is resumed
+            return
         chat: AsyncConversation = await self._memory.conversation(**identity_of(self._platform, session))
         turn = await chat.turn(chat_content(asked.asked), turn_id=asked.id, history=0)
         self._runs[invocation] = _Run(turn, asked.asked, await chat.system_prompt())
@@ -95,16 +97,11 @@ class HermesPlugin(BasePlugin):
             self._runs.popitem(last=False)
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Store the turn if its last event is a final response. A run that waits for a person keeps its turn open."""
+        """Store the turn if its last event is a final response. Otherwise the run may go on, and its turn stays open."""
         run = self._runs.pop(invocation_context.invocation_id, None)
         turn = current_turn(invocation_context.session.events, invocation_context.invocation_id)
-        if run is None or turn is None:
-            return
-        aborted = invocation_context.is_aborted
-        if turn.answer is not None and not aborted:
+        if run is not None and turn is not None:
             await store_turn(self._memory, run.turn.session, turn)
-        elif aborted or not turn.waits:
-            await run.turn.cancel()
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Drop the turn of a run that failed."""

@@ -50,11 +50,6 @@ class AdkTurn:
         return text_of(last) or "\n".join(_result(response) for response in last.get_function_responses())
 
     @property
-    def waits(self) -> bool:
-        """True if the run asked a person for something, or called a long-running tool."""
-        return any(event.long_running_tool_ids for event in self.events)
-
-    @property
     def messages(self) -> list[dict[str, Any]]:
         """The messages in the OpenAI chat form."""
         messages = [{"role": "user", "content": chat_content(self.asked)}]
@@ -65,7 +60,7 @@ class AdkTurn:
             messages += [
                 {"role": "tool", "tool_call_id": result.id or "", "content": _result(result)}
                 for result in event.get_function_responses()
-                if _is_tool(result) and last_results[result.id] is result
+                if _is_tool(result) and (not result.id or last_results[result.id] is result)
             ]
             if event.author == "user" and text:
                 messages.append({"role": "user", "content": text})
@@ -100,8 +95,7 @@ def current_turn(events: Iterable[Event], invocation_id: str) -> AdkTurn | None:
 
 def identity(platform: str, app: str, user: str, session: str = "") -> dict[str, Any]:
     """Return whose session it is, for `Memory.conversation`. ADK's session ids are unique for one app and user only."""
-    own_id = f"{app}/{user}/{session}" if session else ""
-    return {"session_id": own_id, "platform": platform, "user_id": user}
+    return {"session_id": f"{app}/{user}/{session}", "platform": platform, "user_id": user}
 
 
 def identity_of(platform: str, session: AdkSession) -> dict[str, Any]:

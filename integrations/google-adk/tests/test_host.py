@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
-from google.adk.apps import App
+from google.adk.apps import App, ResumabilityConfig
 from google.adk.events.event import Event
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
@@ -26,7 +26,7 @@ from google.adk.workflow import Workflow
 from google.genai import types
 from hermes_google_adk import HermesMemoryService, HermesPlugin
 
-from hermes_core import Memory, open_memory
+from hermes_core import Memory, open_memory, open_memory_async
 from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, Ledger, Request, Say, Step
 
 APP = "helper"
@@ -363,8 +363,106 @@ def test_the_service_stores_sessions_that_ran_without_the_plugin(tmp_path: Path)
         memory.flush()
         assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("The pot is blue.", "Noted.")]
 
-        search = service.search_memory(app_name=APP, user_id="ann", query="pot")
-        texts = [entry.content.parts[0].text for entry in asyncio.run(search).memories]  # type: ignore[index]
-        assert any("The pot is blue." in str(text) for text in texts)
-        other = service.search_memory(app_name=APP, user_id="bob", query="pot")
-        assert not any("blue" in entry.model_dump_json() for entry in asyncio.run(other).memories if entry.id)
+    with open_memory(tmp_path) as memory:
+        service = HermesMemoryService(memory)
+
+        def search(user: str) -> str:
+            response = asyncio.run(service.search_memory(app_name=APP, user_id=user, query="pot"))
+            return response.model_dump_json()
+
+        assert "The pot is blue." in search("ann")
+        assert "pot" not in search("bob")
+
+
+def test_an_aborted_run_is_not_stored(tmp_path: Path) -> None:
+    ledger = Record()
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = AdkAgent(memory)
+        abort = asyncio.Event()
+
+        def stop() -> dict[str, Any]:
+            """Stop the run."""
+            abort.set()
+            return {"stopped": True}
+
+        script = [Call("stop", {}), Say("Never."), Say("Here.")]
+        runner = agent.runner([], agent=agent.llm_agent(script, tools=[stop]))
+        agent.events([types.Part(text="Half tea")], "c1", "ann", runner, abort_signal=abort)
+        memory.flush()
+        assert ledger.turns == []
+
+
+@pytest.mark.filterwarnings("ignore:.EXPERIMENTAL.:UserWarning")
+def test_a_run_that_is_resumed_after_its_end_stays_one_turn(tmp_path: Path) -> None:
+    ledger = Record()
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = AdkAgent(memory)
+        main = agent.llm_agent([Say("Noted."), Say("Again.")])
+        resumable = ResumabilityConfig(is_resumable=True)
+        app = App(name=APP, root_agent=main, plugins=[agent.plugin], resumability_config=resumable)
+        runner = Runner(app=app, session_service=agent.sessions, auto_create_session=True)
+        (*_, last) = say(agent, "The pot is blue.", runner)
+
+        async def resume() -> None:
+            stream = runner.run_async(user_id="ann", session_id="c1", invocation_id=last.invocation_id)
+            async for _ in stream:
+                pass
+
+        asyncio.run(resume())
+        memory.flush()
+        assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("The pot is blue.", "Noted.")]
+
+
+def test_a_run_that_waits_for_a_long_running_tool_is_one_turn(tmp_path: Path) -> None:
+    def order(thing: str) -> None:
+        """Order a thing."""
+
+    ledger = Record()
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = AdkAgent(memory)
+        script = [Call("order", {"thing": "tea"}), Say("It is here.")]
+        main = agent.llm_agent(script, tools=[LongRunningFunctionTool(order)])
+        runner = agent.runner([], agent=main)
+        events = say(agent, "Order tea.", runner)
+        memory.flush()
+        assert ledger.turns == []
+        (call,) = [call for event in events for call in event.get_function_calls()]
+        result = types.FunctionResponse(id=call.id, name=call.name, response={"state": "delivered"})
+        agent.events([types.Part(function_response=result)], "c1", "ann", runner)
+        memory.flush()
+        assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Order tea.", "It is here.")]
+
+
+def test_an_approved_call_has_one_result(tmp_path: Path) -> None:
+    ledger = Record()
+    save = Call("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = AdkAgent(memory)
+        paused = agent.pause("I live in Oslo.", session="c1", user="ann", call=save)
+        agent.resume(paused, session="c1", user="ann", script=[Say("Noted.")])
+        memory.flush()
+        (turn,) = ledger.turns
+        assert [message["role"] for message in turn.messages] == ["user", "assistant", "tool", "assistant"]
+        assert "success" in turn.messages[2]["content"]
+
+
+def test_without_scrub_the_person_sees_the_answer_as_it_is(tmp_path: Path) -> None:
+    echo = "Here: <memory-context>\nsecret recall\n</memory-context> Done."
+    with open_memory(tmp_path) as memory:
+        agent = AdkAgent(memory)
+        agent.plugin = HermesPlugin(memory, scrub=False)
+        assert agent.run("Hello", session="c1", user="ann", script=[Say(echo)]) == echo
+        assert "secret" not in memory.sessions.get_messages("helper/ann/c1")[1].content
+
+
+def test_an_asynchronous_memory_serves_plugin_and_service(tmp_path: Path) -> None:
+    async def talk() -> str:
+        async with open_memory_async(tmp_path) as memory:
+            agent = AdkAgent(memory.memory)
+            agent.plugin = HermesPlugin(memory)
+            await agent.runner([Say("Noted.")]).run_debug("The pot is blue.", user_id="ann", quiet=True)
+            service = HermesMemoryService(memory)
+            response = await service.search_memory(app_name=APP, user_id="ann", query="pot")
+            return response.model_dump_json()
+
+    assert "The pot is blue." in asyncio.run(talk())
