@@ -26,7 +26,7 @@ def messages_of(items: Sequence[Item]) -> list[tuple[dict[str, Any], list[Item]]
             continue
         last = pairs[-1][0] if pairs else {}
         if chat["role"] == "user" == last.get("role"):
-            last["content"] = _joined(last["content"], chat["content"])
+            last["content"] = [*_parts(last["content"]), *_parts(chat["content"])]
             pairs[-1][1].extend(waiting)
         elif chat.get("tool_calls") and last.get("tool_calls"):
             last["tool_calls"] += chat["tool_calls"]  # parallel calls of one answer
@@ -59,51 +59,49 @@ def items_of(message: dict[str, Any]) -> list[Item]:
     return items
 
 
-def text_of(item: Item) -> str:
-    """Return the text of a message item."""
+def texts_of(item: Item) -> list[str]:
+    """Return the texts of a message item."""
     content = item.get("content") or ""
     if isinstance(content, str):
-        return content
-    return "\n".join(part["text"] for part in content if part.get("text"))
+        return [content]
+    return [text for part in content if (text := part.get("text") or part.get("refusal"))]
 
 
 def _chat(item: Item) -> dict[str, Any] | None:
     """Return the chat form of an item; None if it has none."""
-    kind, role = item.get("type", "message"), item.get("role")
+    kind, role, call_id = item.get("type") or "message", item.get("role"), item.get("call_id") or ""
     if kind == "message" and role == "user":
         content = item.get("content")
-        return {"role": role, "content": content if isinstance(content, str) else _parts(content or [])}
+        return {"role": role, "content": content if isinstance(content, str) else _parts(content)}
     if kind == "message" and role == "assistant":
-        return {"role": role, "content": text_of(item)}
-    if kind == "function_call":
-        function = {"name": item["name"], "arguments": item["arguments"]}
-        call = {"id": item["call_id"], "type": "function", "function": function}
+        return {"role": role, "content": "\n".join(texts_of(item))}
+    if kind.endswith("_call") and call_id:
+        arguments = item.get("arguments") or item.get("input") or item.get("action") or {}
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False, default=str)
+        function = {"name": item.get("name") or kind, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
         return {"role": "assistant", "content": "", "tool_calls": [call]}
-    if kind.endswith("call_output"):
-        output = item.get("output", "")
-        text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
-        return {"role": "tool", "tool_call_id": item.get("call_id", ""), "content": text}
+    if kind.endswith("_call_output"):
+        output = item.get("output") or ""
+        if not isinstance(output, str):
+            parts = output if isinstance(output, list) else [output]
+            # Pictures and files stand in the item only: the text is searched and delivered.
+            output = "\n".join(part.get("text") or f"[{part.get('type', 'data')}]" for part in parts)
+        return {"role": "tool", "tool_call_id": call_id, "content": output}
     return None
 
 
-def _parts(content: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return content parts of the Responses API as parts of the chat form."""
+def _parts(content: Any) -> list[dict[str, Any]]:
+    """Return the content of a person's message as parts of the chat form."""
     parts: list[dict[str, Any]] = []
-    for part in content:
-        if part["type"] == "input_image":
-            parts.append({"type": "image_url", "image_url": {"url": part.get("image_url") or ""}})
-        elif "text" in part:
+    for part in [{"text": content}] if isinstance(content, str) else content or ():
+        if "text" in part:
             parts.append({"type": "text", "text": part["text"]})
-        else:
+        elif part.get("type") == "input_image":
+            parts.append({"type": "image_url", "image_url": {"url": part.get("image_url") or ""}})
+        elif part.get("type") == "input_file":
             parts.append({"type": "file", "file": {"filename": part.get("filename") or ""}})
+        else:
+            parts.append(dict(part))
     return parts
-
-
-def _joined(first: Any, second: Any) -> Any:
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    return [*_as_parts(first), *_as_parts(second)]
-
-
-def _as_parts(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content

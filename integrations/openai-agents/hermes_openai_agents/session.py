@@ -7,7 +7,7 @@ import inspect
 import logging
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from agents import FunctionTool, RunConfig, RunHooks, Runner, RunResult, RunResultStreaming
@@ -24,7 +24,7 @@ from hermes_core import (
     StreamingContextScrubber,
     sanitize_context,
 )
-from hermes_openai_agents.items import INPUT_ROLES, Item, items_of, messages_of, text_of
+from hermes_openai_agents.items import INPUT_ROLES, Item, items_of, messages_of, texts_of
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class HermesSession:
         self._items: list[Item] = []
         self._repeated: list[Item] = []  # input of a streamed run: the filter gets it first, then `add_items`
         self._fresh = False  # True between the reading of the history and the first input of a run
+        self._history: list[Item] = []  # what the run read
         self._asked = self._hooked = False  # whether the filter and the hooks saw a request of this turn
         self._final: tuple[Any, BaseException | None] | None = None
 
@@ -77,15 +78,13 @@ class HermesSession:
         """Return the items of finished turns, and those added outside of a run; with `limit`, the last ones."""
         self._fresh = True
         chat = await self._conversation()
-        items: list[Item] = []
-        for message in await chat.history():
-            if not message.compacted:
-                items += items_of(message.as_chat()) if message.native is None else message.native
+        items = _items_of([message for message in await chat.history() if not message.compacted])
         if not (self._asked or self._hooked):
             items += self._items
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
-        return items if limit is None else items[max(0, len(items) - limit) :]
+        self._history = items if limit is None else items[max(0, len(items) - limit) :]
+        return list(self._history)
 
     async def add_items(self, items: list[Item]) -> None:
         """Store items in the open turn. The person's message begins a turn, and the final answer ends it."""
@@ -98,10 +97,7 @@ class HermesSession:
         if self._fresh and any(item.get("role") == "user" for item in items):
             await self._cancel()  # the run before failed, or was left
         self._fresh = False
-        while items:
-            end = _end_of_turn(items)
-            await self._add(items[:end])
-            items = items[end:]
+        await self._store(items)
 
     async def pop_item(self) -> Item | None:
         """Remove the last item and return it. The rest of a finished turn is open again, and undone at the provider."""
@@ -114,8 +110,7 @@ class HermesSession:
             if not before:
                 return None
             await chat.rewind()
-            for message in before[len(await chat.history()) :]:
-                items += items_of(message.as_chat()) if message.native is None else message.native
+            items = _items_of(before[len(await chat.history()) :])
         if len(items) > 1:
             await self._add(items[:-1], finish=False)
         return items[-1] if items else None
@@ -218,12 +213,14 @@ class HermesSession:
     async def _with_memory(self, received: list[Item], data: ModelInputData) -> ModelInputData:
         """Return a request with notes, and with recall in the message of the person that began the turn."""
         if self._fresh:  # a streamed run, whose input is not stored yet
-            start = len(received)
-            while start and received[start - 1].get("role") in INPUT_ROLES:
-                start -= 1
+            start = len(self._history)
+            if received[:start] != self._history:  # the program or the SDK changed the history
+                start = len(received)
+                while start and received[start - 1].get("role") in INPUT_ROLES:
+                    start -= 1
             if start < len(received):
                 await self._cancel()
-                await self._add(received[start:])
+                await self._store(received[start:])
                 self._repeated = received[start:]
             self._fresh = False
         turn = await self._open()
@@ -251,12 +248,24 @@ class HermesSession:
                     await chat.state.delete(TURN_KEY)
         return self._turn
 
+    async def _store(self, items: list[Item]) -> None:
+        """Store items of one turn or several."""
+        while items:
+            end = _end_of_turn(items)
+            await self._add(items[:end])
+            items = items[end:]
+
     async def _add(self, items: list[Item], *, finish: bool = True) -> None:
         """Store items of one turn, and finish the turn if they end it."""
-        turn, messages = await self._open(), messages_of(items)
+        items = [_without_context(item) for item in items]
+        messages = messages_of(items)
+        begins = messages[0][0]["role"] == "user"
+        # A person's message never continues the turn of another process, which may still run.
+        turn = self._turn if begins else await self._open()
         if turn is None:
             chat = await self._conversation()
-            begins = messages[0][0]["role"] == "user"
+            if not begins:
+                log.warning("the run has no open turn: a turn without the person's message is stored")
             text, native = (messages[0][0]["content"], messages.pop(0)[1]) if begins else ("", [])
             turn = self._turn = await chat.turn(text, native=native, history=0)
             self.session_id = chat.id
@@ -281,16 +290,17 @@ class HermesSession:
             await self._forget()
 
     async def _cancel(self) -> None:
-        """Delete the open turn, if there is one."""
-        turn = await self._open()
-        if turn is not None:
-            await turn.cancel()
+        """Delete the open turn of this object, if there is one. Others expire."""
+        if self._turn is not None:
+            await self._turn.cancel()
         await self._forget()
 
     async def _forget(self) -> None:
+        turn, chat = self._turn, await self._conversation()
         self._turn, self._items, self._repeated, self._final = None, [], [], None
         self._asked = self._hooked = False
-        await (await self._conversation()).state.delete(TURN_KEY)
+        if turn is not None and await chat.state.get(TURN_KEY) == turn.id:
+            await chat.state.delete(TURN_KEY)
 
 
 class _Hooks(RunHooks[Any]):
@@ -331,6 +341,12 @@ for _name in dir(RunHooks):
         setattr(_HookChain, _name, _in_order(_name))
 
 
+def _items_of(stored: Sequence[Any]) -> list[Item]:
+    """Return the items of stored messages, also of those that another host stored."""
+    lists = (items_of(entry.as_chat()) if entry.native is None else entry.native for entry in stored)
+    return [item for items in lists for item in items]
+
+
 def _end_of_turn(items: list[Item]) -> int:
     """Return the place of the first message of the person that follows an answer; else the number of items."""
     answered = False
@@ -343,7 +359,17 @@ def _end_of_turn(items: list[Item]) -> int:
 
 def _is_of(item: Item, turn: AsyncOpenTurn) -> bool:
     """Return True if the item is the message that began the turn. Agents that run as tools have other messages."""
-    return sanitize_context(text_of(item)).strip() in turn.text
+    return all(sanitize_context(text).strip() in turn.text for text in texts_of(item))
+
+
+def _without_context(value: Any) -> Any:
+    """Return a message without recall that it repeats, or that the person typed. Results of tools stay as they are."""
+    if isinstance(value, str):
+        clean = sanitize_context(value)
+        return value if clean == value else clean.strip()
+    if isinstance(value, dict) and not str(value.get("type")).endswith("_output"):
+        return {key: _without_context(entry) for key, entry in value.items()}
+    return [_without_context(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _with_recall(item: Item, turn: AsyncOpenTurn) -> Item:
