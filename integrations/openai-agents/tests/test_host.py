@@ -570,3 +570,79 @@ def test_an_agent_that_is_a_tool_gets_no_recall(tmp_path: Path) -> None:
         assert [(turn.user, turn.assistant) for turn in ledger.turns][1:] == [
             ("Where is the key?", "Under the pot.")
         ]
+
+
+def test_a_cancelled_run_and_a_left_stream_reach_no_provider(tmp_path: Path) -> None:
+    ledger = Ledger()
+    with open_memory(tmp_path, provider=ledger) as memory:
+
+        async def talk() -> None:
+            own, called = HermesSession(memory, "c1", user_id="ann"), asyncio.Event()
+
+            @function_tool
+            async def wait() -> str:
+                """Wait for ever."""
+                called.set()
+                await asyncio.Event().wait()
+                return ""
+
+            agent = Agent(name="a", model=model_of([Call("wait", {})]), tools=[wait])
+            run = asyncio.create_task(own.run(agent, "Cancelled question"))
+            await called.wait()
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            left = own.run_streamed(Agent(name="a", model=model_of([Say("Left.")])), "Left question")
+            async for _ in left.stream_events():
+                break
+            left.cancel()
+            model = model_of([Say("Yes.")])
+            await own.run(Agent(name="a", model=model), "Whole question")
+            assert [text_of(item) for item in model.calls[0].input] == ["Whole question"]
+
+        asyncio.run(talk())
+        memory.flush()
+        assert [turn.user for turn in ledger.turns] == ["Whole question"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_run_may_be_paused_twice(tmp_path: Path, approved: bool) -> None:
+    ledger = Ledger()
+    passing = OutputGuardrail(lambda *_: GuardrailFunctionOutput(output_info=None, tripwire_triggered=False))
+    with open_memory(tmp_path, provider=ledger) as memory:
+
+        async def talk() -> None:
+            own = HermesSession(memory, "c1", user_id="ann")
+            model = model_of([Call("weather", {}), Call("weather", {}), Say("Done.")])
+            asking = dataclasses.replace(weather, needs_approval=True)
+            # With an output guardrail, the SDK stores the call when the run goes on.
+            agent = Agent(name="a", model=model, tools=[asking], output_guardrails=[passing])
+            result: Any = await own.run(agent, "Twice?")
+            while result.interruptions:
+                state = await RunState.from_string(agent, result.to_state().to_string())
+                for interruption in state.get_interruptions():
+                    (state.approve if approved else state.reject)(interruption)
+                own = HermesSession(memory, "c1", user_id="ann")
+                result = await run_of(streamed=True)(own, agent, state)
+            types = [item.get("type", "message") for item in await own.get_items()]
+            assert types == ["message", *["function_call", "function_call_output"] * 2, "message"]
+
+        asyncio.run(talk())
+        memory.flush()
+        (turn,) = ledger.turns
+        assert [message["role"] for message in turn.messages] == [
+            "user",
+            *["assistant", "tool"] * 2,
+            "assistant",
+        ]
+
+
+def test_a_run_that_is_handed_over_is_one_turn(tmp_path: Path) -> None:
+    ledger = Ledger()
+    with open_memory(tmp_path, provider=ledger) as memory:
+        own = HermesSession(memory, "c1", user_id="ann")
+        second = Agent(name="b", model=model_of([Say("B here.")]))
+        first = Agent(name="a", model=model_of([Call("transfer_to_b", {})]), handoffs=[second])
+        asyncio.run(own.run(first, "Give me B"))
+        memory.flush()
+        assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Give me B", "B here.")]
