@@ -606,6 +606,8 @@ class Memory:
         session = self.complete(session)
         prompt = self.sessions.memory_prompt(session.id)
         if prompt is None:
+            # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
+            self.manager.initialize_all(session)
             prompt = self.manager.build_system_prompt(session)
             if self.sessions.get_session(session.id) is not None:
                 prompt = self.sessions.freeze_memory_prompt(session.id, prompt)

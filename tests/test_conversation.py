@@ -353,6 +353,7 @@ def test_the_prompt_stays_the_same_bytes_in_another_process(hermes_home: HermesH
     with open_memory(provider=backend) as memory:
         memory.change_memory("add", "memory", "The build runs on Mondays")
         assert memory.conversation("c").turn("again").messages[0]["content"] == before
+        assert "Something else." in memory.conversation("d").system_prompt
     assert "The backend knows you." in before
 
 
