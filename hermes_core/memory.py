@@ -71,6 +71,7 @@ from hermes_core.sessions.records import (
     StoredMessage,
     epoch_seconds,
     in_text,
+    sqlite_text,
     text_of,
 )
 from hermes_core.sessions.summaries import Summarise
@@ -740,7 +741,8 @@ class Memory:
         stored = tuple(messages) or both
         moment = epoch_seconds(at)
         turn = Turn(
-            id=str(turn_id or "") or uuid.uuid4().hex,  # a host may give the number of its chat
+            # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
+            id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
             number=self.sessions.turn_count(session.id) + 1,
             user=question,
             assistant=answer,
@@ -1209,7 +1211,7 @@ class Conversation:
         read_your_writes: bool = False,
     ) -> TurnDraft:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
-        memory, now = self.memory, time.time()
+        memory, now, turn_id = self.memory, time.time(), sqlite_text(str(turn_id or ""))
         self._begin()
         if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
             return TurnDraft(stored)
@@ -1252,6 +1254,7 @@ class Conversation:
             SessionError: There is no such unfinished turn in this conversation.
         """
         self._begin()
+        turn_id = sqlite_text(str(turn_id))
         stored = self._open_turns.get(turn_id)
         if stored is None:
             fact = "is finished" if self.memory.sessions.has_turn(turn_id) else "is not open"

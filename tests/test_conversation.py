@@ -424,6 +424,17 @@ def test_a_conversation_is_rewound_by_turns(hermes_home: HermesHome) -> None:
         assert stored_texts(memory, chat.id) == ["question 0", "Noted."]
         with pytest.raises(SessionError, match="fewer than 2 turns"):
             chat.rewind(2)
+        for number in (0, -1, True):
+            with pytest.raises(SessionError, match="can't be undone"):
+                chat.rewind(number)
+        assert len(chat.history()) == 2
+
+
+def test_an_id_of_half_a_character_is_an_id(hermes_home: HermesHome) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        turn = chat.turn("hello", turn_id="run\ud800")
+        assert chat.resume("run\ud800").finish("hi").id == turn.id
 
 
 def test_two_users_of_one_id_have_conversations_of_their_own(hermes_home: HermesHome) -> None:

@@ -876,12 +876,14 @@ class SessionDB:
         """Return the id of the first message of the last `turns` turns of a session.
 
         Raises:
-            SessionError: The session has fewer turns.
+            SessionError: The session has fewer turns, or `turns` is no number of turns.
         """
+        if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
+            raise SessionError(f"{turns!r} turns can't be undone", "give a whole number, 1 or more")
         row = self.database.execute(
             """SELECT t.first_message_id FROM turns t JOIN sessions s ON s.key = t.session_key
                WHERE s.id = ? AND t.state = 0 ORDER BY t.last_message_id DESC LIMIT 1 OFFSET ?""",
-            (sqlite_text(session_id), max(turns, 1) - 1),
+            (sqlite_text(session_id), turns - 1),
         ).fetchone()
         if row is None:
             raise SessionError(
