@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hermes_core.contract.values import AgentContext, Session
+from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.manager.prefetch import PendingRecall
 from hermes_core.memory import Conversation, Memory, OpenTurn, ToolForm, ToolResult, TurnDraft, open_memory
@@ -49,10 +50,13 @@ class Threads:
     """
 
     def __init__(self, limit: int = DEFAULT_THREADS) -> None:
+        if limit < 1:
+            raise ValueError(f"threads is {limit!r}, give 1 or more")
         self._limit = limit
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._count = self._idle = 0
         self._closed = False
+        self._process = os.getpid()
         # Guards all of the above; threads wait on it for calls.
         self._changed = threading.Condition()
 
@@ -61,7 +65,10 @@ class Threads:
 
         Raises:
             RuntimeError: The threads are closed, or the system has none left.
+            DatabaseUnavailable: The process was forked.
         """
+        if os.getpid() != self._process:
+            raise DatabaseUnavailable("the memory was opened before this process was forked", "open it anew")
         future: Future[Result] = Future()
         context = contextvars.copy_context()
         with self._changed:
@@ -73,6 +80,11 @@ class Threads:
                 self._count += 1
             self._changed.notify()
         return future
+
+    @property
+    def closed(self) -> bool:
+        """True if no more calls are accepted."""
+        return self._closed
 
     def close(self) -> None:
         """Accept no more calls. Threads end after the calls that wait."""
@@ -125,6 +137,7 @@ class Threads:
         if cancelled is not None:
             if (failure := waiter.exception()) is not None:
                 log.error("a write failed after its task was cancelled: %s", failure)
+                raise cancelled from failure
             raise cancelled
         return waiter.result()
 
@@ -325,16 +338,22 @@ class AsyncConversation(_Twin[Conversation]):
             native=native,
             read_your_writes=read_your_writes,
         )
-        draft = await self._threads.read(prepare, abandon=self._drop)
+        # A turn whose id the program gave stays: a retry may have continued it already.
+        drop = self._withdraw if turn_id else self._drop
+        draft = await self._threads.read(prepare, abandon=drop)
         try:
             if draft.recall is not None:
                 await _recall_of(draft.recall.recall)
             turn = await self._threads.read(functools.partial(chat.open_turn, draft, history=history))
         except asyncio.CancelledError:
             if draft.recall is not None:  # a turn that was begun earlier stays open
-                self._threads.submit(functools.partial(self._drop, draft))
+                self._threads.submit(functools.partial(drop, draft))
             raise
         return AsyncOpenTurn(turn, self._threads)
+
+    def _withdraw(self, draft: TurnDraft) -> None:
+        if draft.recall is not None:
+            _withdraw(draft.recall)
 
     def _drop(self, draft: TurnDraft) -> None:
         """Delete a turn that nobody waits for any more."""
@@ -469,8 +488,9 @@ class AsyncMemory(_Twin[Memory]):
 
     async def close(self, timeout: float = 15.0) -> None:
         """Shut the providers down and close the stores; see `Memory.close`."""
-        await self._threads.write(functools.partial(self.memory.close, timeout))
-        self._threads.close()
+        if not self._threads.closed:
+            await self._threads.write(functools.partial(self.memory.close, timeout))
+            self._threads.close()
 
     def __copy__(self) -> AsyncMemory:
         return self
@@ -514,8 +534,11 @@ async def open_memory_async(
         observers=observers,
         deadlines=deadlines,
     )
-    memory = AsyncMemory(await pool.read(opening, abandon=Memory.close), threads=pool)
     try:
-        yield memory
+        memory = AsyncMemory(await pool.read(opening, abandon=Memory.close), threads=pool)
+        try:
+            yield memory
+        finally:
+            await memory.close()
     finally:
-        await memory.close()
+        pool.close()

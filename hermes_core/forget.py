@@ -8,9 +8,8 @@ import json
 import shutil
 import uuid
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import Session, parse_outside_id
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
@@ -57,8 +56,8 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     Raises:
         SessionError: `user` is the person at home, or nothing is stored of the user.
     """
-    if not user:
-        raise SessionError("'' is the person at home", "delete the home to forget that person")
+    if not user or user in memory.config.identity.owners:
+        raise SessionError(f"{user!r} is the person at home", "delete the home to forget that person")
     db = memory.sessions
     rows = db.database.execute(
         "SELECT id, message_count FROM sessions WHERE user = ? ORDER BY last_active DESC", (user,)
@@ -86,6 +85,8 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
             if folders and _is_of_user(own, target):
                 own.reset(target, session=speaker)
         own.prune()
+    with db.transaction() as connection:
+        connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
     for folder in folders:
         shutil.rmtree(folder)
     if rows:
@@ -104,16 +105,12 @@ def _session_of(memory: Memory, user: str, ids: list[str]) -> Session:
             session = _fresh_session(memory, Session.from_dict({"id": session_id, **_object(identity[0])}))
             if session.owner == user:
                 return session
-    platform, colon, name = user.partition(":")
-    chat = "" if colon else unquote(user.partition("/")[2])
-    platform = unquote(platform if colon else user.partition("/")[0])
-    session = _fresh_session(
-        memory, Session("", platform=platform, user_id=name if colon else "", chat_id=chat)
-    )
-    if session.owner != user:
+    try:
+        session = _fresh_session(memory, Session.from_dict({"id": "forget", **parse_outside_id(user)}))
+    except SessionError as exc:
         raise SessionError(
             f"{user!r} names no user", f"write PLATFORM:ID, as telegram:42; {_known_users(memory)}"
-        )
+        ) from exc
     return session
 
 

@@ -107,6 +107,9 @@ SECONDS_PER_HOUR = 3600.0
 PRUNE_INTERVAL_S = 3600.0
 MAX_PRUNED = 50
 
+# Key in `state_meta`: "1" if users' prompts may hold the notes of the home, because `memory.per_user` was off.
+SHARED_NOTES_KEY = "shared_notes"
+
 SESSIONS_LABEL = "sessions"
 
 # Hermes Agent waits this long for the recall of an external provider, and providers are written for it.
@@ -444,6 +447,8 @@ class Memory:
             if again.id == chosen.id:
                 raise
             session = create(again)
+        if session.owner:
+            self._drop_shared_prompts()
         self._prune_idle()
         self.manager.initialize_all(session)
         return session
@@ -517,6 +522,10 @@ class Memory:
             sources: Only sessions of these sources; default: all.
         """
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        if not seconds >= 0:
+            raise SessionError(
+                f"older_than is {older_than!r}", "give the least time since the last message, 0 or more"
+            )
         before = time.time() - seconds
         ended = []
         for stored in self.sessions.idle_sessions(before, sources):
@@ -1067,6 +1076,17 @@ class Memory:
                 return dataclasses.replace(entry, state=health.state, reason=health.reason, notes=notes)
         return entry
 
+    def _drop_shared_prompts(self) -> None:
+        """Drop prompts of users that hold the notes of the home, if they were shared before and no longer are."""
+        shared, before = not self.config.memory.per_user, self.sessions.get_meta(SHARED_NOTES_KEY)
+        if shared and before != "1":
+            self.sessions.set_meta(SHARED_NOTES_KEY, "1")
+        elif not shared and before == "1":
+            with self.sessions.transaction() as connection:
+                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE user <> ''"
+                connection.execute(sql)
+                self.sessions.set_meta(SHARED_NOTES_KEY, "0")
+
     def _without_injected(
         self, user: Content, assistant: Content, messages: Sequence[Mapping[str, Any]]
     ) -> tuple[Content, Content, Sequence[Mapping[str, Any]]]:
@@ -1153,17 +1173,17 @@ class Conversation:
     @property
     def state(self) -> HostState:
         """JSON values of this conversation, as a mapping. They are deleted with it."""
-        return HostState(self.memory.sessions, "session", self.session.id)
+        return HostState(self.memory.sessions, "session", lambda: self._own().id, self._begin)
 
     @property
     def user_state(self) -> HostState:
         """JSON values of the user, for all their conversations."""
-        return HostState(self.memory.sessions, "user", self.session.owner)
+        return HostState(self.memory.sessions, "user", lambda: self.session.owner)
 
     @property
     def app_state(self) -> HostState:
         """JSON values of the platform, for all users."""
-        return HostState(self.memory.sessions, "app", self.session.platform)
+        return HostState(self.memory.sessions, "app", lambda: self.session.platform)
 
     @property
     def id(self) -> str:
@@ -1223,7 +1243,7 @@ class Conversation:
         user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
         if native is not None:
             user["native"] = native
-        stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author, ())
+        stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
@@ -1236,7 +1256,7 @@ class Conversation:
             return self._continue(draft.turn, history)
         recall = self.memory.collect_recall(draft.recall)
         stored = dataclasses.replace(draft.turn, contexts=recall.contexts)
-        self._open_turns.set_contexts(stored.id, stored.contexts)
+        self._open_turns.set_contexts(stored.id, recall.contexts)
         return OpenTurn(self, stored, recall, history)
 
     def drop(self, draft: TurnDraft) -> None:
@@ -1253,7 +1273,6 @@ class Conversation:
         Raises:
             SessionError: There is no such unfinished turn in this conversation.
         """
-        self._begin()
         turn_id = sqlite_text(str(turn_id))
         stored = self._open_turns.get(turn_id)
         if stored is None:
@@ -1262,6 +1281,7 @@ class Conversation:
                 f"turn {turn_id!r} {fact}",
                 "begin a new turn; unfinished turns expire after `sessions.turn_expiry_hours`",
             )
+        self._begin()
         return self._continue(stored, history)
 
     def _continue(self, stored: StoredOpenTurn, history: int | None) -> OpenTurn:
@@ -1269,8 +1289,20 @@ class Conversation:
             raise SessionError(
                 f"turn {stored.id!r} belongs to another conversation", "give each turn an id of its own"
             )
-        recall = TurnRecall(RecallResult(), stored.contexts, tuple(self.memory.problems(self.session)))
+        if stored.contexts is None:  # the process that began the turn died while it waited for the recall
+            question = stored.user["content"]
+            recall = self.memory.collect_recall(
+                self.memory.ask_recall(self.session, question, begins_turn=False)
+            )
+            self._open_turns.set_contexts(stored.id, recall.contexts)
+        else:
+            recall = TurnRecall(RecallResult(), stored.contexts, tuple(self.memory.problems(self.session)))
         return OpenTurn(self, stored, recall, history)
+
+    def _own(self) -> Session:
+        """Return the session of this user. Before the first turn, another user may have begun one of the same id."""
+        self.session = self.memory.complete(self.session)
+        return self.session
 
     def _begin(self) -> None:
         """Store the session if it is new, and start the providers for it."""
@@ -1284,7 +1316,7 @@ class Conversation:
 
         The text is stored at the first turn, so that another process sends the same bytes.
         """
-        return self.memory.frozen_prompt(self.session)
+        return self.memory.frozen_prompt(self._own())
 
     def history(self, *, last: int | None = None) -> list[StoredMessage]:
         """Return the messages of finished turns, oldest first.
@@ -1292,7 +1324,7 @@ class Conversation:
         Args:
             last: Return only so many messages at the end; default: all.
         """
-        return self.memory.sessions.get_messages(self.id, last=last)
+        return self.memory.sessions.get_messages(self._own().id, last=last)
 
     def recall(self, text: Content, *, limit: int = 10, read_your_writes: bool = False) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
@@ -1322,7 +1354,7 @@ class Conversation:
 
     def end(self, reason: EndReason = "close") -> None:
         """Mark the conversation as ended, and let the provider learn from all of it. A later turn opens it again."""
-        if self.memory.sessions.get_session(self.id) is not None:
+        if self.memory.sessions.get_session(self._own().id) is not None:
             self.memory.end_session(self.session, reason)
 
     def rewind(self, turns: int = 1) -> list[str]:
@@ -1334,11 +1366,11 @@ class Conversation:
         Raises:
             SessionError: The conversation has fewer turns.
         """
-        return self.memory.rewind(self.session, self.memory.sessions.turn_start(self.id, turns))
+        return self.memory.rewind(self.session, self.memory.sessions.turn_start(self._own().id, turns))
 
     def delete(self) -> None:
         """Delete the conversation with its state; see `Memory.delete_session`."""
-        self.memory.delete_session(self.id)
+        self.memory.delete_session(self._own().id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1422,6 +1454,7 @@ class OpenTurn:
         """
         in_text(messages)  # raises for a value that is no message
         clean = [self._clean(message) for message in messages if message["role"] not in SYSTEM_ROLES]
+        in_text(clean)  # a role that was nothing but recall
         if native is not None and clean:
             clean[-1] = {**clean[-1], "native": native}
         self._open_turns.add(self.id, clean, at=time.time())
@@ -1452,21 +1485,20 @@ class OpenTurn:
             SessionError: The turn was cancelled, has expired, or was undone.
             DatabaseUnavailable: The turn could not be stored.
         """
-        messages = [self._user, *self._messages]
+        stored = self._open_turns.get(self.id)
+        # Another process may have added messages to the turn.
+        messages = [self._user, *(self._messages if stored is None else stored.messages)]
         last = messages[-1]
-        stored_answer = last["role"] == "assistant" and not last.get("tool_calls")
+        said = last.get("content") if last["role"] == "assistant" and not last.get("tool_calls") else None
         if answer is None:
-            if not stored_answer:
+            if said is None:
                 raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
-            answer = last["content"]
-        elif not (stored_answer and text_of(last["content"]) == text_of(without_context(answer))):
+            answer = said
+        elif said is None or text_of(said) != text_of(without_context(answer)):
             final: dict[str, Any] = {"role": "assistant", "content": answer}
             messages.append(final if native is None else {**final, "native": native})
-        if self._open_turns.get(self.id) is None and not self._memory.sessions.has_turn(self.id):
-            raise SessionError(
-                f"turn {self.id!r} is not open: it was cancelled, or has expired",
-                "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
-            )
+        if stored is None:
+            self._require_stored(answer)
         turn = self._memory.end_turn(
             self._session,
             self._user["content"],
@@ -1479,6 +1511,17 @@ class OpenTurn:
         )
         self.problems = list(dict.fromkeys([*self.problems, *self._memory.problems(self._session)]))
         return turn
+
+    def _require_stored(self, answer: Content) -> None:
+        """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""
+        if not self._memory.sessions.has_turn(self.id):
+            raise SessionError(
+                f"turn {self.id!r} is not open: it was cancelled, or has expired",
+                "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
+            )
+        texts = [text for _, text in self._memory.sessions.turn_messages(self.id)]
+        if not texts or texts[-1] != sqlite_text(text_of(without_context(answer))):
+            raise SessionError(f"turn {self.id!r} is finished with another answer", "begin a new turn")
 
     def cancel(self) -> None:
         """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""

@@ -183,7 +183,8 @@ class PastSessions:
         """
         if not self._in_each_turn or is_trivial(query.text):
             return Recall()
-        user, lineage = session.owner or None, tuple(self._sessions.lineage(session.id))
+        # The person at home may search all sessions, but what strangers said comes into no turn unasked.
+        user, lineage = session.owner, tuple(self._sessions.lineage(session.id))
         hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=lineage)
         if hits is None:
             from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking

@@ -14,7 +14,7 @@ from blockbuster import blockbuster_ctx
 
 from hermes_core import MemoryProvider, Query, Session, Turn, open_memory, open_memory_async
 from hermes_core.aio import AsyncMemory, Threads
-from hermes_core.errors import SessionError
+from hermes_core.errors import ConfigError, SessionError
 from hermes_core.home import HermesHome
 
 TRACE: contextvars.ContextVar[str] = contextvars.ContextVar("trace", default="")
@@ -253,3 +253,35 @@ def test_threads_are_bounded_and_refuse_calls_after_they_are_closed() -> None:
     threads.close()
     with pytest.raises(RuntimeError, match="is closed"):
         threads.submit(lambda: True)
+
+
+def test_closing_twice_is_no_error_and_no_thread_stays(hermes_home: HermesHome) -> None:
+    async def test() -> None:
+        async with open_memory_async() as memory:
+            await memory.close()
+        with pytest.raises(ConfigError):
+            async with open_memory_async(config={"recall": {"budget": "x"}}):
+                pass
+        await until(lambda: not any(t.name == "hermes-aio" for t in set(threading.enumerate()) - before))
+
+    before = set(threading.enumerate())
+    run(test)
+    with pytest.raises(ValueError, match="give 1 or more"):
+        Threads(0)
+
+
+def test_a_cancelled_turn_whose_id_a_retry_continues_stays_open(hermes_home: HermesHome, gate: Gate) -> None:
+    async def test() -> None:
+        async with open_memory_async(provider=gate, deadlines={"prefetch": 30}) as memory:
+            chat = await memory.conversation("c")
+            first = asyncio.create_task(chat.turn("q", turn_id="T"))
+            await until(gate.asked.is_set)
+            retry = asyncio.create_task(chat.turn("q", turn_id="T"))
+            await asyncio.sleep(0.1)
+            first.cancel()
+            gate.open.set()
+            turn = await retry
+            await turn.finish("A")
+            assert len(await chat.history()) == 2
+
+    run(test)

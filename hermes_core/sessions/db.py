@@ -237,7 +237,10 @@ class SessionDB:
                     "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
                     (session_id, source, at, at),
                 )
-            elif row["user"] != user and ((row["user"] and user) or (row["message_count"] and identity)):
+            elif row["user"] != user and (
+                (row["user"] and user)
+                or (identity and (row["user"] or self._is_begun(connection, session_id)))
+            ):
                 raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
             old_user, old_title = (row["user"], row["title"]) if row else ("", "")
             gets_owner = bool(not old_user and user)
@@ -311,14 +314,31 @@ class SessionDB:
                 if row["title"]:
                     free = lineage.next_title(connection, row["title"], "")
                     lineage.set_title(connection, row["id"], free)
+            # What the home has stored under the same key stays.
+            connection.execute(
+                "UPDATE OR IGNORE host_state SET owner = '' WHERE scope = 'user' AND owner = ?", (user,)
+            )
         return len(rows)
 
     def _is_free(self, session_id: str, user: str) -> bool:
-        """Return True if `user` may have a session with this id: nobody has one, or nobody has spoken in it."""
+        """Return True if `user` may have a session with this id: nobody has one, or it was made without an identity.
+
+        A session in which nobody has spoken may hold an unfinished turn, state or a frozen prompt of its owner.
+        """
         stored = self.get_session(session_id)
         if stored is None or stored.user == user:
             return True
-        return not stored.message_count and not (stored.user and user)
+        return not stored.user and not self._is_begun(self.database, session_id)
+
+    @staticmethod
+    def _is_begun(connection: sqlite3.Connection | Database, session_id: str) -> bool:
+        """Return True if a session has an identity, or ever had a message, also one that was undone."""
+        row = connection.execute(
+            """SELECT s.identity <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.session_key = s.key)
+               FROM sessions s WHERE s.id = ?""",
+            (session_id,),
+        ).fetchone()
+        return bool(row and row[0])
 
     @_detecting_damage
     def get_session(self, session_id: str) -> StoredSession | None:

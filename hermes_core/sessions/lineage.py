@@ -28,13 +28,14 @@ MAX_TITLE_CHARS = 100
 MAX_NUMBER_DIGITS = 9
 PREVIEW_CHARS = 60
 
-# `c` is a session, `p` its parent.
+# `c` is a session, `p` its parent. A session that names another owner's session as its parent is not related to it:
+# two users may have sessions of one id, and a file that is imported may name any.
 _CONTINUES = """
-    (c.relation = 'compression'
+    (c.user = p.user AND (c.relation = 'compression'
      OR (c.relation = '' AND p.end_reason = 'compression' AND c.started_at >= p.ended_at
-         AND c.source NOT IN ('subagent', 'tool')))
+         AND c.source NOT IN ('subagent', 'tool'))))
 """
-_BRANCHES = "(c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch'))"
+_BRANCHES = "(c.user = p.user AND (c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch')))"
 
 # Older versions and other programs stored no relation: then the source or the kind of the child tells a delegation.
 _IS_DELEGATED = """
@@ -90,7 +91,8 @@ def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
         f"""WITH RECURSIVE up (id) AS (
                 VALUES (?)
                 UNION
-                SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id WHERE {link}
+                SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
+                WHERE c.user = p.user AND {link}
             ) SELECT id FROM up LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
@@ -147,7 +149,7 @@ def _under(connection: Reads, session_id: str, link: str) -> list[str]:
                 VALUES (?)
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
-                WHERE {link}
+                WHERE c.user = p.user AND {link}
             ) SELECT id FROM under LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
@@ -287,10 +289,13 @@ def resolve(connection: Reads, text: str, user: str | None = None) -> str | None
 def find_titled(connection: Reads, title: str, user: str | None = None) -> str | None:
     """Return the id of the session with this title, or with this title and the highest number; None if there is none.
 
-    With `user`, search only sessions of this owner.
+    With `user`, search only sessions of this owner. Without, those of the person at home come first: numbers count
+    within one owner, and a stranger's "Plan #999" must not stand for the person's "Plan".
     """
     base = clean_title(title)
-    numbers = _numbers(connection, base, user) if base else {}
+    numbers = _numbers(connection, base, user or "") if base else {}
+    if base and user is None and not numbers:
+        numbers = _numbers(connection, base, None)
     return numbers[max(numbers)] if numbers else None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ class StoredOpenTurn:
         session_id: Id of the session of the turn.
         user: The person's message in chat form, without recall.
         author: Name of the person, if several people speak in the session.
-        contexts: (label, text) of each part of the recall for the turn.
+        contexts: (label, text) of each part of the recall for the turn; None if the recall had not come yet.
         messages: Messages after the person's message so far.
     """
 
@@ -37,7 +37,7 @@ class StoredOpenTurn:
     session_id: str
     user: Mapping[str, Any]
     author: str
-    contexts: tuple[tuple[str, str], ...]
+    contexts: tuple[tuple[str, str], ...] | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -63,7 +63,7 @@ class OpenTurnStore:
                     sqlite_text(turn.id),
                     _json(turn.user),
                     sqlite_text(turn.author),
-                    _json(turn.contexts),
+                    "" if turn.contexts is None else _json(turn.contexts),
                     at,
                     sqlite_text(turn.session_id),
                 ),
@@ -75,10 +75,9 @@ class OpenTurnStore:
 
     def set_contexts(self, turn_id: str, contexts: Sequence[tuple[str, str]]) -> None:
         """Store the recall of a turn, so that another process that continues the turn sends the same request."""
-        if contexts:
-            with self._db.transaction() as connection:
-                sql = "UPDATE open_turns SET contexts = ? WHERE id = ?"
-                connection.execute(sql, (_json(contexts), sqlite_text(turn_id)))
+        with self._db.transaction() as connection:
+            sql = "UPDATE open_turns SET contexts = ? WHERE id = ?"
+            connection.execute(sql, (_json(contexts), sqlite_text(turn_id)))
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
@@ -97,7 +96,7 @@ class OpenTurnStore:
             row[1],
             json.loads(row[2]),
             row[3],
-            tuple((label, text) for label, text in json.loads(row[4])),
+            tuple((label, text) for label, text in json.loads(row[4])) if row[4] else None,
             tuple(json.loads(message) for (message,) in messages),
         )
 
@@ -145,17 +144,28 @@ class HostState(MutableMapping[str, Any]):
     Args:
         db: The store.
         scope: Whose values these are.
-        owner: The id of the session, the owner of the user, or the name of the platform.
+        owner: Returns the id of the session, the owner of the user, or the name of the platform.
+        begin: Called before a value is stored. It stores the session, so that its id belongs to its user.
     """
 
-    def __init__(self, db: SessionDB, scope: StateScope, owner: str) -> None:
+    def __init__(
+        self,
+        db: SessionDB,
+        scope: StateScope,
+        owner: Callable[[], str],
+        begin: Callable[[], object] = lambda: None,
+    ) -> None:
         self._db = db
-        self._scope, self._owner = scope, sqlite_text(owner)
+        self._scope, self._owner_of, self._begin = scope, owner, begin
+
+    @property
+    def _owner(self) -> str:
+        return sqlite_text(self._owner_of())
 
     def __getitem__(self, key: str) -> Any:
         row = self._db.database.execute(
             "SELECT value FROM host_state WHERE scope = ? AND owner = ? AND key = ?",
-            (self._scope, self._owner, sqlite_text(key)),
+            (self._scope, self._owner, sqlite_text(str(key))),
         ).fetchone()
         if row is None:
             raise KeyError(key)
@@ -168,18 +178,21 @@ class HostState(MutableMapping[str, Any]):
             raise SessionError(
                 f"the value of {key!r} is not JSON: {exc}", "store texts, numbers, lists, dicts"
             ) from exc
+        self._begin()
+        owner = self._owner
         with self._db.transaction() as connection:
             connection.execute(
                 "INSERT INTO host_state (scope, owner, key, value) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT (scope, owner, key) DO UPDATE SET value = excluded.value",
-                (self._scope, self._owner, sqlite_text(key), sqlite_text(text)),
+                (self._scope, owner, sqlite_text(str(key)), sqlite_text(text)),
             )
 
     def __delitem__(self, key: str) -> None:
+        owner = self._owner
         with self._db.transaction() as connection:
             cursor = connection.execute(
                 "DELETE FROM host_state WHERE scope = ? AND owner = ? AND key = ?",
-                (self._scope, self._owner, sqlite_text(key)),
+                (self._scope, owner, sqlite_text(str(key))),
             )
         if not cursor.rowcount:
             raise KeyError(key)

@@ -158,11 +158,11 @@ def test_idle_sessions_end_also_if_the_owners_have_changed(stage: Stage, before:
         fill(memory, MEL, "HERON")
     stage.config(after)
     memory = stage.open_memory()
-    assert memory.end_idle(-1) == ["of-HERON"]
+    assert memory.end_idle(0) == ["of-HERON"]
     stored = memory.sessions.get_session("of-HERON")
     assert stored is not None
     assert stored.end_reason == "evict"
-    assert memory.end_idle(-1) == []
+    assert memory.end_idle(0) == []
 
 
 # -------------------------------------------------------------------------------------------------------------- skills
