@@ -149,8 +149,11 @@ def test_nobody_takes_over_a_conversation_by_naming_it_as_a_parent(stage: Stage)
     memory.sessions.end_session("chat-ann", "compression")
     memory.sessions.create_session("mine", user="telegram:bob", parent_id="chat-ann")
     memory.sessions.append_message("mine", "user", "WALRUS")
-    with pytest.raises(SessionError, match="another user"):
-        Agent(memory, stage.model(), session_id="chat-ann", platform="telegram", user_id="ann")
+    # The session of another owner is no continuation, so ann goes on where she was.
+    agent = Agent(memory, stage.model(), session_id="chat-ann", platform="telegram", user_id="ann")
+    assert agent.session.id == "chat-ann"
+    assert agent.history[0]["content"] == "Hello."
+    assert "WALRUS" not in str(agent.history)
 
 
 def test_a_chat_that_names_no_user_is_a_person_of_its_own(stage: Stage) -> None:
