@@ -246,7 +246,7 @@ class AsyncOpenTurn(_Twin[OpenTurn]):
 
     @property
     def recall(self) -> TurnRecall:
-        """What was recalled for the person's message."""
+        """Recall for the person's message."""
         return self._wrapped.recall
 
     @property

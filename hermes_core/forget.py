@@ -19,7 +19,7 @@ from hermes_core.sessions import maintenance
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What was deleted, or would be deleted by a dry run.
+    """Report of a deletion, or of what a dry run would delete.
 
     Attributes:
         user: The `Session.owner` of the user.

@@ -850,12 +850,12 @@ class Memory:
 
     @property
     def extras(self) -> ProviderExtras:
-        """What the provider's package brings beside it: skills, chat commands, hooks around tools."""
+        """Extras of the provider's package: skills, chat commands, hooks around tools."""
         return self.loaded.extras if self.loaded else NO_EXTRAS
 
     @property
     def _late_warnings(self) -> tuple[str, ...]:
-        """What the provider has used that has no effect in this host."""
+        """Warnings of functions that the provider used and that have no effect in this host."""
         return self.loaded.late_warnings() if self.loaded else ()
 
     def _faults(self, session: Session | None) -> list[str]:

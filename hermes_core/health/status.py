@@ -65,7 +65,7 @@ class OutboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class IdentityStatus:
-    """Who the person at home is: `owners` are ids on other platforms; `remark` says what may be wrong, "" if nothing."""
+    """Identity of the person at home: `owners` are ids on other platforms; `remark` says what may be wrong, "" if nothing."""
 
     owners: tuple[str, ...] = ()
     remark: str = ""

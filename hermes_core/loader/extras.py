@@ -1,4 +1,4 @@
-"""What a package can bring beside its provider: skills, chat commands, and hooks around the tools of the agent."""
+"""Extras of a package beside its provider: skills, chat commands, and hooks around the tools of the agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ChatCommand:
 
 
 class ProviderExtras:
-    """What a package brings beside its provider, for the host's agent and chat. Here it is nothing.
+    """Extras that a package brings beside its provider, for the host's agent and chat. Here it is nothing.
 
     Attributes:
         skill_folders: Folders of skills, to be read beside the person's own.

@@ -1,4 +1,4 @@
-"""Where a plugin comes from: a folder, an archive, GitHub, another git server, or Hermes Agent's catalog.
+"""Source of a plugin: a folder, an archive, GitHub, another git server, or Hermes Agent's catalog.
 
 Nothing here uses the network but `fetch` of a source that is not on this machine, and a look into the catalog.
 """

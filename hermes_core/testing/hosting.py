@@ -155,7 +155,7 @@ class Ledger(MemoryProvider):
 
 
 class HostContract(abc.ABC):
-    """What every host of memory promises. Subclass it in the tests of an adapter, and implement `agent`."""
+    """Promises of every host of memory. Subclass it in the tests of an adapter, and implement `agent`."""
 
     @abc.abstractmethod
     def agent(self, memory: Memory) -> HostedAgent:

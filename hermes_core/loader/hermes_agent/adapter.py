@@ -194,7 +194,7 @@ class HermesAgentProvider(MemoryProvider):
 
     @property
     def extras(self) -> ProviderExtras:
-        """What its package brings beside it."""
+        """Extras of its package."""
         return HostExtras(self)
 
     def run_hooks(self, name: str, session: Session, **keywords: Any) -> list[Any]:
@@ -528,7 +528,7 @@ class HermesAgentProvider(MemoryProvider):
 
 
 class HostExtras(ProviderExtras):
-    """What a package written for Hermes Agent registered for the agent and the chat."""
+    """Extras that a package written for Hermes Agent registered for the agent and the chat."""
 
     def __init__(self, provider: HermesAgentProvider) -> None:
         self._provider = provider
