@@ -1489,14 +1489,15 @@ class OpenTurn:
         # Another process may have added messages to the turn.
         messages = [self._user, *(self._messages if stored is None else stored.messages)]
         last = messages[-1]
-        said = last.get("content") if last["role"] == "assistant" and not last.get("tool_calls") else None
+        final = last.get("content") if last["role"] == "assistant" and not last.get("tool_calls") else None
         if answer is None:
-            if said is None:
+            if final is None:
                 raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
-            answer = said
-        elif said is None or text_of(said) != text_of(without_context(answer)):
-            final: dict[str, Any] = {"role": "assistant", "content": answer}
-            messages.append(final if native is None else {**final, "native": native})
+            answer = final
+        elif final is None or text_of(final) != text_of(without_context(answer)):
+            messages.append({"role": "assistant", "content": answer})
+        if native is not None:
+            messages[-1] = {**messages[-1], "native": native}
         if stored is None:
             self._require_stored(answer)
         turn = self._memory.end_turn(

@@ -635,3 +635,15 @@ def test_a_turn_whose_recall_had_not_come_recalls_when_it_goes_on(hermes_home: H
 def test_idle_time_is_no_less_than_nothing(hermes_home: HermesHome, older_than: float) -> None:
     with open_memory() as memory, pytest.raises(SessionError, match="older_than"):
         memory.end_idle(older_than)
+
+
+@pytest.mark.parametrize("answer", ["A", None])
+def test_the_native_form_of_an_answer_that_was_added_is_kept(
+    hermes_home: HermesHome, answer: str | None
+) -> None:
+    with open_memory() as memory:
+        chat = memory.conversation()
+        turn = chat.turn("q")
+        turn.add({"role": "assistant", "content": "A"})
+        turn.finish(answer, native={"id": 1})
+        assert [message.native for message in chat.history()] == [None, {"id": 1}]
