@@ -152,7 +152,7 @@ def _known_users(memory: Memory) -> str:
 
 
 def _remaining(memory: Memory) -> list[str]:
-    found = [
+    copies = [
         path.name
         for path in sorted(memory.home.path.glob("*"))
         if ".damaged" in path.name or ".lost-" in path.name
@@ -161,8 +161,8 @@ def _remaining(memory: Memory) -> list[str]:
         "texts of others, and of groups, may name the user: hermes-memory sessions search NAME, hermes-memory memory show",
         "backups of the home and the files in logs/ may quote the user",
     ]
-    if found:
-        sentences.append(f"copies of earlier stores are in the home: {', '.join(found)}")
+    if copies:
+        sentences.append(f"copies of earlier stores are in the home: {', '.join(copies)}")
     if memory.selected:
         sentences.append(f"what {memory.selected!r} has learned from the turns may stay there: see its page")
     return sentences

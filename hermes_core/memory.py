@@ -527,7 +527,7 @@ class Memory:
                 f"older_than is {older_than!r}", "give the least time since the last message, 0 or more"
             )
         before = time.time() - seconds
-        ended = []
+        ids = []
         for stored in self.sessions.idle_sessions(before, sources):
             data = self.sessions.session_identity(stored.id)
             session = Session.from_dict({**data, "id": stored.id, "home": str(self.home.path)})
@@ -539,8 +539,8 @@ class Memory:
                 if current is None or current.last_active >= before or current.ended_at is not None:
                     continue
                 self._end_session(session, "evict")
-            ended.append(stored.id)
-        return ended
+            ids.append(stored.id)
+        return ids
 
     def end_session(self, session: Session, reason: EndReason = "close") -> None:
         """Mark the session as ended, and store its end in the outbox, so that the provider learns from all of it.

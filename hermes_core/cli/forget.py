@@ -54,12 +54,12 @@ def _counts(report: ForgetReport) -> str:
 def _show(report: ForgetReport, *, dry_run: bool) -> None:
     click.echo(printable(f"{_counts(report)} {'would be' if dry_run else 'are'} deleted"))
     if report.provider and not dry_run:
-        asked = f"{report.provider} was asked to forget {counted(report.turns, 'turn')}"
+        request = f"{report.provider} was asked to forget {counted(report.turns, 'turn')}"
         wait = (
             f"; {counted(report.waiting, 'write')} still wait: hermes-memory outbox list"
             if report.waiting
             else ""
         )
-        click.echo(printable(asked + wait))
+        click.echo(printable(request + wait))
     for sentence in report.remaining:
         click.echo(printable(f"not deleted: {sentence}"))
