@@ -97,7 +97,8 @@ def test_killed_at_this_point_nothing_is_lost(hosts: Any, point: str) -> None:
     assert_nothing_is_lost(hosts)
     assert "fact 002-0000" in stored(hosts.home)[0]
     assert "fact 002-0000" in {call["text"] for call in hosts.taken("write")}
-    first, second, *last = [call["text"] for call in hosts.taken("turn")]
+    # Delivery is at least once: a worker that was awake may have called the provider just before the kill.
+    first, second, *last = dict.fromkeys(call["text"] for call in hosts.taken("turn"))
     assert (first, second) == ("turn 001-0000", "turn 001-0001")
     # The provider is called on a thread of its own: when it is killed there, the turns may have been stored or not.
     turns = ["turn 002-0000", "turn 002-0001"]
