@@ -8,6 +8,7 @@ Denning 1976).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -146,8 +147,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；，])|\n+")
 _QUESTION = re.compile(r"[?？؟\u037e]\s*[\"'”’)]*\s*$")
 # Words with which a note names the person who said "I".
 _FRAME = frozenset(["user", "user's", "person", "person's"])
-_NEGATIONS = frozenset(
-    """
+_NEGATION_WORDS = """
     no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
     won't wouldn't shouldn't couldn't mustn't hasn't haven't hadn't stop avoid except unless
     nicht kein keine keinen keinem keiner nie niemals ohne außer nichts niemand
@@ -155,8 +155,8 @@ _NEGATIONS = frozenset(
     non mai senza nessuno nessuna não nem sem nenhum nenhuma niet geen nooit zonder
     inte ingen inget aldrig utan ikke aldri uten nie bez żaden не нет никогда без нельзя ни ніколи немає
     değil yok asla لا لم لن ليس بدون أبدا נא לא אל אין בלי नहीं मत कभी बिना
-    """.split()
-)
+    """
+_NEGATIONS = frozenset(_NEGATION_WORDS.split())
 _DENSE_NEGATION = re.compile("[不没沒别別無无未非勿莫禁]|ない|ません|なく|ず|안|않|못|없|말|ไม่|อย่า|ห้าม")
 
 
@@ -218,14 +218,13 @@ def _stem(word: str) -> str:
     return word if any(char.isdigit() for char in word) else _english_stem(word)
 
 
-@cache
-def _stemmer() -> Any:
-    from snowballstemmer.english_stemmer import EnglishStemmer  # many processes never ask
-
-    return EnglishStemmer
-
-
 def _english_stem(word: str) -> str:
     # A new stemmer for each word: it keeps the word on itself, and several threads stem at the same time.
     stem: str = _stemmer()().stemWord(word)
     return stem
+
+
+@cache
+def _stemmer() -> Any:
+    # At its first use: many processes never ask.
+    return importlib.import_module("snowballstemmer.english_stemmer").EnglishStemmer
