@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import logging
 import os
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,12 +23,13 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
-from hermes_core.config.keys import RecallConfig
+from hermes_core.config.keys import TRUSTED_TOOLS, RecallConfig
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
     Field,
     Message,
+    Origin,
     Query,
     Recall,
     Session,
@@ -60,6 +63,7 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
+from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
@@ -78,6 +82,7 @@ from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
 from hermes_core.turn_recall import (
+    NOTES_LABEL,
     PastSessions,
     PendingTurn,
     RecallHit,
@@ -85,17 +90,25 @@ from hermes_core.turn_recall import (
     SeenTexts,
     TurnRecall,
     provider_hits,
+    render_notes,
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
 log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+Name = TypeVar("Name")
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
 
 # The form in which a model's API takes the schemas of tools.
 ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
+
+# Begun turns, and results of tools, of which the origin is known until they are stored.
+MAX_REMEMBERED = 4096
+
+# Authors of turns that are programs in a chat.
+PROGRAM_AUTHORS = ("bot:", "plugin:")
 
 # Messages before the person's message that providers get with the query.
 RECENT_MESSAGES = 6
@@ -244,6 +257,8 @@ class Memory:
             user_profile_enabled=config.memory.user_profile_enabled,
             per_user=config.memory.per_user,
             shared_base=self.shared_base,
+            trust=config.memory.trust,
+            accepted_origins=config.memory.accepted_origins,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -260,7 +275,10 @@ class Memory:
         self._pruned_at = 0.0
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
-        self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
+        # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
+        self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
+        self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self.manager.add_provider(CuratedProvider(self.curated, self.reading_of), builtin=True)
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
@@ -655,15 +673,107 @@ class Memory:
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
-        if name == SESSION_SEARCH_SCHEMA["name"]:
-            return self._search.call(arguments, session)
-        if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
-            return call_memory_tool(None, arguments, session)
-        self.manager.initialize_all(session)
-        answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+        reading = current_reading() or self.reading_of(session)
+        # An error that names nothing stored is our own text.
+        own = name in (MEMORY_SCHEMA["name"], SESSION_SEARCH_SCHEMA["name"])
+        reading.result = "assistant" if own else "provider"
+        with reading.active():
+            if name == SESSION_SEARCH_SCHEMA["name"]:
+                answer = self._search.call(arguments, session)
+            elif name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
+                answer = call_memory_tool(None, arguments, session)
+            else:
+                self.manager.initialize_all(session)
+                answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
         if name == MEMORY_SCHEMA["name"]:
             self.inventory.record()
+        _remember(self._results, (session.id, _digest(answer)), reading.result)
         return answer
+
+    def reading_of(self, session: Session) -> Reading:
+        """Return what the model has read in a session, as far as this memory knows: stored messages, unfinished turns, recall.
+
+        A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`.
+        """
+        session = self.complete(session)
+        stored = self._read("origins", lambda: self.sessions.lowest_origin(session.id), "import")
+        origins: list[str] = [author_origin(session), stored]
+        said: list[str] = []
+        if begun := self._begun.get(session.id):
+            said.append(begun.text)
+            origins.append(begun.origin)
+        for turn in self._read(
+            "open turns", lambda: OpenTurnStore(self.sessions).open_in(session.id), list[StoredOpenTurn]()
+        ):
+            messages = self._with_origins(session, [turn.user, *turn.messages], turn.author, turn.origin)
+            origins += [turn.origin, *(message["origin"] for message in messages)]
+            said += [
+                text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
+            ]
+
+        def all_said() -> list[str]:
+            history = self._read(
+                "messages", lambda: self.sessions.get_messages(session.id), list[StoredMessage]()
+            )
+            return [*said, *(m.content for m in history if m.role == "user" and is_said(m.origin))]
+
+        return Reading(lowest(origins), all_said)
+
+    def _with_origins(
+        self, session: Session, messages: Sequence[Mapping[str, Any]], author: str, recalled: Origin
+    ) -> list[dict[str, Any]]:
+        """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
+
+        Args:
+            recalled: The lowest origin of the recall of the turn.
+        """
+        read = lowest(
+            [recalled, self._read("origins", lambda: self.sessions.lowest_origin(session.id), "import")]
+        )
+        names = {
+            call.get("id"): (call.get("function") or call).get("name")
+            for message in messages
+            for call in message.get("tool_calls") or ()
+            if isinstance(call, Mapping)
+        }
+        labelled = []
+        for message in messages:
+            origin: str = message.get("origin") or ""
+            if origin not in RANKS:
+                if message["role"] == "user":
+                    origin = author_origin(session, author)
+                elif message["role"] == "tool":
+                    name = (
+                        message.get("name")
+                        or message.get("tool_name")
+                        or names.get(message.get("tool_call_id"))
+                    )
+                    origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
+                else:
+                    origin = "assistant" if may_command(read) else read
+            read = lowest([read, origin])
+            labelled.append({**message, "origin": origin})
+        return labelled
+
+    def _lower_notes(self, session: Session, messages: Sequence[Mapping[str, Any]], begun: BegunTurn) -> None:
+        """Lower the origin of notes of a turn if the model had read more before it wrote them than was known then."""
+        calls = [place for place, message in enumerate(messages) if _calls_memory(message)]
+        before = messages[: calls[-1]] if calls else ()
+        origin = in_scope(lowest(message["origin"] for message in before))
+        if may_command(origin):
+            return
+        said = [text_of(m.get("content")) for m in before if m["role"] == "user" and is_said(m["origin"])]
+        notes = self.curated.of(session)
+        self._read(
+            "origins of notes", lambda: notes.lower(session, begun.at, Reading(origin, lambda: said)), None
+        )
+
+    def result_origin(self, session: Session, name: str, text: str) -> Origin:
+        """Return the origin of the result `text` of the tool `name` in a session."""
+        if (known := self._results.get((session.id, _digest(text)))) is not None:
+            return known
+        trusted = name in self.config.memory.trusted_tools and name not in TRUSTED_TOOLS
+        return "assistant" if trusted else "tool"
 
     def begin_turn(
         self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
@@ -695,10 +805,10 @@ class Memory:
         """
         session = self.complete(session)
         query = self._query(text_of(text), recent)
-        number = None
-        if begins_turn:
-            number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
-        return PendingTurn(query, session, self.manager.ask_recall(query, session, turn_number=number))
+        turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
+        number = turns + 1 if begins_turn else None
+        pending = self.manager.ask_recall(query, session, turn_number=number)
+        return PendingTurn(query, session, pending, is_first=not turns, at=query.now)
 
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
@@ -707,13 +817,21 @@ class Memory:
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
+        notes = self.curated.of(session).recalled_notes() if pending.is_first else []
+        seen.add(note.entry for note in notes)
         recall = seen.without_repeats(recall)
-        past = self._read(
-            "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
-        ).render()
-        contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
+        past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
+        parts = [(NOTES_LABEL, render_notes(notes)), *recall.contexts, (SESSIONS_LABEL, past.render())]
+        origin = lowest(
+            [
+                *(note.origin.origin for note in notes),
+                *(["provider"] if recall.contexts else []),
+                *(item.origin for item in past.items),
+            ]
+        )
+        _remember(self._begun, session.id, BegunTurn(query.text, origin, pending.at))
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
-        return TurnRecall(recall, contexts, problems)
+        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
 
     def end_turn(
         self,
@@ -726,6 +844,7 @@ class Memory:
         at: float | None = None,
         warm: bool = True,
         author: str = "",
+        recalled_origin: Origin = "person",
     ) -> Turn:
         """Store a completed turn and its outbox row in one commit. A search finds the turn as soon as this returns.
 
@@ -738,6 +857,7 @@ class Memory:
             at: Time of the turn in seconds since the epoch; default: now.
             warm: True to let providers prepare the recall of the next turn.
             author: Name of the person, if several people speak in the session.
+            recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
 
         Raises:
             SessionError: A turn with this id belongs to another session, or was rewound.
@@ -747,7 +867,10 @@ class Memory:
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
-        stored = tuple(messages) or both
+        begun = self._begun.pop(session.id, BegunTurn(question))
+        recalled = lowest([begun.origin, recalled_origin])
+        stored = self._with_origins(session, tuple(messages) or both, author, recalled)
+        self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
@@ -755,9 +878,10 @@ class Memory:
             number=self.sessions.turn_count(session.id) + 1,
             user=question,
             assistant=answer,
-            messages=in_text(stored),
+            messages=in_text(map(_for_provider, stored)),
             author=author,
             at=time.time() if moment is None else moment,
+            origin=in_scope(lowest(message["origin"] for message in stored)),
         )
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
@@ -775,6 +899,10 @@ class Memory:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
 
+    def forget_begun(self, session: Session) -> None:
+        """Forget the turn that `begin_turn` began in a session and that nobody finishes."""
+        self._begun.pop(session.id, None)
+
     def change_memory(
         self,
         action: str,
@@ -783,16 +911,23 @@ class Memory:
         old_text: str = "",
         *,
         session: Session | None = None,
+        by_person: bool = False,
     ) -> dict[str, Any]:
         """Change the notes with the `memory` tool, and return its result.
 
-        The default `session` is `local_session`.
+        Args:
+            session: The session of the change; default: `local_session`.
+            by_person: True if a person wrote the text and not a model. Such a note always stands in the system prompt.
         """
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         arguments = {name: value for name, value in arguments.items() if value}
-        result: dict[str, Any] = json.loads(
-            self.call_tool(session or self.local_session, "memory", arguments)
-        )
+        session = self.complete(session or self.local_session)
+        if by_person:
+            answer = call_memory_tool(self.curated.of(session), arguments, session)
+            self.inventory.record()
+        else:
+            answer = self.call_tool(session, "memory", arguments)
+        result: dict[str, Any] = json.loads(answer)
         return result
 
     # ------------------------------------------------------------------ report
@@ -1255,8 +1390,8 @@ class Conversation:
         if draft.recall is None:
             return self._continue(draft.turn, history)
         recall = self.memory.collect_recall(draft.recall)
-        stored = dataclasses.replace(draft.turn, contexts=recall.contexts)
-        self._open_turns.set_contexts(stored.id, recall.contexts)
+        stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
+        self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
         return OpenTurn(self, stored, recall, history)
 
     def drop(self, draft: TurnDraft) -> None:
@@ -1294,9 +1429,10 @@ class Conversation:
             recall = self.memory.collect_recall(
                 self.memory.ask_recall(self.session, question, begins_turn=False)
             )
-            self._open_turns.set_contexts(stored.id, recall.contexts)
+            self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
         else:
-            recall = TurnRecall(RecallResult(), stored.contexts, tuple(self.memory.problems(self.session)))
+            problems = tuple(self.memory.problems(self.session))
+            recall = TurnRecall(RecallResult(), stored.contexts, problems, stored.origin)
         return OpenTurn(self, stored, recall, history)
 
     def _own(self) -> Session:
@@ -1509,6 +1645,7 @@ class OpenTurn:
             at=at,
             warm=warm,
             author=self._author,
+            recalled_origin=self.recall.origin,
         )
         self.problems = list(dict.fromkeys([*self.problems, *self._memory.problems(self._session)]))
         return turn
@@ -1527,6 +1664,7 @@ class OpenTurn:
     def cancel(self) -> None:
         """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""
         self._open_turns.delete(self.id)
+        self._memory.forget_begun(self._session)
 
     def _clean(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a message without recall. What a tool answered is stored as it was."""
@@ -1557,6 +1695,57 @@ def tool_schemas_as(schemas: Sequence[Mapping[str, Any]], form: ToolForm) -> lis
         {"name": schema["name"], "description": schema["description"], key: schema["parameters"]}
         for schema in schemas
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """A turn that a host began and that is not stored yet: the person's message, the lowest origin of its recall, its time."""
+
+    text: str
+    origin: Origin = "person"
+    at: float = 0.0
+
+
+def _calls_memory(message: Mapping[str, Any]) -> bool:
+    names = [
+        (call.get("function") or call).get("name")
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, Mapping)
+    ]
+    return MEMORY_SCHEMA["name"] in names
+
+
+def author_origin(session: Session, author: str = "") -> Origin:
+    """Return the origin of what the person of a session writes. Programs may speak in a chat too."""
+    if author.startswith(PROGRAM_AUTHORS):
+        return "tool"
+    if session.owner:
+        return "user"
+    return "owner" if session.is_owner else "person"
+
+
+def is_said(origin: str) -> bool:
+    """Return True if a person of the session's own scope said a text of this origin."""
+    return origin in ("person", "owner", "user")
+
+
+def _for_provider(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message with its origin only if nobody of the session's scope said it."""
+    if may_command(in_scope(message["origin"])):
+        return {key: value for key, value in message.items() if key != "origin"}
+    return message
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _remember(table: OrderedDict[Name, Value], key: Name, value: Value) -> None:
+    """Store a value as the newest one, and drop the oldest beyond `MAX_REMEMBERED`."""
+    table.pop(key, None)
+    table[key] = value
+    while len(table) > MAX_REMEMBERED:
+        table.popitem(last=False)
 
 
 def _without_native(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,14 @@ from typing import Literal, TypeVar
 
 from hermes_core.agent.answer import HIDDEN, ChatMessage, Messages
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, start_thread
-from hermes_core.agent.compression import Compressed, Compressor, ContextUsage, hide_summary, is_summary
+from hermes_core.agent.compression import (
+    Compressed,
+    Compressor,
+    ContextUsage,
+    hide_summary,
+    is_summary,
+    with_origins,
+)
 from hermes_core.agent.locks import lock_path, locked_unless_cancelled
 from hermes_core.agent.review import Reviewer
 from hermes_core.agent.sessions import (
@@ -613,7 +620,7 @@ class SessionLifecycle:
             # Unchanged messages must be this agent's own objects again, because `ContextUsage` compares by identity.
             originals = {id(copy): own for copy, own in zip(copies, history, strict=False) if copy == own}
             shorter = [originals.get(id(message), message) for message in result.messages]
-            messages = hide_summary(history, shorter)
+            messages = hide_summary(history, with_origins(shorter, history, memory_context))
             if not result.failure:
                 return messages
             self.history = messages

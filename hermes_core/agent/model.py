@@ -18,7 +18,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, ChatMessage, Messages, without_thoughts
+from hermes_core.agent.answer import (
+    ECHO,
+    ORIGIN,
+    Answer,
+    AnswerBuilder,
+    ChatMessage,
+    Messages,
+    without_thoughts,
+)
 from hermes_core.agent.cancel import Cancel, Cancelled, call_later, ignore, interruptible, relay
 from hermes_core.agent.connection import (
     connection_hint,
@@ -128,7 +136,8 @@ def ask(
             raised_by_callback.append(fault)
             raise fault
 
-    copies = [{**message} for message in messages]  # a host's model may change them
+    # Copies, because a host's model may change them.
+    copies = [{key: value for key, value in message.items() if key != ORIGIN} for message in messages]
     answer, fault = attempt(lambda: model.complete(copies, tools, on_text=forward, cancel=cancel))
     if isinstance(answer, Answer):
         return answer

@@ -69,6 +69,9 @@ def _key(default: Any, help: str, *, kind: Any = None, **limits: Any) -> Any:  #
     return dataclasses.field(default=default, metadata={_METADATA: key})
 
 
+# The memory's own tools: their results say themselves where their texts come from.
+TRUSTED_TOOLS = ("memory", "session_search", "skill_view", "skill_manage", "todo", "delegate_task")
+
 TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
 _TOOLSETS = f"Any of {', '.join(TOOLSETS)}, and the host's own."
 
@@ -89,6 +92,27 @@ class MemoryConfig:
         "",
         "Folder with a MEMORY.md and `skills`, or such a file alone, that everybody's prompt begins with and nobody writes; "
         "a relative one lies in the home.",
+    )
+    trust: Literal["open", "guarded", "strict"] = _key(
+        "guarded",
+        "Notes that come from a tool, a web page, an import, a provider or another user: `guarded` gives them to the model as "
+        "data, `strict` only after you confirmed them, `open` puts them into the system prompt.",
+        kind=Literal["open", "guarded", "strict"],
+    )
+    trusted_tools: tuple[str, ...] = _key(
+        TRUSTED_TOOLS,
+        "Tools whose results count as the agent's own words. Never list a tool that reads the network, mail or files of others.",
+        kind=list[str],
+    )
+    trusted_clients: tuple[str, ...] = _key(
+        (),
+        "Names of MCP clients whose notes count as the agent's own words; what other clients write is data.",
+        kind=list[str],
+    )
+    accepted_origins: tuple[str, ...] = _key(
+        (),
+        "Origins (tool, web, import, provider, user) whose notes you accept without looking; `hermes-memory review` sets it.",
+        kind=list[str],
     )
     provider: str = _key(
         "",

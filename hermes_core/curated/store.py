@@ -304,6 +304,23 @@ class MemoryStore:
                         notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
         return notes
 
+    def lower(self, session: Session, since: float, reading: Reading) -> None:
+        """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
+
+        Args:
+            since: Time in epoch seconds; only notes written since then are lowered.
+            reading: What the model had read.
+        """
+        table, lowered = self.origins.read(), dict[str, Origin]()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                for entry in self.entries(target):
+                    known = table.of(entry)
+                    if known.origin == "assistant" and known.session == session.id and known.at >= since:
+                        lowered[entry] = origin_of_text(entry, reading)
+        if lowered:
+            self.origins.record(lowered, session.id)
+
     def stored_origins(self) -> list[Origin]:
         """Return the origins of all entries on disk."""
         table, origins = self.origins.read(), list[Origin]()
