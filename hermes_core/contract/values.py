@@ -29,6 +29,10 @@ TOOL_NAME = re.compile(f"[{TOOL_NAME_LETTERS}]{{1,{LONGEST_TOOL_NAME}}}")
 AgentContext = Literal["primary", "subagent", "cron", "review", "flush"]
 MemoryAction = Literal["add", "replace", "remove"]
 MemoryTarget = Literal["memory", "user"]
+
+Origin = Literal["person", "owner", "assistant", "file", "user", "provider", "import", "tool", "web"]
+"""Who or what a text comes from, highest first; the last four are equal. See `docs/explanation/trust.md`."""
+
 SwitchReason = Literal["new", "reset", "resume", "branch", "rewind", "compression"]
 EndReason = Literal[
     "new", "reset", "resume", "branch", "compression", "evict", "close", "crash", "import", "cadence"
@@ -49,7 +53,10 @@ _CHANGED_CHARACTERS = re.compile(
 
 
 class Message(TypedDict, total=False):
-    """One message of a conversation in the OpenAI chat form, as providers see it: text only, recall removed."""
+    """One message of a conversation in the OpenAI chat form, as providers see it: text only, recall removed.
+
+    `origin` is there if nobody of the session said the text: "tool", "web", "import", "provider" or another "user".
+    """
 
     role: str
     content: str
@@ -59,6 +66,7 @@ class Message(TypedDict, total=False):
     speaker: str
     ref: str
     timestamp: float
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +253,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class RecallItem:
-    """One remembered item. `score` is higher for better items of the same `Recall`. Unknown fields stay empty."""
+    """One remembered item. `score` is higher for better items of the same `Recall`. Unknown fields stay empty.
+
+    `origin` is who or what a message of a past session comes from, an `Origin`. Providers leave it empty.
+    """
 
     text: str
     score: float | None = None
@@ -255,6 +266,7 @@ class RecallItem:
     ref: str = ""
     speaker: str = ""
     when: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +328,8 @@ class Turn:
         messages: The turn's own messages, with tool calls and results.
         author: The person who spoke, in a conversation of several. `bot:NAME` and `plugin:NAME` are programs.
         at: The time of the turn, in seconds since the epoch.
+        origin: The lowest origin of its texts. Below "file", the turn holds text that nobody said or confirmed: store it
+            as data, and build no profile or instruction from it.
     """
 
     id: str
@@ -325,6 +339,7 @@ class Turn:
     messages: tuple[Message, ...] = ()
     author: str = ""
     at: float = 0.0
+    origin: Origin = "person"
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +351,7 @@ class MemoryWrite:
         old_text: The fragment by which the model named the entry.
         previous: The whole entry that was replaced or removed; known only if `performed`.
         performed: False if `capabilities` suppressed the local write, so that only the provider has it.
+        metadata: "origin" is the `Origin` of the text. Observers may add texts of their own.
     """
 
     id: str

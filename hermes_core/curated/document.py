@@ -263,16 +263,22 @@ def entries_for_model(
     return shown
 
 
-def prompt_block(target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan) -> str:
+def prompt_block(
+    target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan, *, used: int | None = None
+) -> str:
     """Return the block of one file for the system prompt, without flagged entries; "" if no entry is left.
 
     The header shows the number of characters on disk, including flagged entries, because the limit applies to this
     number.
+
+    Args:
+        entries: The entries that may stand in a system prompt.
+        used: Characters of all entries on disk; default: of `entries`.
     """
     shown = entries_for_model(target, entries, limit, scan)
     if not shown:
         return ""
-    header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries), limit)}]"
+    header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries) if used is None else used, limit)}]"
     return "\n".join((BAR, header, BAR, join_entries(shown)))
 
 

@@ -14,13 +14,13 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_core.contract.values import MemoryTarget, MemoryWrite, Refused, Session
+from hermes_core.contract.values import MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
     FlaggedEntry,
@@ -52,8 +52,11 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
+from hermes_core.curated.origins import FILE_NAME as ORIGINS_FILE
+from hermes_core.curated.origins import NoteOrigin, NoteOrigins
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.safety.origin import ORIGIN_NAMES, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.files import LOCK_TIMEOUT
 
@@ -71,6 +74,10 @@ MAX_REFUSALS_PER_TURN = 3
 """Refusals in one turn of a session that tell the model how to correct the call. Later refusals tell it to stop."""
 
 _MAX_COUNTED_SESSIONS = 1024
+
+Trust = Literal["open", "guarded", "strict"]
+"""Values of `memory.trust`: all notes in the system prompt; only those of the person and their agent, the others as data;
+or the others only after a person confirmed them."""
 
 Result = dict[str, Any]
 FilterWrite = Callable[[MemoryWrite, Session], MemoryWrite | Refused]
@@ -93,7 +100,29 @@ _CHANGED = {
     "reset": "Removed {count} entries; undo brings them back.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
+_WAITS = (
+    "Write saved. This update is complete — do not repeat it. Its text comes from {origin}, so it is recalled as data "
+    "and stands in no system prompt until the person confirms it: hermes-memory review."
+)
 _HANDED_ON = "The memory provider keeps this; the local file is unchanged. Do not repeat it."
+
+
+@dataclass(frozen=True, slots=True)
+class DataNote:
+    """Note that is no part of the system prompt, because of its origin or because the scan flagged it.
+
+    `flag` is the reason of the scan, or "". `waits` is True if a person can confirm the note.
+    """
+
+    target: MemoryTarget
+    entry: str
+    origin: NoteOrigin
+    flag: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """True if the origin keeps the note out of the system prompt."""
+        return not may_command(self.origin.origin)
 
 
 class MemoryStore:
@@ -114,6 +143,8 @@ class MemoryStore:
         provider: Returns the name of the provider for which writes are stored now.
         per_user: True to give each user who is not the person at home both files of their own, see `of`.
         shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
+        trust: Where notes of low origin stand, see `Trust`.
+        accepted_origins: Low origins whose notes a person always accepts.
         lock_timeout: Seconds to wait for the file's lock.
     """
 
@@ -132,12 +163,18 @@ class MemoryStore:
         provider: Callable[[], str] = str,
         per_user: bool = True,
         shared_base: Path | None = None,
+        trust: Trust = "guarded",
+        accepted_origins: Collection[str] = (),
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._home = home
         self._per_user = per_user
         self._base = shared_base
+        self._owner = ""
+        self._trust: Trust = trust
+        self._accepted_origins = frozenset(accepted_origins)
+        self._clock, self._lock_timeout = clock, lock_timeout
         self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
         for target, limit in self._limits.items():
             if limit < 1:
@@ -158,6 +195,7 @@ class MemoryStore:
         self._journal = NoteJournal(
             home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
+        self.origins = NoteOrigins(home.memories / ORIGINS_FILE, clock, lock_timeout=lock_timeout)
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -173,6 +211,10 @@ class MemoryStore:
             target: NoteFile(paths[target], f"users/{paths[target].parent.name}/{paths[target].name}")
             for target in TARGETS
         }
+        own._owner = owner
+        own.origins = NoteOrigins(
+            self._home.folder_of(owner) / ORIGINS_FILE, self._clock, lock_timeout=self._lock_timeout
+        )
         own._snapshot = NotesSnapshot()
         return own
 
@@ -186,12 +228,18 @@ class MemoryStore:
     def take_snapshot(self) -> NotesSnapshot:
         """Read both files and return their blocks for the system prompt.
 
-        A file that can't be read or is not UTF-8 text has no block; `problems` reports it.
+        Notes of low origin are left out; `data_notes` returns them. A file that can't be read or is not UTF-8 text has no
+        block; `problems` reports it.
         """
         blocks = {}
+        table = self.origins.read()
         for target in self.enabled_targets:
             try:
-                text = prompt_block(target, self.entries(target), self._limits[target], self._scan)
+                entries = self.entries(target)
+                may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
+                text = prompt_block(
+                    target, may_stand, self._limits[target], self._scan, used=measure(entries)
+                )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
                 continue
@@ -228,12 +276,48 @@ class MemoryStore:
 
     def shown_entries(self) -> list[str]:
         """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
-        shown = self.shared_entries()
+        shown, table = self.shared_entries(), self.origins.read()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
                 scanned = scanned_entries(self.entries(target), self._limits[target])
-                shown += [entry for entry in scanned if not self._flag(target, entry)]
+                shown += [
+                    entry
+                    for entry in scanned
+                    if self._may_command(table.of(entry)) and not self._flag(target, entry)
+                ]
         return shown
+
+    def data_notes(self) -> list[DataNote]:
+        """Return the notes that stand in no system prompt because of their origin, or because the scan flagged them.
+
+        Entries that are too large, or that imitate a block of the prompt, are no data either: no model sees them.
+        """
+        notes: list[DataNote] = []
+        table = self.origins.read()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                for entry in scanned_entries(self.entries(target), self._limits[target]):
+                    origin, flag = table.of(entry), self._flag(target, entry)
+                    if flag is not None and flag.id in ("too_large", "forged_frame"):
+                        continue
+                    if flag or not self._may_command(origin):
+                        notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
+        return notes
+
+    def stored_origins(self) -> list[Origin]:
+        """Return the origins of all entries on disk."""
+        table, origins = self.origins.read(), list[Origin]()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                origins += [table.of(entry).origin for entry in self.entries(target)]
+        return origins
+
+    def recalled_notes(self) -> list[DataNote]:
+        """Return the notes that the model gets as data: none under the trust "strict"."""
+        return [] if self._trust == "strict" else self.data_notes()
+
+    def _may_command(self, origin: NoteOrigin) -> bool:
+        return self._trust == "open" or may_command(origin.origin) or origin.origin in self._accepted_origins
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
         """Return the entries that no model may see. Files that can't be used at all are reported by `problems`.
@@ -296,6 +380,13 @@ class MemoryStore:
         return conflicts
 
     # ---------------------------------------------------------------- writing
+
+    def confirm(self, entries: Sequence[str]) -> None:
+        """Store that a person read exactly these texts and lets them stand in the system prompt.
+
+        No tool of a model may call this.
+        """
+        self.origins.confirm(entries)
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
         """Append an entry. If the file already has this entry, succeed without a change."""
@@ -435,11 +526,13 @@ class MemoryStore:
         session: Session | None = None,
         *,
         batch: bool = False,
+        reading: Reading | None = None,
     ) -> Result:
         """Apply all operations, or none if one is refused, and return the result.
 
         Args:
             batch: True to word the result for several operations.
+            reading: What the model that calls this has read; None if a person writes.
         """
         who = session or self._local
         if off := self._off(target):
@@ -456,7 +549,7 @@ class MemoryStore:
         if not writes:
             return self.refuse(Refusal("operations list is empty."), target, who)
         if limit is None:  # only the provider keeps this target
-            return self._enqueue_suppressed(target, writes, who)
+            return self._enqueue_suppressed(target, writes, who, reading)
 
         requests = [
             Operation(write.action, write.content, write.old_text, operation.after)
@@ -478,7 +571,27 @@ class MemoryStore:
                     return self._too_large(target, change.previous)
             return over_budget(entries, edit, writes, limit, batch=batch) or edit
 
-        return self._commit(target, "batch" if batch else operations[0].action, plan, who, writes=writes)
+        action = "batch" if batch else operations[0].action
+        return self._commit(target, action, plan, who, writes=writes, reading=reading)
+
+    def _origins_of(
+        self, contents: Sequence[str], sources: Sequence[str], session: Session, reading: Reading | None
+    ) -> dict[str, Origin]:
+        """Return the origin of each of these new entries.
+
+        Args:
+            sources: The entries that the call replaces or merges.
+        """
+        own = session.owner == self._owner
+        if reading is None:
+            person: Origin = "owner" if session.is_owner else "person"
+            return dict.fromkeys(contents, person if own else "user")
+        table = self.origins.read()
+        lower = [table.of(entry).origin for entry in sources]
+        if not own:  # notes that several users share
+            return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
+        inside = Reading(in_scope(reading.origin), reading.said)
+        return {content: origin_of_text(content, inside, lower) for content in contents}
 
     def _restore(
         self,
@@ -548,6 +661,7 @@ class MemoryStore:
         *,
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
+        reading: Reading | None = None,
     ) -> Result:
         """Lock and read the file, call `plan` with its entries, and write the edited entries.
 
@@ -578,38 +692,26 @@ class MemoryStore:
                     "message": table.get(action, _NOTHING).format(count=count),
                     "note": _SAVED,
                 }
-                performed: list[MemoryWrite] = []
-                for change in edit.changes:
-                    if writes:
-                        vetted = writes[change.operation]
-                        performed.append(
-                            replace(
-                                vetted, action=change.action, content=change.content, previous=change.previous
-                            )
-                        )
-                        continue
-                    # The changes of an undo or reset are known only here, so observers are asked here. They may refuse a
-                    # change, but not alter it.
-                    restored = MemoryWrite(
-                        str(uuid.uuid4()),
-                        change.action,
-                        target,
-                        change.content,
-                        old_text=change.previous,
-                        previous=change.previous,
-                        metadata={"origin": action} | ({"undoes": str(undoes)} if undoes else {}),
-                    )
-                    filtered = self._filter_write(restored, session) if self._filter_write else restored
-                    if filtered != restored:
-                        reason = "it would be changed on the way"
-                        if isinstance(filtered, Refused):
-                            reason = filtered.reason
-                        veto = Refusal(f"An observer refused this write: {reason}")
-                        return self.refuse(veto, target, session) | notice
-                    performed.append(restored)
+                contents = [change.content for change in edit.changes if change.content]
+                if writes:
+                    sources = [change.previous for change in edit.changes if change.previous]
+                    origins = self._origins_of(contents, sources, session, reading)
+                else:
+                    known = self.origins.read()
+                    origins = {content: known.of(content).origin for content in contents}
+                performed = self._performed(target, action, edit, writes, origins, session, undoes)
+                if isinstance(performed, Refusal):
+                    return self.refuse(performed, target, session) | notice
+                waiting = sorted(
+                    {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin))}
+                )
+                if waiting and performed:
+                    result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
                 warning = ""
                 notice |= self._back_up_large(target, edit)
                 if performed:
+                    if writes:  # before the file: after a crash, no note may pass for a person's
+                        self.origins.record(origins, session.id, raise_to=reading is None)
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
                 if warning:
                     result["warning"] = redact(warning)
@@ -618,6 +720,54 @@ class MemoryStore:
         self._refusals.reset(session)
         result |= self._taken_away(target, edit, listed=bool(writes))
         return result | _caution(target, edit) | notice
+
+    def _performed(
+        self,
+        target: MemoryTarget,
+        action: str,
+        edit: Edit,
+        writes: Sequence[MemoryWrite],
+        origins: Mapping[str, Origin],
+        session: Session,
+        undoes: int | None,
+    ) -> list[MemoryWrite] | Refusal:
+        """Return the writes for the provider: the checked `writes` as they were carried out, or those of an undo or reset.
+
+        The changes of an undo or reset are known only now, so observers are asked here. They may refuse a change, but not
+        alter it.
+        """
+        performed: list[MemoryWrite] = []
+        for change in edit.changes:
+            origin: dict[str, str] = {"origin": origins[change.content]} if change.content else {}
+            if writes:
+                vetted = writes[change.operation]
+                performed.append(
+                    replace(
+                        vetted,
+                        action=change.action,
+                        content=change.content,
+                        previous=change.previous,
+                        metadata={**vetted.metadata, **origin},
+                    )
+                )
+                continue
+            restored = MemoryWrite(
+                str(uuid.uuid4()),
+                change.action,
+                target,
+                change.content,
+                old_text=change.previous,
+                previous=change.previous,
+                metadata={"cause": action, **origin} | ({"undoes": str(undoes)} if undoes else {}),
+            )
+            filtered = self._filter_write(restored, session) if self._filter_write else restored
+            if filtered != restored:
+                reason = (
+                    filtered.reason if isinstance(filtered, Refused) else "it would be changed on the way"
+                )
+                return Refusal(f"An observer refused this write: {reason}")
+            performed.append(restored)
+        return performed
 
     def _back_up_large(self, target: MemoryTarget, edit: Edit) -> Result:
         """Back up the file if the edit takes away an entry that a person made larger than the limit of the file."""
@@ -645,15 +795,22 @@ class MemoryStore:
         return gone
 
     def _enqueue_suppressed(
-        self, target: MemoryTarget, writes: Sequence[MemoryWrite], session: Session
+        self,
+        target: MemoryTarget,
+        writes: Sequence[MemoryWrite],
+        session: Session,
+        reading: Reading | None,
     ) -> Result:
         """Put writes into the outbox that only the provider keeps, without a change of the file.
 
         If a write can't be stored, return a refusal, because the write would be lost.
         """
+        origins = self._origins_of([write.content for write in writes if write.content], (), session, reading)
         for stored, write in enumerate(writes):
+            origin = {"origin": origins[write.content]} if write.content else {}
+            handed = replace(write, performed=False, metadata={**write.metadata, **origin})
             try:
-                self._journal.enqueue(replace(write, performed=False), session)
+                self._journal.enqueue(handed, session)
             except (OutboxError, StorageError) as exc:
                 part = f"The first {stored} operation(s) are with the memory provider, do not repeat them; the others were not"
                 refusal = Refusal(

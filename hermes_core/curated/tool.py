@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -14,8 +14,14 @@ from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget
 from hermes_core.curated.edits import Operation, Refusal
 from hermes_core.curated.store import TARGETS, MemoryStore, Result
 from hermes_core.errors import HermesError
+from hermes_core.safety.origin import Reading, current_reading, report_result
 
 ACTIONS: tuple[MemoryAction, ...] = get_args(MemoryAction)
+
+# Keys of a result that hold texts of the notes.
+_ENTRIES = frozenset(
+    {"current_entries", "matches", "removed_entry", "removed_entries", "replaced_entry", "replaced_entries"}
+)
 
 _IN_PROMPT = "appear in your system prompt from the next session on."
 _BY_TOOL = "can be read with `memory_read` in every later session."
@@ -89,24 +95,31 @@ def memory_schema_without_prompt(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "description": description}
 
 
-def call_memory_tool(store: MemoryStore | None, arguments: object, session: Session) -> str:
+def call_memory_tool(
+    store: MemoryStore | None, arguments: object, session: Session, reading: Reading | None = None
+) -> str:
     """Run a call of the `memory` tool and return the result for the model, as the text of a JSON object.
 
     Wrong `arguments` of any type give a result with `error`. Without a store, or if both files are switched off, the
     result says that memory is not available.
+
+    Args:
+        reading: What the model that calls the tool has read; None if a person calls it.
     """
     result: Result
     if store is None or not store.enabled_targets:
         result = {"error": "Memory is not available. It is switched off in this session.", "success": False}
     else:
         try:
-            result = _run(store, arguments, session)
+            result = _run(store, arguments, session, reading)
         except HermesError as exc:
             result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
+        if not _ENTRIES.isdisjoint(result):
+            report_result(store.stored_origins())
     return json.dumps(result, ensure_ascii=False)
 
 
-def _run(store: MemoryStore, arguments: object, session: Session) -> Result:
+def _run(store: MemoryStore, arguments: object, session: Session, reading: Reading | None) -> Result:
     if not isinstance(arguments, Mapping):
         reason = f"Arguments must be an object, not {_brief(arguments)}. Send target and action."
         return store.refuse(Refusal(reason), None, session)
@@ -132,7 +145,7 @@ def _run(store: MemoryStore, arguments: object, session: Session) -> Result:
         checked.append(operation)
     if refusal:
         return store.refuse(refusal, target if target in store.enabled_targets else None, session)
-    return store.write(target, checked, session, batch=not single)
+    return store.write(target, checked, session, batch=not single, reading=reading)
 
 
 def _operation(item: object) -> Operation | Refusal:
@@ -170,12 +183,19 @@ class CuratedProvider(MemoryProvider):
     """The built-in provider, named `builtin`: the blocks of the notes in the system prompt, and the `memory` tool.
 
     The provider keeps no state of sessions: the manager freezes the system prompt of each session.
+
+    Args:
+        store: The notes.
+        read_so_far: Returns what the model has read in a session, for a call that no host says it of.
     """
 
     name = BUILTIN_NAME
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(
+        self, store: MemoryStore, read_so_far: Callable[[Session], Reading] = lambda _: Reading()
+    ) -> None:
         self._store = store
+        self._read_so_far = read_so_far
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schema of the `memory` tool with the enabled targets; an empty list if none is enabled."""
@@ -192,4 +212,5 @@ class CuratedProvider(MemoryProvider):
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run the `memory` tool."""
-        return call_memory_tool(self._store.of(session), call.arguments, session)
+        reading = current_reading() or self._read_so_far(session)
+        return call_memory_tool(self._store.of(session), call.arguments, session, reading)

@@ -165,6 +165,7 @@ def _import_rest(memory: Memory, session: Session, turn: ImportedTurn, turn_id: 
             timestamp=m.timestamp,
             speaker=m.speaker,
             ref=ref,
+            origin="import",
         )
         rest += 1
     return rest
@@ -175,7 +176,7 @@ def _text_of(turn: ImportedTurn, role: str) -> str:
 
 
 def _message(imported: ImportedMessage) -> Message:
-    message = Message(role=imported.role, content=imported.content)
+    message = Message(role=imported.role, content=imported.content, origin="import")
     if imported.speaker:
         message["speaker"] = imported.speaker
     if imported.ref:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
-from hermes_core.contract.values import Message
+from hermes_core.contract.values import Message, Origin
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.safety.fence import without_context
+from hermes_core.safety.origin import lowest
 from hermes_core.sessions import lineage, records
 from hermes_core.sessions.records import (
     SESSION_META,
@@ -38,7 +39,7 @@ from hermes_core.sessions.records import (
     epoch_seconds,
     sqlite_text,
 )
-from hermes_core.sessions.schema import MIGRATIONS
+from hermes_core.sessions.schema import MAY_BE_LOWER, MIGRATIONS
 from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import Database, JournalMode
 
@@ -575,6 +576,7 @@ class SessionDB:
         ref: str = "",
         copied: bool = False,
         native: object = None,
+        origin: str = "",
     ) -> int:
         """Store a message and return its id.
 
@@ -592,6 +594,7 @@ class SessionDB:
                 stored and that message's id is returned.
             copied: True if a compression copied the message from the previous session. Search finds the original only.
             native: The message as JSON in the form of a framework, which no search, model or provider gets.
+            origin: Who or what the text comes from, an `Origin`; default: by the role.
         """
         message = {
             "role": role,
@@ -605,6 +608,7 @@ class SessionDB:
             "ref": ref,
             "copied": copied,
             "native": native,
+            "origin": origin,
         }
         with self.transaction() as connection:
             message_id = _insert_message(
@@ -631,7 +635,8 @@ class SessionDB:
 
         Args:
             session_id: Id of the session.
-            messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp`, `reasoning` and `native`.
+            messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp`, `reasoning`, `native`
+                and `origin`.
             turn_id: Id of the turn.
             number: Number of the turn in the session.
             author: Name of the person.
@@ -676,6 +681,17 @@ class SessionDB:
             connection.execute("DELETE FROM open_turns WHERE id = ?", (turn_id,))
         self._wake_vectors()
         return ids
+
+    @_detecting_damage
+    def lowest_origin(self, session_id: str) -> Origin:
+        """Return the lowest origin of the messages that the model gets of a session; "person" if none is low."""
+        # The condition has to be that of the partial index, word for word.
+        rows = self.database.execute(
+            f"""SELECT DISTINCT role, origin, tool_name FROM messages
+                WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)""",
+            (sqlite_text(session_id),),
+        )
+        return lowest(records.stored_origin(row[0], row[1], row[2]) for row in rows)
 
     @_detecting_damage
     def get_message(self, message_id: int) -> StoredMessage | None:
@@ -1225,11 +1241,11 @@ def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[s
             return int(known[0])
     cursor = connection.execute(
         """INSERT INTO messages (session_key, position, state, size, timestamp, role, speaker, ref, tool_name,
-               tool_call_id, content, tool_calls, reasoning, parts, native)
+               tool_call_id, content, tool_calls, reasoning, parts, native, origin)
            VALUES (:session_key,
                (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
                :state, :size, :timestamp, :role, :speaker, :ref, :tool_name,
-               :tool_call_id, :content, :tool_calls, :reasoning, :parts, :native)""",
+               :tool_call_id, :content, :tool_calls, :reasoning, :parts, :native, :origin)""",
         {"session_key": key, **values},
     )
     message_id = int(cursor.lastrowid or 0)

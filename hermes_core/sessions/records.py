@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Literal, TypeVar, cast
 
-from hermes_core.contract.values import Message, Turn
+from hermes_core.contract.values import Message, Origin, Turn
 from hermes_core.errors import SessionError
+from hermes_core.safety.origin import RANKS, as_origin, lowest, may_command
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class StoredMessage:
         compacted: True if the model no longer gets the message.
         copied: True if a compression copied the message from the previous session.
         native_json: The message in the form of a framework, as JSON; see `native`.
+        origin: Who or what the text comes from.
     """
 
     id: int
@@ -111,6 +113,7 @@ class StoredMessage:
     compacted: bool = False
     copied: bool = False
     native_json: str = ""
+    origin: Origin = "person"
 
     @property
     def native(self) -> Any:
@@ -129,7 +132,10 @@ class StoredMessage:
         return chat
 
     def as_text(self) -> Message:
-        """Return the message as providers get it: with its content as text, its time and its speaker."""
+        """Return the message as providers get it: with its content as text, its time and its speaker.
+
+        Its origin is there if it is lower than that of the people of the session and their agent.
+        """
         message = Message(role=self.role, content=self.content, timestamp=self.timestamp)
         if self.tool_calls:
             message["tool_calls"] = list(self.tool_calls)
@@ -139,6 +145,8 @@ class StoredMessage:
             message["name"] = self.tool_name
         if self.speaker:
             message["speaker"] = self.speaker
+        if not may_command(self.origin):
+            message["origin"] = self.origin
         return message
 
 
@@ -215,6 +223,7 @@ class SearchHit:
     model: str
     title: str
     session_started: float
+    origin: Origin = "person"
 
     @property
     def excerpt(self) -> str:
@@ -302,7 +311,7 @@ def turn_of_ref(ref: str) -> str:
 
 MESSAGE_COLUMNS = """
     m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_call_id,
-    m.tool_calls, m.reasoning, m.parts, m.state, m.native
+    m.tool_calls, m.reasoning, m.parts, m.state, m.native, m.origin
 """
 
 SESSION_COLUMNS = """
@@ -329,7 +338,17 @@ def message_of(row: sqlite3.Row) -> StoredMessage:
         compacted=row["state"] == State.COMPACTED,
         copied=row["state"] == State.COPIED,
         native_json=row["native"],
+        origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
     )
+
+
+def stored_origin(role: str, origin: str, tool_name: str) -> Origin:
+    """Return the origin of a stored message. A message of an earlier version has none: then its role decides."""
+    if origin:
+        return as_origin(origin)
+    if role == "tool":
+        return "assistant" if tool_name in MEMORY_TOOLS else "tool"
+    return "assistant" if role == "assistant" else "person"
 
 
 def session_of(row: sqlite3.Row) -> StoredSession:
@@ -350,6 +369,7 @@ def turn_from_row(turn: sqlite3.Row, messages: Sequence[StoredMessage]) -> Turn:
         messages=tuple(message.as_text() for message in messages),
         author=turn["author"],
         at=turn["at"],
+        origin=lowest((message.origin for message in messages), "person"),
     )
 
 
@@ -449,6 +469,7 @@ def columns_of(message: Mapping[str, Any], now: float) -> dict[str, Any]:
         "tool_calls": calls,
         "reasoning": sqlite_text(str(message.get("reasoning") or "")),
         "native": "" if message.get("native") is None else as_json([message["native"]])[1:-1],
+        "origin": message["origin"] if message.get("origin") in RANKS else "",
     }
 
 

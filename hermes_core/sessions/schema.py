@@ -199,6 +199,20 @@ def _add_host_tables(connection: sqlite3.Connection) -> None:
     )
 
 
+# The rows whose origin may be lower than that of the session's own people: all results of tools, since earlier versions
+# stored no origins, and what was stored with a low origin.
+MAY_BE_LOWER = "(role = 'tool' OR origin IN ('user', 'provider', 'import', 'tool', 'web'))"
+
+
+def _add_origins(connection: sqlite3.Connection) -> None:
+    """Add the origin of each message, with an index that finds the lowest ones of a session."""
+    connection.execute("ALTER TABLE messages ADD COLUMN origin TEXT NOT NULL DEFAULT ''")
+    connection.execute(
+        "CREATE INDEX messages_of_low_origin ON messages (session_key, role, origin, tool_name, state)"
+        f" WHERE {MAY_BE_LOWER}"
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
@@ -211,4 +225,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-by-source", _index_sources),
     ("host-tables", _add_host_tables),
     ("owners-outside", _separate_users),
+    ("origins", _add_origins),
 )

@@ -84,10 +84,15 @@ def _store(
         known = connection.execute("SELECT key FROM sessions WHERE id = ?", (session["id"],)).fetchone()
         if known is not None:
             rows = _rows(connection, "SELECT * FROM messages WHERE session_key = ? ORDER BY id", known["key"])
-            same = [_portable("messages", row) for row in rows] == messages
+            same = [_without_origin(_portable("messages", row)) for row in rows] == [
+                _without_origin(message) for message in messages
+            ]
             return "present" if same else "different"
         title = str(session.get("title") or "")
-        key = _insert(connection, "sessions", {**session, "title": ""})
+        # Anybody may have written the file: its prompts are not sent, and nobody here said its texts.
+        key = _insert(
+            connection, "sessions", {**session, "title": "", "system_prompt": "", "memory_prompt": None}
+        )
         if title:
             free = lineage.next_title(connection, title, str(session.get("user", "")))
             lineage.set_title(connection, session["id"], free)
@@ -96,7 +101,12 @@ def _store(
         for message in messages:
             hidden = message.get("state") == State.REWOUND
             size = len(str(message.get("content", ""))) + len(str(message.get("tool_calls", "")))
-            place = {"session_key": key, "size": size, "position": None if hidden else position}
+            place = {
+                "session_key": key,
+                "size": size,
+                "position": None if hidden else position,
+                "origin": "import",
+            }
             ids.append(_insert(connection, "messages", {**message, **place}))
             if not hidden:
                 position += 1
@@ -114,6 +124,10 @@ def _store(
             [(meta_key(kind, session["id"]), value) for kind, value in meta.items()],
         )
     return "imported"
+
+
+def _without_origin(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != "origin"}
 
 
 def _checked(

@@ -80,7 +80,7 @@ def test_an_edit_that_is_saved_while_we_write_is_not_overwritten(
     make_store: MakeStore, hermes_home: HermesHome
 ) -> None:
     def save_meanwhile(write: MemoryWrite, session: Session) -> MemoryWrite:
-        if write.metadata.get("origin") == "reset":  # its observers are asked under the lock
+        if write.metadata.get("cause") == "reset":  # its observers are asked under the lock
             put(hermes_home.memory_md, b"saved by an editor")
         return write
 

@@ -221,7 +221,7 @@ def test_undo_and_reset_are_mirrored_and_may_be_stopped(make_store: MakeStore, o
     store.reset("user")
     assert outbox.told[1] == ("remove", "", "Mel", "Mel")
     assert outbox.told[3] == ("remove", "", "Caro", "Caro")
-    assert outbox.taken[1][0].metadata == {"origin": "undo", "undoes": "1"}
+    assert outbox.taken[1][0].metadata == {"cause": "undo", "undoes": "1"}
     stopped.append("now")
     assert store.undo()["error"] == "An observer refused this write: frozen"
     assert store.entries("user") == ()

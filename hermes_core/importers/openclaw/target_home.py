@@ -197,7 +197,8 @@ def _store_overflow(plan: MigrationPlan, memory: Memory, now: datetime) -> None:
             session_id, SOURCE, user=user, title=f"OpenClaw: {item.source}", started_at=at.timestamp()
         )
         messages = [
-            {"role": "user", "content": entry, "speaker": f"OpenClaw, {item.source}"} for entry in entries
+            {"role": "user", "content": entry, "speaker": f"OpenClaw, {item.source}", "origin": "import"}
+            for entry in entries
         ]
         turn_id = f"{session_id}-{json_digest(entries)}"
         number = memory.sessions.turn_count(session_id) + 1

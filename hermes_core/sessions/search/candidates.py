@@ -26,7 +26,7 @@ from hermes_core.recall.rank import (
     select_proactive,
 )
 from hermes_core.recall.tokens import words
-from hermes_core.sessions.records import Order, SearchHit, calls_as_text
+from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored_origin
 from hermes_core.sessions.search.lookup import (
     MAX_COMMON_HITS,
     MAX_LEAVES,
@@ -91,7 +91,7 @@ _CANDIDATE_COLUMNS = f"""
 """
 _HIT_COLUMNS = """
     m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
-    s.source, s.model, s.title, s.started_at
+    m.origin, s.source, s.model, s.title, s.started_at
 """
 _HITS = f"SELECT {_HIT_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
 
@@ -407,6 +407,7 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
         model=row["model"],
         title=row["title"],
         session_started=row["started_at"],
+        origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
     )
 
 

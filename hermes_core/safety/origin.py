@@ -1,0 +1,230 @@
+"""Origin of a text: who or what it comes from. The origin decides where the text may stand, whatever the text says.
+
+A scan finds only attacks that somebody has seen before. An origin that is bound when a text is stored, and lowered to
+that of the worst input when a text is made from others, does not depend on the wording (arXiv:2606.24322, the lattice of
+Denning 1976).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from hermes_core.contract.values import Origin
+from hermes_core.recall.tokens import dense_runs, fold, grams, is_stop_word, strip_possessive, words
+
+# From the highest to the lowest. The last four are equal: nobody whom the memory belongs to said such a text.
+RANKS: Mapping[str, int] = {
+    "person": 0,
+    "owner": 1,
+    "assistant": 2,
+    "file": 3,
+    "user": 4,
+    "provider": 5,
+    "import": 5,
+    "tool": 5,
+    "web": 5,
+}
+
+LOWEST_RANK = max(RANKS.values())
+
+# Names of the origins for people and models.
+ORIGIN_NAMES: Mapping[str, str] = {
+    "person": "the person",
+    "owner": "the person, from another platform",
+    "assistant": "the agent",
+    "file": "a file of the person",
+    "user": "another user",
+    "provider": "a memory provider",
+    "import": "an import",
+    "tool": "a tool's result",
+    "web": "a web page",
+}
+
+
+def rank(origin: str) -> int:
+    """Return the rank of an origin, 0 for the highest. An origin of a later version ranks lowest."""
+    return RANKS.get(origin, LOWEST_RANK)
+
+
+def lowest(origins: Iterable[str], default: Origin = "person") -> Origin:
+    """Return the lowest of these origins, of equal ones the first; `default` if there are none.
+
+    >>> lowest(["person", "web", "assistant", "tool"])
+    'web'
+    """
+    worst: str = default
+    known = False
+    for origin in origins:
+        if not known or rank(origin) > rank(worst):
+            worst, known = origin, True
+    return as_origin(worst)
+
+
+def as_origin(text: object) -> Origin:
+    """Return a stored value as an origin. A value that this version does not know becomes "import"."""
+    return text if isinstance(text, str) and text in RANKS else "import"  # type: ignore[return-value]
+
+
+def may_command(origin: str) -> bool:
+    """Return True if a text of this origin may stand in a system prompt."""
+    return rank(origin) <= RANKS["file"]
+
+
+def in_scope(origin: str) -> Origin:
+    """Return the origin as its own scope sees it: the user of a scope is the person in it."""
+    return "person" if origin == "user" else as_origin(origin)
+
+
+# -------------------------------------------------------------------- reading
+
+
+@dataclass(slots=True)
+class Reading:
+    """Texts that a model has read when it calls a tool.
+
+    Attributes:
+        origin: The lowest origin of the texts.
+        said: Returns the person's own messages of the session.
+        result: Origin of the tool's result, if the tool reports one.
+    """
+
+    origin: Origin = "person"
+    said: Callable[[], Sequence[str]] = field(default=lambda: ())
+    result: Origin | None = None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make this the `current_reading` within the block, also on threads that copy the context."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+_current: ContextVar[Reading | None] = ContextVar("hermes_core.reading", default=None)
+
+
+def current_reading() -> Reading | None:
+    """Return what the model that calls the running tool has read; None outside of a tool call."""
+    return _current.get()
+
+
+def report_result(origins: Iterable[str]) -> None:
+    """Report the origins of the texts that the running tool returns. Without any, the result is the agent's own."""
+    reading = _current.get()
+    if reading is not None:
+        reading.result = lowest(origins, "assistant")
+
+
+def origin_of_text(text: str, reading: Reading, sources: Iterable[str] = ()) -> Origin:
+    """Return the origin of a text that a model wrote.
+
+    It is "assistant" if the model had read nothing lower, and "person" if the person made each statement of it in their
+    own messages. Else it is the lowest origin of what the model had read.
+
+    Args:
+        text: The text.
+        reading: What the model had read.
+        sources: Origins of the texts that the model changed or merged into this one.
+    """
+    lower = lowest((reading.origin, *sources))
+    if may_command(lower):
+        return "assistant"
+    return "person" if is_stated(text, reading.said()) else lower
+
+
+# ----------------------------------------------------------------- statements
+
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；，])|\n+")
+_QUESTION = re.compile(r"[?？؟\u037e]\s*[\"'”’)]*\s*$")
+# Words with which a note names the person who said "I".
+_FRAME = frozenset(["user", "user's", "person", "person's"])
+_NEGATION_WORDS = """
+    no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
+    won't wouldn't shouldn't couldn't mustn't hasn't haven't hadn't stop avoid except unless
+    nicht kein keine keinen keinem keiner nie niemals ohne außer nichts niemand
+    ne pas jamais sans aucun aucune rien personne sauf nunca sin ningún ninguna jamás nada nadie excepto
+    non mai senza nessuno nessuna não nem sem nenhum nenhuma niet geen nooit zonder
+    inte ingen inget aldrig utan ikke aldri uten nie bez żaden не нет никогда без нельзя ни ніколи немає
+    değil yok asla لا لم لن ليس بدون أبدا נא לא אל אין בלי नहीं मत कभी बिना
+    """
+_NEGATIONS = frozenset(_NEGATION_WORDS.split())
+_DENSE_NEGATION = re.compile("[不没沒别別無无未非勿莫禁]|ない|ません|なく|ず|안|않|못|없|말|ไม่|อย่า|ห้าม")
+
+
+def is_stated(text: str, said: Iterable[str]) -> bool:
+    """Return True if the person made each statement of `text` in a sentence of their own.
+
+    The words of a statement are compared after folding and without endings. Each of them, with all names and numbers, has
+    to stand in one sentence that is no question, and both or none have a negation.
+
+    >>> is_stated("The person likes green tea.", ["I like green tea in the morning!"])
+    True
+    >>> is_stated("The person likes no green tea.", ["I like green tea in the morning!"])
+    False
+    """
+    statements = [_Statement.of(sentence) for sentence in _sentences(text)]
+    if not statements or not all(statement.words for statement in statements):
+        return False
+    sentences = [
+        _Statement.of(sentence)
+        for message in said
+        for sentence in _sentences(message)
+        if not _QUESTION.search(sentence)
+    ]
+    return all(any(statement.is_in(sentence) for sentence in sentences) for statement in statements)
+
+
+def _sentences(text: str) -> list[str]:
+    return [sentence for sentence in _SENTENCE_END.split(text) if sentence.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """One sentence: its words without endings, and whether it has a negation."""
+
+    words: frozenset[str]
+    negative: bool
+
+    @classmethod
+    def of(cls, sentence: str) -> _Statement:
+        found = [*words(sentence)]
+        negative = not _NEGATIONS.isdisjoint(found) or any(word.endswith("n't") for word in found)
+        dense = "".join(dense_runs(sentence))
+        return cls(
+            frozenset(
+                _stem(word)
+                for word in found
+                if word not in _FRAME and word not in _NEGATIONS and not is_stop_word(word)
+            )
+            | frozenset(grams(fold(sentence))[1] or dense),
+            negative or bool(_DENSE_NEGATION.search(dense)),
+        )
+
+    def is_in(self, other: _Statement) -> bool:
+        return self.negative == other.negative and self.words <= other.words
+
+
+def _stem(word: str) -> str:
+    word = strip_possessive(word)
+    return word if any(char.isdigit() for char in word) else _english_stem(word)
+
+
+def _english_stem(word: str) -> str:
+    # A new stemmer for each word: it keeps the word on itself, and several threads stem at the same time.
+    stem: str = _stemmer()().stemWord(word)
+    return stem
+
+
+@cache
+def _stemmer() -> Any:
+    # At its first use: many processes never ask.
+    return importlib.import_module("snowballstemmer.english_stemmer").EnglishStemmer
