@@ -366,6 +366,30 @@ def test_a_plugin_that_does_not_load_is_not_installed(
     assert installed(hermes_home) == ([] if said else ["duck"])
 
 
+def test_a_plugin_that_needs_a_setting_first_stays(
+    hermes: Hermes, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    source = DUCK.replace("Duck())", "Duck() if os.environ['POND_KEY'] else None)").replace(
+        "class Duck:", "class _Duck:"
+    )
+    source = "import os\n" + source.replace("(Duck()", "(_Duck()").replace(
+        "    def is_available", "    def __init__(self): os.environ['POND_KEY']\n    def is_available"
+    )
+    done = hermes(
+        "plugins", "install", plugin(tmp_path / "duck", source, "name: duck\nrequires_env: [POND_KEY]")
+    )
+    assert "unavailable: provider 'duck' from" in done.stdout
+    assert "KeyError: 'POND_KEY'" in done.stdout
+    assert "first: run: hermes-memory keys set POND_KEY\nnext: hermes-memory memory setup duck" in done.stdout
+    assert ".staged-" not in done.stdout
+    assert installed(hermes_home) == ["duck"]
+    assert "hermes-memory keys set POND_KEY" in hermes("memory", "setup", "duck", "--yes", code=1).stderr
+    hermes("keys", "set", "POND_KEY", typed="k\n")
+    assert "memory provider: duck" in hermes("memory", "setup", "duck", "--yes").stdout
+    (entry,) = [one for one in json.loads(hermes("providers", "--json").stdout) if one["name"] == "duck"]
+    assert entry["state"] == "active"
+
+
 def test_a_version_that_does_not_load_replaces_nothing(
     hermes: Hermes, hermes_home: HermesHome, tmp_path: Path
 ) -> None:
