@@ -31,6 +31,7 @@ from hermes_core.cli.chat_commands import (
     stored_session,
 )
 from hermes_core.cli.chat_terminal import TerminalChat, TerminalWriter
+from hermes_core.cli.first_model import ask_for_model
 from hermes_core.cli.output import json_option, print_document, warn
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
@@ -95,6 +96,8 @@ def chat(
         exit_if_signalled = stack.enter_context(_exit_on_signals())
         timers = stack.enter_context(ExitStack())  # entered first, so closed last
         try:
+            if message is None and not model and sys.stdin.isatty():
+                ask_for_model(home_of(ctx))
             terminal = _open(
                 stack,
                 home_of(ctx),

@@ -84,7 +84,7 @@ def test_a_model_can_be_named_where_none_is_configured(home: HermesHome, server:
     home.config_yaml.write_text(f"model: {{base_url: '{server.base_url}', retries: 0}}\n")
     refused = chat("-m", "Hello.")
     assert refused.exit_code == 1
-    assert "--model" in refused.stderr
+    assert "config set model.name NAME" in refused.stderr
     assert chat("--model", "scripted", "-m", "Hello.").stdout == "Good morning.\n"
     assert chat("--model", " ", "-m", "Hello.").exit_code == 2
 
@@ -222,7 +222,9 @@ def test_wrong_use_says_what_to_do(
 def test_without_a_model_it_says_what_to_write(hermes_home: HermesHome) -> None:
     result = chat("-m", "Hello.")
     assert result.exit_code == 1
-    assert f"write `model:` with base_url and name into {str(hermes_home.config_yaml)!r}" in result.stderr
+    assert f"no model is set in {str(hermes_home.config_yaml)!r}" in result.stderr
+    assert "hermes-memory config set model.base_url URL" in result.stderr
+    assert "hermes-memory config set model.name NAME" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -884,6 +886,21 @@ def test_what_is_typed_while_an_answer_comes_stays_out_of_it(home: HermesHome, s
     prompt = chat.seen.index("\x1b[0m>", answered)
     assert "More." not in chat.seen[answered:prompt]
     assert [request["messages"][-1]["content"] for request in server.requests] == ["Hello.", "More."]
+
+
+@on_a_terminal
+def test_a_first_chat_asks_for_the_model_and_begins(hermes_home: HermesHome, server: ModelServer) -> None:
+    with Terminal() as chat:
+        chat.wait_for("Address of the server")
+        chat.type(f"{server.base_url}\n")
+        chat.wait_for("Name of the model [scripted]")
+        chat.type("\n")
+        chat.wait_for("model scripted, built-in memory")
+        chat.type("Hello.\r")
+        chat.wait_for("Good morning.")
+        chat.type("/quit\r")
+        chat.read_to_the_end()
+    assert chat.child.wait() == 0
 
 
 @on_a_terminal
