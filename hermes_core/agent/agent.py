@@ -182,7 +182,7 @@ class Agent:
             self._reviewer,
             self._usage,
             self._guard,
-            model.name,
+            model,
             source,
             skip_memory,
             problems=problems,

@@ -333,6 +333,17 @@ class OpenAIModel:
         """Tokens of a request and its answer together."""
         return self.settings.context_length
 
+    def use(self, name: str) -> None:
+        """Ask another model of the same server from the next request on; agents with this model follow.
+
+        Raises `ConfigError` if `name` is empty.
+        """
+        require("the model's name", name, str, "the name that its server knows")
+        if not name.strip():
+            raise ConfigError(f"{name!r} names no model", "give the name that the server knows")
+        self.settings = replace(self.settings, name=name.strip())
+        self._dialect = Dialect()  # models of one server differ in what they refuse
+
     def at(self, temperature: float) -> ChatModel:
         """Return a model that asks this model at a fixed temperature.
 
