@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
@@ -53,6 +53,13 @@ class TurnRecall:
         return copy
 
 
+class RecallSpan(Protocol):
+    """Span of a recall, which telemetry opened."""
+
+    def end(self, error_type: str = "") -> None:
+        """End the span. A second call does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingTurn:
     """A turn whose providers were asked for recall.
@@ -61,11 +68,23 @@ class PendingTurn:
         query: The person's message as a query.
         session: The session of the turn.
         recall: The calls of the providers.
+        span: The open span of the operation, if telemetry is on.
     """
 
     query: Query
     session: Session
     recall: PendingRecall
+    span: RecallSpan | None = None
+
+    def with_span(self, span: RecallSpan) -> PendingTurn:
+        """Return a copy with the span of the operation."""
+        return dataclasses.replace(self, span=span)
+
+    def withdraw(self) -> None:
+        """Withdraw the questions to the providers: nobody waits for this recall any more."""
+        self.recall.withdraw()
+        if self.span is not None:
+            self.span.end("cancelled")
 
 
 class SeenTexts:
