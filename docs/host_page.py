@@ -12,6 +12,7 @@ from tables import cell, docstring_markdown
 import hermes_core
 from hermes_core import agent
 from hermes_core.sessions.db import SessionDB
+from hermes_core.telemetry import Telemetry
 
 NAMES = (
     "open_memory",
@@ -58,9 +59,10 @@ def host_page() -> Iterator[str]:
         "[values](values.md) what is passed and [errors](errors.md) what is raised. The names are imported from `hermes_core`, "
         f"but for those of the agent, which come from `hermes_core.agent`: {', '.join(f'`{name}`' for name in AGENT_NAMES)}.\n"
     )
-    yield "`Memory.sessions` is a `hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only.\n"
+    yield "`Memory.sessions` is a `hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only. "
+    yield "`Telemetry` comes from `hermes_core.telemetry`, which needs the extra `[otel]`.\n"
     public = {name: getattr(hermes_core if name in NAMES else agent, name) for name in (*NAMES, *AGENT_NAMES)}
-    for name, it in {**public, "SessionDB": SessionDB}.items():
+    for name, it in {**public, "SessionDB": SessionDB, "Telemetry": Telemetry}.items():
         yield from section(f"## {name}", name, it)
         ours = [cls for cls in getattr(it, "__mro__", ()) if cls.__module__.startswith("hermes_core.")]
         members = {member: what for cls in reversed(ours) for member, what in vars(cls).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Origin, Query, Recall, RecallItem, Session
@@ -63,6 +63,13 @@ class TurnRecall:
         return copy
 
 
+class RecallSpan(Protocol):
+    """Span of a recall, which telemetry opened."""
+
+    def end(self, error_type: str = "") -> None:
+        """End the span. A second call does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingTurn:
     """A turn whose providers were asked for recall.
@@ -73,6 +80,7 @@ class PendingTurn:
         recall: The calls of the providers.
         is_first: True if no turn of the session is stored yet.
         at: Time of the question in epoch seconds.
+        span: The open span of the operation, if telemetry is on.
     """
 
     query: Query
@@ -80,6 +88,17 @@ class PendingTurn:
     recall: PendingRecall
     is_first: bool = False
     at: float = 0.0
+    span: RecallSpan | None = None
+
+    def with_span(self, span: RecallSpan) -> PendingTurn:
+        """Return a copy with the span of the operation."""
+        return dataclasses.replace(self, span=span)
+
+    def withdraw(self) -> None:
+        """Withdraw the questions to the providers: nobody waits for this recall any more."""
+        self.recall.withdraw()
+        if self.span is not None:
+            self.span.end("cancelled")
 
 
 class SeenTexts:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
-from hermes_core.manager.call import CallResult
+from hermes_core.manager.call import CallResult, Status
 from hermes_core.manager.providers import ProviderHandle, ProviderInstance
 from hermes_core.manager.stats import ManagerConfig, State
 from hermes_core.manager.worker import PendingCall
@@ -47,6 +47,7 @@ class RecallPart(NamedTuple):
         state: The state of the provider.
         reason: The reason why the recall is not fresh, or the problem of the provider; "" if there is none.
         elapsed_ms: Milliseconds from the start of `Prefetch.ask` until this part was complete.
+        status: The status of the call; see `CallResult`.
     """
 
     provider: str
@@ -55,6 +56,12 @@ class RecallPart(NamedTuple):
     state: State = "active"
     reason: str = ""
     elapsed_ms: float = 0.0
+    status: Status = "ok"
+
+    @property
+    def outcome(self) -> str:
+        """The origin of the recall, and the status of the call if it failed: "fresh", or "late, warmed"."""
+        return self.origin if self.status == "ok" else f"{self.status}, {self.origin}"
 
 
 class RecallResult(NamedTuple):
@@ -311,7 +318,8 @@ class Prefetch:
         # A call that was withdrawn from the queue says nothing about the state of the provider.
         in_line = result.status == "skipped" and not stopped()
         shown: State = "degraded" if state == "active" and not in_line else state
-        return RecallPart(handle.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
+        origin: Origin = "warmed" if recall else "none"
+        return RecallPart(handle.name, recall, origin, shown, reason, elapsed, result.status)
 
     def _keep(self, warmed: WarmedRecall, result: CallResult) -> None:
         if result.ok and result.value:
