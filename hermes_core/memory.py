@@ -1013,9 +1013,11 @@ class Memory:
     def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
-        entries = self.curated.of(session).shown_entries()
-        seen = SeenTexts(entries)
+        notes = self.curated.of(session)
+        entries, data = notes.shown_entries(), notes.recalled_notes()
+        seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
+        hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
         hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])

@@ -43,7 +43,7 @@ from hermes_core.manager.writes import Writes
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
-from hermes_core.safety.fence import without_context, without_turns
+from hermes_core.safety.fence import sanitize_context, without_context, without_turns
 from hermes_core.safety.redact import redact_value
 from hermes_core.stopping import stopped
 
@@ -546,7 +546,7 @@ class MemoryManager:
         for handle in self._registry.implementing("system_prompt_block"):
             instance = handle.instance(session, wait=True)
             calls.append((handle, instance.submit("system_prompt_block", {"session": session})))
-        return _joined(calls)
+        return _joined(calls, label=True)
 
     def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
         if stopped():  # the wait for a provider was cut short, so its block may be missing
@@ -610,16 +610,31 @@ def _require_checkpoint(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> 
         )
 
 
-def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> str:
-    """Wait for calls that return text for a prompt, and return their texts, joined by blank lines."""
+def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool = False) -> str:
+    """Wait for calls that return text for a prompt, and return their texts, joined by blank lines.
+
+    The person installed the provider, so that its text stays. Fences and turns in it are removed, and what the safety
+    scan finds is a warning.
+
+    Args:
+        label: True to begin each text of an external provider with its name.
+    """
     texts = []
     for handle, call in calls:
         text = without_turns(call.wait().value or "").strip()
+        if not handle.builtin:
+            text = sanitize_context(text).strip()
+        if label and not handle.builtin:
+            handle.warn_of_threats("prompt block", text)
+            for schema in handle.schemas:
+                handle.warn_of_threats(f"tool {schema['name']!r}", json.dumps(schema, ensure_ascii=False))
         if len(text) > MAX_PROMPT_CHARS and not handle.builtin:
             log.warning(
                 "%s: %d characters for a prompt are cut to %d", handle.name, len(text), MAX_PROMPT_CHARS
             )
             text = text[:MAX_PROMPT_CHARS]
+        if text and label and not handle.builtin:
+            text = f"[The memory provider {handle.name} says:]\n{text}"
         texts.append(text)
     return "\n\n".join(filter(None, texts))
 
