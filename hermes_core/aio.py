@@ -452,10 +452,10 @@ class AsyncMemory(_Twin[Memory]):
         return AsyncConversation(await self._threads.read(make), self._threads)
 
     async def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
     ) -> TurnRecall:
         """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
-        ask = functools.partial(self.memory.ask_recall, session, text, recent=recent)
+        ask = functools.partial(self.memory.ask_recall, session, text, recent=recent, author=author)
         pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
         await _recall_of(pending)
         return await self._threads.read(functools.partial(self.memory.collect_recall, pending))

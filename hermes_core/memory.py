@@ -829,7 +829,7 @@ class Memory:
         return "assistant" if trusted else "tool"
 
     def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -840,8 +840,9 @@ class Memory:
         Args:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
+            author: Name of the person, if several speak in the session. `bot:NAME` and `plugin:NAME` are programs.
         """
-        return self.collect_recall(self.ask_recall(session, text, recent=recent))
+        return self.collect_recall(self.ask_recall(session, text, recent=recent, author=author))
 
     @_traced
     def ask_recall(
@@ -850,6 +851,7 @@ class Memory:
         text: Content,
         *,
         recent: Sequence[Mapping[str, Any]] = (),
+        author: str = "",
         begins_turn: bool = True,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
@@ -861,7 +863,7 @@ class Memory:
         query = self._query(text_of(text), recent)
         turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
         number = turns + 1 if begins_turn else None
-        pending = self.manager.ask_recall(query, session, turn_number=number)
+        pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(query, session, pending, is_first=not turns, at=query.now)
 
     @_traced
@@ -1442,7 +1444,8 @@ class Conversation:
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
-        return TurnDraft(stored, memory.ask_recall(self.session, clean, recent=messages))
+        recall = memory.ask_recall(self.session, clean, recent=messages, author=author)
+        return TurnDraft(stored, recall)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""

@@ -269,29 +269,35 @@ class MemoryManager:
 
     # -------------------------------------------------------------------- turn
 
-    def on_turn_start(self, number: int, message: str, session: Session) -> None:
-        """Notify the providers that turn `number` began with `message`. Do not wait for them.
+    def on_turn_start(self, number: int, message: str, session: Session, *, author: str = "") -> None:
+        """Notify the providers that turn `number` of `author` began with `message`. Do not wait for them.
 
         `prefetch_all` does the same if it gets a `turn_number`.
         """
         session = self._complete(session)
-        arguments = {"turn_number": number, "message": self._redact(message), "session": session}
+        arguments = _turn_start(number, self._redact(message), session, author)
         for handle in self._registry.implementing("on_turn_start"):
             handle.instance(session).submit("on_turn_start", arguments, background=True)
 
-    def prefetch_all(self, query: Query, session: Session, *, turn_number: int | None = None) -> RecallResult:
+    def prefetch_all(
+        self, query: Query, session: Session, *, turn_number: int | None = None, author: str = ""
+    ) -> RecallResult:
         """Return the recall of all providers for this message. Wait at most until the deadline of `prefetch`.
 
         Args:
             turn_number: If given, also call `on_turn_start` with this number and the text of the query. It runs
                 before `prefetch`, and both go to the worker of the provider in one step.
+            author: Who wrote the message, for `on_turn_start`.
         """
-        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number))
+        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number, author=author))
 
-    def ask_recall(self, query: Query, session: Session, *, turn_number: int | None = None) -> PendingRecall:
+    def ask_recall(
+        self, query: Query, session: Session, *, turn_number: int | None = None, author: str = ""
+    ) -> PendingRecall:
         """Ask all providers for recall as `prefetch_all` does, and do not wait for it."""
-        session = self._complete(session)
-        return self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
+        session, query = self._complete(session), self._clean_query(query)
+        start = None if turn_number is None else _turn_start(turn_number, query.text, session, author)
+        return self._prefetch.ask(self._registry.handles, query, session, start)
 
     def collect_recall(self, pending: PendingRecall) -> RecallResult:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
@@ -641,3 +647,8 @@ def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool 
 
 def _error(message: str) -> str:
     return json.dumps({"error": message}, ensure_ascii=False)
+
+
+def _turn_start(number: int, message: str, session: Session, author: str) -> dict[str, Any]:
+    """Return the arguments of `on_turn_start`."""
+    return {"turn_number": number, "message": message, "session": session, "author": author}

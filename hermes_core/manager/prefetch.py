@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
 from hermes_core.manager.call import CallResult, Status
@@ -162,7 +162,7 @@ class Prefetch:
         providers: Iterable[ProviderHandle],
         query: Query,
         session: Session,
-        turn_number: int | None = None,
+        start: dict[str, Any] | None = None,
     ) -> PendingRecall:
         """Ask each of `providers` for recall, without waiting for it. They work in parallel, each up to its deadline.
 
@@ -171,22 +171,21 @@ class Prefetch:
         waits `WAIT_AFTER_LATE_S` seconds.
 
         Args:
-            turn_number: If given, `on_turn_start` with this number is called before `prefetch`. Both calls go to the
-                worker of the provider in one step.
+            start: Arguments of `on_turn_start`. If they are given, it is called before `prefetch`, and both calls go
+                to the worker of the provider in one step.
         """
         began = time.monotonic()
-        start = {"turn_number": turn_number, "message": query.text, "session": session}
         asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None, bool]] = []
         for handle in providers:
             recalls = handle.implements("prefetch")
-            starts = turn_number is not None and handle.implements("on_turn_start")
+            starts = start is not None and handle.implements("on_turn_start")
             if not (recalls or starts):
                 continue
             failing = recalls and handle.stats.recall_failing
             late = recalls and handle.stats.recall_late
             instance = handle.instance(session, wait=recalls and not failing)
             calls: list[PendingCall] = []
-            if starts:
+            if start is not None and starts:
                 calls.append(instance.prepare("on_turn_start", start, background=True))
             recall = None
             if failing:
