@@ -100,7 +100,7 @@ class MemoryConfig:
         "guarded",
         "Notes that come from a tool, a web page, an import, a provider or another user: `guarded` gives them to the model as "
         "data, `strict` only after you confirmed them, `open` puts them into the system prompt.",
-        kind=Literal["open", "guarded", "strict"],
+        choices=("open", "guarded", "strict"),
     )
     trusted_tools: tuple[str, ...] = _key(
         TRUSTED_TOOLS,
