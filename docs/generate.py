@@ -257,6 +257,7 @@ def main() -> int:
     for name in changed:
         sys.stdout.write(f"{'stale' if check else 'written'}: docs/{name}\n")
         if not check:
+            (DOCS / name).parent.mkdir(exist_ok=True)
             (DOCS / name).write_text(made(name), encoding="utf-8")
     return int(check and bool(changed))
 
