@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import logging
@@ -20,10 +21,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
-from hermes_core.config.keys import TRUSTED_TOOLS, RecallConfig
+from hermes_core.config.keys import TRUSTED_TOOLS, RecallConfig, TelemetryConfig
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -94,8 +95,12 @@ from hermes_core.turn_recall import (
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
+if TYPE_CHECKING:
+    from hermes_core.telemetry import Telemetry
+
 log = logging.getLogger(__name__)
 
+Parameters = ParamSpec("Parameters")
 Value = TypeVar("Value")
 Name = TypeVar("Name")
 MessageContent = TypeVar("MessageContent")
@@ -138,6 +143,7 @@ def open_memory(
     provider: object = None,
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
+    telemetry: Telemetry | bool | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -152,6 +158,8 @@ def open_memory(
             class or a factory of a provider.
         observers: Objects with observer hooks, beside those that are installed.
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
+        telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
+            none; default: `telemetry.enabled` of config.yaml.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -165,6 +173,7 @@ def open_memory(
         provider=provider,
         observers=observers,
         deadlines=deadlines,
+        telemetry=telemetry,
         clock=clock,
     )
 
@@ -201,6 +210,38 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
     return fingerprint
 
 
+def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> tuple[Telemetry | None, str]:
+    """Return the telemetry of a memory, None if it is off, and a sentence if it can't be had."""
+    if choice is None:
+        choice = config.enabled
+    if isinstance(choice, bool):
+        if not choice:
+            return None, ""
+        try:
+            from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
+        except ImportError as exc:
+            return None, (
+                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): install 'hermes-memory-core[otel]', or "
+                "set telemetry.enabled to false"
+            )
+        return Telemetry(content=config.content), ""
+    return choice, ""
+
+
+def _traced(
+    method: Callable[Concatenate[Memory, Parameters], Value],
+) -> Callable[Concatenate[Memory, Parameters], Value]:
+    """Return the method of `Memory` so that telemetry, if it is on, makes a span of each call."""
+
+    @functools.wraps(method)
+    def call(self: Memory, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value:
+        if self.tracer is None:
+            return method(self, *args, **kwargs)
+        return self.tracer.trace(method.__name__, partial(method, self, *args, **kwargs))
+
+    return call
+
+
 class Memory:
     """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
@@ -212,6 +253,7 @@ class Memory:
         manager: The manager of the providers.
         inventory: The stores of the home that have held data.
         at_close: Exit stack that `close` unwinds before the stores are closed.
+        tracer: The spans and metrics of this memory; None if telemetry is off.
     """
 
     def __init__(
@@ -222,6 +264,7 @@ class Memory:
         provider: object = None,
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
+        telemetry: Telemetry | bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -239,6 +282,8 @@ class Memory:
         installed, self._observer_problems = load_observers(
             self._control, self._entry_points, MemoryManager.vet_observer
         )
+        source, telemetry_problem = _telemetry_of(telemetry, config.telemetry)
+        self.tracer = None if source is None else source.tracer_of(home.profile, lambda: self._external)
         self.manager = MemoryManager(
             home,
             deadlines={**_configured_deadlines(config), **(deadlines or {})},
@@ -246,7 +291,7 @@ class Memory:
             outbox=outbox_of_home(home, self.sessions, redact_value),
             selected=self._selected,
             transcripts=self.sessions.transcript,
-            observers=[*observers, *installed],
+            observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
         )
         self.curated = MemoryStore(
@@ -268,7 +313,7 @@ class Memory:
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
         self._taken = False
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, str] = {"telemetry": telemetry_problem} if telemetry_problem else {}
         self._owners = frozenset(config.identity.owners)
         self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
         self._warned = False
@@ -279,6 +324,8 @@ class Memory:
         self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
         self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
         self.manager.add_provider(CuratedProvider(self.curated, self.reading_of), builtin=True)
+        if self.tracer is not None:
+            self.tracer.watch(self.manager)
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
@@ -518,6 +565,7 @@ class Memory:
         )
         return Conversation(self, self.complete(session), source=source, title=title)
 
+    @_traced
     def commit_session(self, session: Session) -> None:
         """Let the provider learn from the session so far, as at its end. The session stays open.
 
@@ -567,6 +615,7 @@ class Memory:
         """
         self._end_session(self.complete(session), reason)
 
+    @_traced
     def _end_session(self, session: Session, reason: EndReason) -> None:
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
@@ -574,6 +623,7 @@ class Memory:
                 self._enqueue(partial(self.manager.on_session_end, session, reason, last))
             self.sessions.end_session(session.id, reason)
 
+    @_traced
     def switch_session(self, switch: SessionSwitch) -> None:
         """Continue under another session id.
 
@@ -581,6 +631,7 @@ class Memory:
         """
         self._enqueue(partial(self.manager.on_session_switch, switch))
 
+    @_traced
     def rewind(self, session: Session, message_id: int) -> list[str]:
         """Undo the message with this id and all later messages of the session. Return the ids of the rewound turns.
 
@@ -599,6 +650,7 @@ class Memory:
 
         return self.sessions.with_index(undo)
 
+    @_traced
     def delete_session(self, session_id: str) -> None:
         """Delete a session, the sessions of its subagents, and the pending writes of all these sessions.
 
@@ -657,6 +709,7 @@ class Memory:
         """
         self._search.summarise = summarise
 
+    @_traced
     def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called, and return the text for the model.
 
@@ -776,7 +829,7 @@ class Memory:
         return "assistant" if trusted else "tool"
 
     def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -787,15 +840,18 @@ class Memory:
         Args:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
+            author: Name of the person, if several speak in the session. `bot:NAME` and `plugin:NAME` are programs.
         """
-        return self.collect_recall(self.ask_recall(session, text, recent=recent))
+        return self.collect_recall(self.ask_recall(session, text, recent=recent, author=author))
 
+    @_traced
     def ask_recall(
         self,
         session: Session,
         text: Content,
         *,
         recent: Sequence[Mapping[str, Any]] = (),
+        author: str = "",
         begins_turn: bool = True,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
@@ -807,9 +863,10 @@ class Memory:
         query = self._query(text_of(text), recent)
         turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
         number = turns + 1 if begins_turn else None
-        pending = self.manager.ask_recall(query, session, turn_number=number)
+        pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(query, session, pending, is_first=not turns, at=query.now)
 
+    @_traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
         query, session = pending.query, pending.session
@@ -833,6 +890,7 @@ class Memory:
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
 
+    @_traced
     def end_turn(
         self,
         session: Session,
@@ -953,12 +1011,15 @@ class Memory:
         self.manager.initialize_all(session)
         return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
 
+    @_traced
     def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
-        entries = self.curated.of(session).shown_entries()
-        seen = SeenTexts(entries)
+        notes = self.curated.of(session)
+        entries, data = notes.shown_entries(), notes.recalled_notes()
+        seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
+        hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
         hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
@@ -1385,7 +1446,8 @@ class Conversation:
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
-        return TurnDraft(stored, memory.ask_recall(self.session, clean, recent=messages))
+        recall = memory.ask_recall(self.session, clean, recent=messages, author=author)
+        return TurnDraft(stored, recall)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
-from hermes_core.contract.values import Origin, Query, Recall, RecallItem, Session
+from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
 from hermes_core.curated.store import DataNote
 from hermes_core.kit.text import is_trivial
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
-from hermes_core.safety.origin import ORIGIN_NAMES, may_command
+from hermes_core.safety.origin import in_scope
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
 
@@ -63,6 +63,13 @@ class TurnRecall:
         return copy
 
 
+class RecallSpan(Protocol):
+    """Span of a recall, which telemetry opened."""
+
+    def end(self, error_type: str = "") -> None:
+        """End the span. A second call does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingTurn:
     """A turn whose providers were asked for recall.
@@ -73,6 +80,7 @@ class PendingTurn:
         recall: The calls of the providers.
         is_first: True if no turn of the session is stored yet.
         at: Time of the question in epoch seconds.
+        span: The open span of the operation, if telemetry is on.
     """
 
     query: Query
@@ -80,6 +88,17 @@ class PendingTurn:
     recall: PendingRecall
     is_first: bool = False
     at: float = 0.0
+    span: RecallSpan | None = None
+
+    def with_span(self, span: RecallSpan) -> PendingTurn:
+        """Return a copy with the span of the operation."""
+        return dataclasses.replace(self, span=span)
+
+    def withdraw(self) -> None:
+        """Withdraw the questions to the providers: nobody waits for this recall any more."""
+        self.recall.withdraw()
+        if self.span is not None:
+            self.span.end("cancelled")
 
 
 class SeenTexts:
@@ -133,7 +152,8 @@ def _comparable(text: str) -> str:
 class RecallHit:
     """One line of a recall report.
 
-    `injected` is True if a turn would get this recall without a search by the model.
+    `injected` is True if a turn would get this recall without a search by the model. `origin` says of a note that stands
+    in no system prompt, and of a message, who or what it comes from.
     """
 
     source: Source
@@ -145,6 +165,7 @@ class RecallHit:
     speaker: str = ""
     when: str = ""
     score: float | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +204,7 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
         item.speaker,
         item.when,
         item.score,
+        item.origin,
     )
 
 
@@ -224,35 +246,32 @@ class PastSessions:
                 if room < 0:
                     continue
             chosen.append(hit)
-        return cut_to_budget(Recall(seen.add_new(map(_item, chosen))), query.budget)
+        return cut_to_budget(
+            Recall(seen.add_new(_item(hit, in_scope(hit.origin)) for hit in chosen)), query.budget
+        )
 
     def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
         """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
         found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
         hits = [
-            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit)))
+            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
         ]
         return hits + [_hit("sessions", True, item) for item in injected.values()]
 
 
-def _item(hit: SearchHit) -> RecallItem:
+def _item(hit: SearchHit, origin: Origin) -> RecallItem:
     """Return the message of a search hit as an item of recall."""
-    speaker = hit.speaker or hit.role
-    if hit.role == "tool":
-        speaker = f"result of the tool {hit.tool_name}" if hit.tool_name else "result of a tool"
-    elif not may_command(hit.origin):
-        speaker = f"{speaker}, from {ORIGIN_NAMES[hit.origin]}"
     return RecallItem(
         text=hit.excerpt,
         score=round(hit.score, 4),
         session_id=hit.session_id,
         message_id=hit.message_id,
         ref=hit.ref,
-        speaker=speaker,
+        speaker=hit.speaker or hit.role,
         when=_day(hit.timestamp),
-        origin=hit.origin,
+        origin=origin,
     )
 
 

@@ -442,7 +442,7 @@ class Agent:
         try:
             life.attempt("making room for the turn", lambda: self._make_room(turn, cadence_due))
             loop.session = self.session
-            turn.recall = self._recall(turn.text)
+            turn.recall = self._recall(turn.text, turn.author)
             turn.answer = loop.run(self._request(turn))
             turn.outcome = "answered" if turn.answer.strip() else "failed"
             life.problems += loop.problems(turn.answer)
@@ -497,7 +497,7 @@ class Agent:
         """Return the text that comes before the messages in each request."""
         return f"{self.prompt}{self.tools.schemas}"
 
-    def _recall(self, text: str) -> TurnRecall | None:
+    def _recall(self, text: str, author: str) -> TurnRecall | None:
         if self._skip_memory:
             return None
         memory, session = self.memory, self.session
@@ -506,12 +506,14 @@ class Agent:
             self._life.attempt(
                 "notifying providers of the turn",
                 lambda: memory.manager.on_turn_start(
-                    memory.sessions.turn_count(session.id) + 1, text, session
+                    memory.sessions.turn_count(session.id) + 1, text, session, author=author
                 ),
             )
             return None
         recent = recent_messages(self._life.history)
-        return self._life.attempt("recall", lambda: memory.begin_turn(session, text, recent=recent))
+        return self._life.attempt(
+            "recall", lambda: memory.begin_turn(session, text, recent=recent, author=author)
+        )
 
     def _request(self, turn: AgentTurn) -> list[ChatMessage]:
         """Return system prompt, history and the person's message. Recalled text is added to the request, not stored."""

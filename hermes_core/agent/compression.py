@@ -19,10 +19,10 @@ from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.model import ChatModel, ask_without_tools
 from hermes_core.agent.validation import refused, require
 from hermes_core.config import AgentConfig
-from hermes_core.contract.values import Origin, Session
+from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context
-from hermes_core.safety.origin import ORIGIN_NAMES, in_scope, lowest, may_command
+from hermes_core.safety.origin import in_scope, lowest, may_command
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 

@@ -19,6 +19,9 @@ LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 SEMANTIC = "HERMES_SEMANTIC"
 """Environment variable: what `recall.semantic` is, whatever config.yaml says."""
 
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""Environment variable of OpenTelemetry: `true` if spans may hold the text of questions, recall and turns."""
+
 _METADATA = "key"
 
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -97,7 +100,7 @@ class MemoryConfig:
         "guarded",
         "Notes that come from a tool, a web page, an import, a provider or another user: `guarded` gives them to the model as "
         "data, `strict` only after you confirmed them, `open` puts them into the system prompt.",
-        kind=Literal["open", "guarded", "strict"],
+        choices=("open", "guarded", "strict"),
     )
     trusted_tools: tuple[str, ...] = _key(
         TRUSTED_TOOLS,
@@ -317,6 +320,20 @@ class CuratorConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    """The `telemetry:` block: spans and metrics for OpenTelemetry, with the extra [otel]."""
+
+    enabled: bool = _key(
+        False, "Make spans and metrics of memory. The OpenTelemetry SDK of the program decides where they go."
+    )
+    content: bool | None = _key(
+        None,
+        f"Put the text of questions, recall and turns into spans. Not set, as {CAPTURE_CONTENT} says, else false.",
+        kind=bool,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Our part of config.yaml.
 
@@ -337,6 +354,7 @@ class Config:
     enabled_toolsets: ToolsetsConfig = ToolsetsConfig()
     skills: SkillsConfig = SkillsConfig()
     curator: CuratorConfig = CuratorConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     warnings: tuple[str, ...] = ()
     configured: frozenset[str] = frozenset()
 
@@ -354,6 +372,7 @@ BLOCKS: dict[str, type] = {
     "enabled_toolsets": ToolsetsConfig,
     "skills": SkillsConfig,
     "curator": CuratorConfig,
+    "telemetry": TelemetryConfig,
 }
 """Class of every block of ours, by its name in config.yaml."""
 

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_core.contract.values import MemoryTarget, MemoryWrite, Origin, Refused, Session
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
     FlaggedEntry,
@@ -55,7 +55,7 @@ from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWr
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import ORIGIN_NAMES, Reading, in_scope, lowest, may_command, origin_of_text
+from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS

@@ -34,19 +34,6 @@ RANKS: Mapping[str, int] = {
 
 LOWEST_RANK = max(RANKS.values())
 
-# Names of the origins for people and models.
-ORIGIN_NAMES: Mapping[str, str] = {
-    "person": "the person",
-    "owner": "the person, from another platform",
-    "assistant": "the agent",
-    "file": "a file of the person",
-    "user": "another user",
-    "provider": "a memory provider",
-    "import": "an import",
-    "tool": "a tool's result",
-    "web": "a web page",
-}
-
 
 def rank(origin: str) -> int:
     """Return the rank of an origin, 0 for the highest. An origin of a later version ranks lowest."""
