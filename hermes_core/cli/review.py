@@ -13,7 +13,7 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.memory import deliver, session_of_user, user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
 from hermes_core.config import set_value
-from hermes_core.contract.values import Origin, Session
+from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import (
     WaitingNote,
@@ -27,7 +27,7 @@ from hermes_core.curated.waiting import (
     waiting_sentence,
 )
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.origin import ORIGIN_NAMES, RANKS, may_command
+from hermes_core.safety.origin import RANKS, may_command
 from hermes_core.safety.terminal import counted, hanging, printable
 
 LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))

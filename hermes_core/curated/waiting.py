@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from hermes_core.contract.values import MemoryTarget, Origin, Session
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.origins import OriginTable, entry_hash
 from hermes_core.errors import CuratedMemoryError
 from hermes_core.home import HermesHome, file_name_of
-from hermes_core.safety.origin import ORIGIN_NAMES
 
 if TYPE_CHECKING:
     from hermes_core.curated.store import MemoryStore, Result
