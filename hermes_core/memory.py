@@ -812,7 +812,7 @@ class Memory:
         """Lower the origin of notes of a turn if the model had read more before it wrote them than was known then."""
         calls = [place for place, message in enumerate(messages) if _calls_memory(message)]
         before = messages[: calls[-1]] if calls else ()
-        origin = in_scope(lowest(message["origin"] for message in before))
+        origin = in_scope(lowest(message["origin"] for message in before), session.owner)
         if may_command(origin):
             return
         said = [text_of(m.get("content")) for m in before if m["role"] == "user" and is_said(m["origin"])]
@@ -936,10 +936,10 @@ class Memory:
             number=self.sessions.turn_count(session.id) + 1,
             user=question,
             assistant=answer,
-            messages=in_text(map(_for_provider, stored)),
+            messages=in_text(_for_provider(message, session.owner) for message in stored),
             author=author,
             at=time.time() if moment is None else moment,
-            origin=in_scope(lowest(message["origin"] for message in stored)),
+            origin=in_scope(lowest(message["origin"] for message in stored), session.owner),
         )
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
@@ -1791,9 +1791,9 @@ def is_said(origin: str) -> bool:
     return origin in ("person", "owner", "user")
 
 
-def _for_provider(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _for_provider(message: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
     """Return a message with its origin only if nobody of the session's scope said it."""
-    if may_command(in_scope(message["origin"])):
+    if may_command(in_scope(message["origin"], owner)):
         return {key: value for key, value in message.items() if key != "origin"}
     return message
 

@@ -607,7 +607,7 @@ class MemoryStore:
         lower = [table.of(entry).origin for entry in sources]
         if not own:  # notes that several users share
             return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
-        inside = Reading(in_scope(reading.origin), reading.said)
+        inside = Reading(in_scope(reading.origin, self._owner), reading.said)
         return {content: origin_of_text(content, inside, lower) for content in contents}
 
     def _restore(
