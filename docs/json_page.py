@@ -138,7 +138,7 @@ CHANGE: dict[str, Any] = {
     "usage": Sometimes(str, "when the file took it, and with `current_entries`"),
     "entry_count": Sometimes(int, "when the file took it"),
     "performed": Sometimes(bool, "false when the provider alone took it"),
-    "caution": Sometimes(str, "when a secret came into the file, or is in the history"),
+    "caution": Sometimes(str, "when a removed entry held a secret, which is in the history"),
     "warning": Sometimes(str, "when the change is made and something around it failed"),
     "notice": Sometimes(str, "when the file had been changed by hand, and what was made of it"),
     "error": Sometimes(str, _REFUSED),

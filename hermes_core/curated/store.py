@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -633,6 +633,12 @@ class MemoryStore:
                         f"{threat.message}. It stays in the history and is not brought back.",
                         remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand",
                     )
+                if kinds := ", ".join(secrets_in(change.content)):
+                    return Refusal(
+                        f"The entry {entry_handle(change.content)} holds what looks like a secret ({kinds}) and is not "
+                        "brought back.",
+                        remedy="note only where the secret is; `hermes-memory memory prune` takes it out of the history",
+                    )
             return edit
 
         return self._commit(target, action, scanned, who, undoes=undoes)
@@ -666,6 +672,12 @@ class MemoryStore:
             return Refusal(
                 f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
                 "system prompt: write the plain fact, without instructions, secrets or hidden characters."
+            )
+        if kinds := ", ".join(secrets_in(write.content)):
+            return Refusal(
+                f"Nothing was saved: this holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text "
+                "that goes into every system prompt.",
+                remedy="keep it in .env with `hermes-memory keys set NAME`, and note only the name",
             )
         return write
 
@@ -736,7 +748,7 @@ class MemoryStore:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)
         result |= self._taken_away(target, edit, listed=bool(writes))
-        return result | _caution(target, edit) | notice
+        return result | _caution(edit) | notice
 
     def _performed(
         self,
@@ -944,28 +956,17 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
     return f"Nothing was saved: {fault}." if fault else ""
 
 
-def _caution(target: MemoryTarget, edit: Edit) -> Result:
-    """Return a warning if a new entry holds a secret, or a removed entry that stays in the history; else {}."""
-    removed: list[str] = []
-    for change in edit.changes:
-        if kinds := ", ".join(secrets_in(change.content)):
-            name = entry_handle(change.content)
-            return {
-                "caution": (
-                    f"This holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text that goes into "
-                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes-memory memory remove "
-                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes-memory memory prune`."
-                )
-            }
-        removed += secrets_in(change.previous)
-    if removed:
-        kinds = ", ".join(removed)
-        return {
-            "caution": (
-                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes-memory memory prune`."
-            )
-        }
-    return {}
+def _caution(edit: Edit) -> Result:
+    """Return a warning if a removed entry holds a secret, since it stays in the history; else {}."""
+    removed = Counter(kind for change in edit.changes for kind in secrets_in(change.previous))
+    if not removed:
+        return {}
+    return {
+        "caution": (
+            f"What went looks like a secret ({', '.join(removed)}): the history keeps it for undo until "
+            "`hermes-memory memory prune`."
+        )
+    }
 
 
 def _scan(text: str) -> Threat | None:
