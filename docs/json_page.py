@@ -305,7 +305,10 @@ def keys_of(value: Any, key: str = "") -> Iterator[str]:
 
 def not_told(value: Any, rows: Sequence[Row]) -> list[str]:
     """The keys of what was printed that the rows of its command do not have."""
-    told, open_at = {key for key, _, _ in rows}, tuple(key for key, kind, _ in rows if kind == ANYTHING)
+    told, open_at = (
+        {key for key, _, _ in rows},
+        tuple(key for key, kind, _ in rows if ANYTHING in kind.split(" or ")),
+    )
     empty = {
         key[: end + 1] for key in told for end in range(len(key)) if key[end + 1 : end + 2] in (".", "[")
     }

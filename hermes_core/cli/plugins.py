@@ -198,9 +198,12 @@ def _report(home: HermesHome, installed: Sequence[InstalledPlugin], *, as_json: 
         click.echo(printable(f"{one.name}{version} is in {one.folder}"))
         if one.selector != one.name:
             click.echo(f"{one.name} means the bundled provider; {one.selector} chooses this folder")
+        next_step = f"hermes-memory memory setup {one.selector}"
         if one.load.state == "unavailable":
             click.echo(printable(f"unavailable: {one.load.reason}"))
-        click.echo(f"next: hermes-memory memory setup {one.selector}")
+            if one.load.remedy and next_step not in one.load.remedy:
+                click.echo(printable(f"first: {one.load.remedy}"))
+        click.echo(f"next: {next_step}")
 
 
 def _package_of(home: HermesHome, name: str) -> str:

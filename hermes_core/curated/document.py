@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_core.contract.values import MemoryTarget
+from hermes_core.safety.lookalikes import is_ignorable, skeleton
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan
@@ -25,6 +26,10 @@ _BLOCK_LABELS: Mapping[MemoryTarget, str] = {
 }
 
 _BASE_LABEL = "SHARED NOTES (from whoever runs this agent; the memory tool does not change them)"
+
+_HEADS = (*_BLOCK_LABELS.values(), _BASE_LABEL)
+# An entry may hold shorter bars, as in a drawing of a box.
+_SHORTEST_BAR = BAR[:8]
 
 PROMPT_LIMITS = 2
 """Limit of the prompt block, as a multiple of the file's limit. If an edit by hand made the file larger than this, the
@@ -130,10 +135,35 @@ def entry_fault(entry: str) -> str:
     for line in entry.split("\n"):
         if line.strip(_EDGES) == _SEPARATOR:
             return "a line of the text holds only '§', which separates entries: send one entry for each part"
-    # An entry with the bar of a block's header could imitate the end of its block and the start of another.
-    if BAR in entry:
-        return "the text holds the bar that frames the memory block: leave it out"
+    if _imitates_frame(entry):
+        return "the text holds a bar, a head or a foot of the blocks of notes: leave it out"
     return ""
+
+
+def _imitates_frame(entry: str) -> bool:
+    """Return True if an entry could pass as the end of its block and the start of another part of the prompt."""
+    if _SHORTEST_BAR in "".join(char for char in entry if not is_ignorable(char)):
+        return True
+    lines = (_letters(line) for line in entry.split("\n"))
+    return any(line.startswith(_HEAD_LETTERS) or line in _FOOT_LETTERS for line in lines)
+
+
+def _letters(line: str) -> str:
+    """Return the letters of a line as a reader sees them, without anything around and between them."""
+    return "".join(symbol for symbol in map(skeleton, line) if symbol.isalpha())
+
+
+def _foot(head: str) -> str:
+    """Return the last line of the block with this head.
+
+    >>> _foot("MEMORY (your personal notes)")
+    'END OF MEMORY'
+    """
+    return f"END OF {head.partition(' (')[0]}"
+
+
+_HEAD_LETTERS = tuple(map(_letters, _HEADS))
+_FOOT_LETTERS = frozenset(_letters(_foot(head)) for head in _HEADS)
 
 
 def text_fault(text: str) -> str:
@@ -268,7 +298,7 @@ def prompt_block(
 ) -> str:
     """Return the block of one file for the system prompt, without flagged entries; "" if no entry is left.
 
-    The header shows the number of characters on disk, including flagged entries, because the limit applies to this
+    The head shows the number of characters on disk, including flagged entries, because the limit applies to this
     number.
 
     Args:
@@ -278,8 +308,13 @@ def prompt_block(
     shown = entries_for_model(target, entries, limit, scan)
     if not shown:
         return ""
-    header = f"{_BLOCK_LABELS[target]} [{NotesUsage(measure(entries) if used is None else used, limit)}]"
-    return "\n".join((BAR, header, BAR, join_entries(shown)))
+    usage = NotesUsage(measure(entries) if used is None else used, limit)
+    return _framed(_BLOCK_LABELS[target], shown, f" [{usage}]")
+
+
+def _framed(head: str, entries: Sequence[str], usage: str = "") -> str:
+    """Return the block of these entries with its head and foot, which no entry can imitate."""
+    return "\n".join((BAR, head + usage, BAR, join_entries(entries), BAR, _foot(head)))
 
 
 def base_entries(entries: Sequence[str], limit: int, scan: Scan) -> list[str]:
@@ -297,4 +332,4 @@ def base_entries(entries: Sequence[str], limit: int, scan: Scan) -> list[str]:
 
 def base_block(entries: Sequence[str]) -> str:
     """Return the block of these entries of the shared base for the system prompt; "" if there is none."""
-    return "\n".join((BAR, _BASE_LABEL, BAR, join_entries(entries))) if entries else ""
+    return _framed(_BASE_LABEL, entries) if entries else ""

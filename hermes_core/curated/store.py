@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_core.contract.values import MemoryTarget, MemoryWrite, Origin, Refused, Session
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
     FlaggedEntry,
@@ -56,7 +56,7 @@ from hermes_core.curated.origins import FILE_NAME as ORIGINS_FILE
 from hermes_core.curated.origins import NoteOrigin, NoteOrigins
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import ORIGIN_NAMES, Reading, in_scope, lowest, may_command, origin_of_text
+from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.files import LOCK_TIMEOUT
 
@@ -303,6 +303,23 @@ class MemoryStore:
                     if flag or not self._may_command(origin):
                         notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
         return notes
+
+    def lower(self, session: Session, since: float, reading: Reading) -> None:
+        """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
+
+        Args:
+            since: Time in epoch seconds; only notes written since then are lowered.
+            reading: What the model had read.
+        """
+        table, lowered = self.origins.read(), dict[str, Origin]()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                for entry in self.entries(target):
+                    known = table.of(entry)
+                    if known.origin == "assistant" and known.session == session.id and known.at >= since:
+                        lowered[entry] = origin_of_text(entry, reading)
+        if lowered:
+            self.origins.record(lowered, session.id)
 
     def stored_origins(self) -> list[Origin]:
         """Return the origins of all entries on disk."""
@@ -590,7 +607,7 @@ class MemoryStore:
         lower = [table.of(entry).origin for entry in sources]
         if not own:  # notes that several users share
             return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
-        inside = Reading(in_scope(reading.origin), reading.said)
+        inside = Reading(in_scope(reading.origin, self._owner), reading.said)
         return {content: origin_of_text(content, inside, lower) for content in contents}
 
     def _restore(
