@@ -53,6 +53,7 @@ COMMANDS = {
     "recall": "hermes_core.cli.recall:recall",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
+    "verify": "hermes_core.cli.verify:verify",
 }
 
 SUMMARIES = {
@@ -75,7 +76,8 @@ SUMMARIES = {
     "providers": "List the memory providers; install packages of them; start one of your own.",
     "recall": "Show what a turn with this message would be given.",
     "sessions": "List, search and show past sessions; keep the store well.",
-    "skills": "List, show and undo skills that the agent wrote down.",
+    "skills": "List, show, undo and restore skills that the agent wrote down.",
+    "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }
 
 
@@ -95,6 +97,7 @@ HINTS = {
     "remember": "memory add",
     "search": "sessions search",
     "setup": "memory setup",
+    "restore": "memory restore",
     "show": "memory show",
     "status": "memory status",
     "undo": "memory undo",
