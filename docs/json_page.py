@@ -60,6 +60,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
+    from hermes_core.cli.verify import VerifiedRecord
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.forget import ForgetReport
     from hermes_core.importers.run import ImportResult
@@ -91,6 +92,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"), Sometimes(list[str], "when it is switched on and can be read")
         ),
@@ -126,6 +128,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
         "hermes-memory skills history": list[SkillChange],
         "hermes-memory skills list": [skill],
+        "hermes-memory verify": list[VerifiedRecord],
     }
 
 

@@ -52,11 +52,12 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS
 
@@ -89,6 +90,7 @@ _UNCHANGED = {
     "replace": "Entry already says this (nothing changed).",
     "batch": "All operations were done already (nothing changed).",
     "undo": "The entries are as they were before that change (nothing changed).",
+    "restore": "The entries are as they were after that change (nothing changed).",
 }
 _NOTHING = "Nothing to change."
 _CHANGED = {
@@ -97,6 +99,7 @@ _CHANGED = {
     "remove": "Entry removed.",
     "batch": "Applied {count} operation(s).",
     "undo": "Undone: {count} entry change(s) taken back.",
+    "restore": "Restored: {count} entry change(s).",
     "reset": "Removed {count} entries; undo brings them back.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
@@ -420,6 +423,16 @@ class MemoryStore:
         No tool of a model may call this.
         """
         self.origins.confirm(entries)
+        for entry in entries:
+            self.record("confirm", entry_hash(entry))
+
+    def record(self, kind: str, text_hash: str, **details: Any) -> None:
+        """Record a decision of a person about the text with this hash: confirm, reject or allow.
+
+        Raises:
+            StorageError: The journal can't be written.
+        """
+        self._journal.record(kind, text_hash, **details)
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
         """Append an entry. If the file already has this entry, succeed without a change."""
@@ -485,6 +498,35 @@ class MemoryStore:
             return reverse(entries, version.before, version.after)
 
         return self._restore(version.target, "undo", plan, session, version.id)
+
+    def restore(self, change: int, *, session: Session | None = None) -> Result:
+        """Bring back all entries of a file as they were right after the change with this id.
+
+        The restored version is a change too, and can be undone.
+        """
+        self._settle(None)
+        versions = (version for version in self._journal.versions(self._keys(None)) if version.id == change)
+        version = next(versions, None)
+        if version is None:
+            return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
+
+        def plan(entries: tuple[str, ...]) -> Edit | Refusal:
+            edit = reverse(entries, version.after, entries)
+            return Edit(version.after, edit.changes) if isinstance(edit, Edit) and edit.changes else edit
+
+        return self._restore(version.target, "restore", plan, session)
+
+    def verify(self) -> ChainReport | None:
+        """Check the record of all changes of the notes, also of other users; None if there is no journal yet.
+
+        Raises:
+            StorageError: The journal can't be read.
+        """
+        return self._journal.verify() if self._home.journal_db.exists() else None
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is, after `verify` had reported faults."""
+        self._journal.accept()
 
     def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.

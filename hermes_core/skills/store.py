@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Origin, Session
-from hermes_core.curated.origins import NoteOrigins
+from hermes_core.curated.origins import NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
 from hermes_core.kit.text import clip, storable
@@ -34,6 +34,7 @@ from hermes_core.skills.document import (
     parse_skill,
     read_skill,
 )
+from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
@@ -192,7 +193,9 @@ class SkillStore:
 
         No tool of a model may call this.
         """
-        self.origins.confirm([self._view(self.get(name), "")])
+        text = self._view(self.get(name), "")
+        self.origins.confirm([text])
+        self._journal.record("confirm", entry_hash(text))
 
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.
@@ -252,6 +255,25 @@ class SkillStore:
             raise SkillError(what, "hermes-memory skills history lists the changes")
         self._change(target.path, "undo", lambda now: _restored(target, now), session_id)
         return target
+
+    def restore(self, change: int, session_id: str = "") -> SkillChange:
+        """Bring back a skill as it was right after the change of this id. Raises `SkillError` if there is no such change."""
+        self._settle()
+        version = self._journal.find(change)
+        if version is None:
+            raise SkillError(
+                f"there is no change {change!r} of skills", "hermes-memory skills history lists the changes"
+            )
+        self._change(version.path, "restore", lambda _: version.after, session_id)
+        return version
+
+    def verify(self) -> ChainReport | None:
+        """Check the record of all changes; None if no skill was changed yet. Raises `StorageError`."""
+        return self._journal.verify() if (self._root / SKILLS_JOURNAL).exists() else None
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is, after `verify` had reported faults."""
+        self._journal.accept()
 
     def history(self, limit: int = 50) -> list[SkillChange]:
         """Return the changes, newest first."""
@@ -567,7 +589,9 @@ class SkillJournal:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, (("skill-changes", _create),), reopen_moved=True)
+        migrations = (("skill-changes", _create), ("chain of events", EventChain.create))
+        self._database = Database(path, migrations, reopen_moved=True)
+        self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
@@ -582,8 +606,31 @@ class SkillJournal:
             return row.lastrowid or 0
 
     def finish(self, change: int) -> None:
-        """Mark a change as done."""
-        self._database.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
+        """Mark a change as done, and append its event to the record."""
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
+            row = connection.execute(_SELECT + " WHERE id = ?", (change,)).fetchone()
+            if row is not None:
+                details = {"content": _digest(row), "session": row["session_id"]}
+                self._chain.append(row["action"], row["path"], details, change)
+
+    def record(self, kind: str, subject: str, **details: str) -> None:
+        """Record a decision of a person about the text with the hash `subject`: confirm, reject or allow."""
+        self._chain.append(kind, subject, details)
+
+    def verify(self) -> ChainReport:
+        """Check that the record of events is whole and that the history is as it was recorded."""
+        with self._database.transaction():  # no change is stored between the two queries
+            return self._chain.check(self._contents())
+
+    def accept(self) -> None:
+        """Record that a person accepts the history as it is. `verify` checks it from here on."""
+        with self._database.transaction():
+            self._chain.accept(max(self._contents(), default=0))
+
+    def _contents(self) -> dict[int, str]:
+        rows = self._database.execute(_SELECT + " WHERE done = 1 ORDER BY id")
+        return {row["id"]: _digest(row) for row in rows}
 
     def settle(self, read: Callable[[str], str | None]) -> None:
         """Decide the intents that a crash left: done if the file has their text, otherwise the change never happened."""
@@ -628,6 +675,11 @@ class SkillJournal:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def _digest(row: sqlite3.Row) -> str:
+    """Return the digest of what a change did."""
+    return text_digest(row["path"], row["action"], row["before"], row["after"])
 
 
 def same_text(left: str | None, right: str | None) -> bool:
