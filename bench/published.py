@@ -30,6 +30,7 @@ import yaml
 from published_corpus import CORPUS, ROOT, Package, quiet_run
 
 LIFE = Path(__file__).with_name("published_life.py")
+STAND_INS = Path(__file__).with_name("stand_ins")
 HOST = "hermes-agent==0.19.0"
 """Its own providers, copied as folders, are tried too."""
 
@@ -70,9 +71,44 @@ HEAVY = (
     "faiss-cpu",
     "hermes-agent",
 )
+# What they need beside the package itself.
+NEEDS = (
+    Package(
+        "hermes-local-memory",
+        ("hermes-local-memory",),
+        "",
+        installer=("hermes-local-memory", "install-shim", "--hermes-home", "{home}"),
+    ),
+    Package(
+        "hermes-scope-recall",
+        ("hermes-scope-recall",),
+        "",
+        setup=(
+            *("{python}", "-P", "{site}/bin/scope-recall", "apply-install", "--host", "hermes"),
+            *("--target-plugin-dir", "{home}/plugins/scope-recall", "--instance-root", "{home}"),
+            *("--project-root", "{work}", "--agent-id", "default", "--python", "{python}"),
+        ),
+    ),
+    Package(
+        "turbo998/hermes-foundry-memory-plugin",
+        (),
+        "",
+        secrets="FOUNDRY_ENDPOINT=https://foundry.invalid/api/projects/p\n",
+    ),
+)
+# They embed texts with a model of sentence-transformers, which is downloaded; a stand-in takes its place.
+EMBED = ("hermes-semantic-memory", "iamfoz/hermes-memory-lancedb-pro")
+# What providers that recall nothing do not say themselves. Each was driven with a stand-in of its service, or by hand.
+CAUSES = {
+    "hermes-membase": "its cloud wants a login (hermes-membase login), and its recall is off unless autoRecall is set",
+    "hologram-cognitive": "its free edition recalls files of the project and no conversations",
+    "protagine-hermes": "its server at 127.0.0.1:7777 is not here, which it does not report",
+    "verbatim-memory": "it captures nothing unless capture.enabled is set, and then each claim waits for a review",
+}
 REGISTERS = re.compile(r"register_memory_provider|^class \w*\([^)]*MemoryProvider", re.MULTILINE)
 MISSING = re.compile(r"needs the module '([\w.]+)', which is not installed")
 MENTIONS = re.compile(r"memory_provider|MemoryProvider")
+SLOW = "has not ended after"
 LIFE_TIMEOUT_S, PIP_TIMEOUT_S = 240, 300
 
 
@@ -107,7 +143,7 @@ def main() -> int:
             case for what in options.what or (HOST, *PACKAGES, *REPOSITORIES) for case in cases_of(what, root)
         ]
         with ThreadPoolExecutor(options.jobs) as pool:
-            results = list(pool.map(lambda case: try_case(case, root, python), cases))
+            results = list(pool.map(lambda case: result_of(case, root, python), cases))
     print(json.dumps(results, indent=2) if options.json else table(results))
     return 0
 
@@ -201,11 +237,19 @@ def register_module(site: Path, name: str) -> str:
     return ""
 
 
+def result_of(case: Case, root: Path, python: Path) -> dict[str, Any]:
+    """Try one provider; what this script itself can't do is told in the table, and the others are tried."""
+    try:
+        return try_case(case, root, python)
+    except (OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError) as exc:
+        return {"name": case.name, "loads": False, "reason": f"this script: {type(exc).__name__}: {exc}"}
+
+
 def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
     """Prepare one provider and run its life in a process of its own."""
     print(f"{case.name} ...", file=sys.stderr, flush=True)
     site = root / "sites" / re.sub(r"\W+", "-", case.name)
-    notes: list[str] = []
+    notes = ["with a stand-in of sentence-transformers"] if case.name in EMBED else []
     try:
         if case.package:
             install(python, site, [case.package], "--no-deps")
@@ -217,6 +261,8 @@ def try_case(case: Case, root: Path, python: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hermes-home-") as folder:
         surroundings = Surroundings(case, Path(folder), site, python)
         result = surroundings.live()
+        if SLOW in str(result.get("reason")):
+            result = surroundings.live()  # a first import of hundreds of megabytes, on a machine that is busy
         while missing := MISSING.search(str(result.get("reason"))):
             module = missing.group(1).partition(".")[0]
             if f"it does not declare {module}" in notes:
@@ -240,28 +286,23 @@ class Surroundings:
         quiet_run(["git", "init", "--quiet", str(self.work)])
         (self.work / "README.md").write_text("# A project\n")
         path = os.pathsep.join((str(site / "bin"), str(python.parent), os.environ["PATH"]))
-        self.env = {"PATH": path, "HOME": str(user), "LANG": "C.UTF-8", "PYTHONPATH": str(site)}
+        modules = os.pathsep.join((str(site), *([str(STAND_INS)] if case.name in EMBED else [])))
+        self.env = {"PATH": path, "HOME": str(user), "LANG": "C.UTF-8", "PYTHONPATH": modules}
 
     def live(self) -> dict[str, Any]:
         """Put the provider where the host finds it, name it in config.yaml, and run its life."""
-        case = self.case
+        case, known = self.case, needs_of(self.case)
         folder, names = case.folder, []
         if case.package:
             names = self._run("names", case.distribution).get("names") or []
             if not names:
                 places = own_folders(self.site, case.distribution)
                 folder = places[0] if places else self._shim()
-                if folder is None:
-                    return {"loads": False, "reason": "the package has neither an entry point nor a folder"}
+            if not names and folder is None and known and known.installer:
+                names = self._installed(known)
+            if not names and folder is None:
+                return {"loads": False, "reason": "the package has neither an entry point nor a folder"}
         name = names[0] if names else self._copied(folder)
-        known = next(
-            (
-                one
-                for one in CORPUS
-                if one.pip and case.distribution and one.pip[0].startswith(case.distribution)
-            ),
-            None,
-        )
         self._configure(name, known)
         return {"provider": name, **self._run("life")}
 
@@ -274,6 +315,13 @@ class Surroundings:
         folder.mkdir(exist_ok=True)
         (folder / "__init__.py").write_text(f"from {module} import register  # a MemoryProvider\n")
         return folder
+
+    def _installed(self, known: Package) -> list[str]:
+        """Let the package install its plugin folder; return what selects it."""
+        program, *words = known.installer
+        command = [str(self.python), str(self.site / "bin" / program)]
+        quiet_run([*command, *(word.format(home=self.home) for word in words)], self.env, self.work)
+        return [f"folder:{path.parent.name}" for path in self.home.glob("plugins/*/__init__.py")]
 
     def _copied(self, folder: Path | None) -> str:
         """Copy a provider folder into the home; return what selects it."""
@@ -300,9 +348,10 @@ class Surroundings:
             (self.home / ".env").write_text(known.secrets)
             (self.home / ".env").chmod(0o600)
         if known and known.setup:
-            subprocess.run(
-                known.setup, env=self.env, cwd=self.work, check=False, capture_output=True, timeout=60
-            )
+            places = {"home": self.home, "work": self.work, "python": self.python, "site": self.site}
+            command = [word.format(**places) for word in known.setup]
+            env = {**self.env, "HERMES_HOME": str(self.home)}
+            subprocess.run(command, env=env, cwd=self.work, check=False, capture_output=True, timeout=60)
 
     def _run(self, *words: str) -> dict[str, Any]:
         command = [str(self.python), "-P", str(LIFE), *words]
@@ -325,11 +374,15 @@ class Surroundings:
 def install(python: Path, site: Path, packages: list[str], *options: str) -> None:
     """Install packages into a folder of their own, once."""
     mark = site / f".{re.sub(r'[^a-z0-9]+', '-', ' '.join((*packages, *options)).lower())[:80]}"
-    if not mark.exists():
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options]
-        command = [*pip, "--target", str(site), "--upgrade", *packages]
+    if mark.exists():
+        return
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *options]
+    # pip replaces a folder of the target that two packages share, so each call gets a target of its own.
+    with tempfile.TemporaryDirectory(prefix="hermes-pip-") as target:
+        command = [*pip, "--target", target, *packages]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=PIP_TIMEOUT_S)
-        mark.touch()
+        shutil.copytree(target, site, symlinks=True, dirs_exist_ok=True)
+    mark.touch()
 
 
 def install_requirements(python: Path, site: Path, requirements: list[str], notes: list[str]) -> None:
@@ -344,6 +397,15 @@ def install_requirements(python: Path, site: Path, requirements: list[str], note
         install(python, site, light)
     except subprocess.SubprocessError as exc:
         notes.append(f"its requirements can't be installed: {last_line(exc)}")
+
+
+def needs_of(case: Case) -> Package | None:
+    """Return what is known about a case, None if nothing is."""
+    for known in (*NEEDS, *CORPUS):
+        package = case.distribution and known.pip and known.pip[0].startswith(case.distribution)
+        if package or known.name == case.name:
+            return known
+    return None
 
 
 def package_requirements(site: Path, name: str) -> list[str]:
@@ -391,6 +453,8 @@ def normalised(requirement: str) -> str:
 
 def last_line(error: subprocess.SubprocessError) -> str:
     """Return the last line that a command printed."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"they take more than {PIP_TIMEOUT_S} s, as torch does"
     output = getattr(error, "stderr", None) or getattr(error, "stdout", None) or str(error)
     text = output.decode(errors="replace") if isinstance(output, bytes) else output
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
@@ -427,6 +491,8 @@ def cause_of(result: dict[str, Any]) -> str:
             parts.append(f"tool: {result.get('tool')}")
         if result.get("shutdown", 0.0) > 15.0:
             parts.append(f"shutdown took {result['shutdown']} s")
+    if not result.get("recall") and result.get("state") == "active":
+        parts += [CAUSES[result["name"]]] if result["name"] in CAUSES else result.get("logged", ())
     parts += result.get("notes", ())
     parts += [] if any(parts) else ["unknown"]
     return " ".join("; ".join(filter(None, parts)).split())
@@ -438,7 +504,8 @@ def table(results: list[dict[str, Any]]) -> str:
     for result in results:
         loads, alive = bool(result.get("loads")), lives(result)
         marks = ["yes" if loads else "no", "yes" if alive else "no", "yes" if loads and not alive else ""]
-        cause = "" if alive else cause_of(result)[:200]
+        shown = [note for note in result.get("notes", ()) if note.startswith("with ")]
+        cause = "; ".join(shown) if alive else cause_of(result)[:260]
         lines.append(
             f"{result['name'][:44]:44} {marks[0]:5} {marks[1]:5} {marks[2]:8} {result.get('recall') or '-':6} "
             f"{result.get('tools', 0):5}  {cause}"

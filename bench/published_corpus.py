@@ -163,6 +163,8 @@ NAMED = {"path": "notes/dog.md", "file": "notes/dog.md", "title": "dog", "name":
 
 def example(schema: dict[str, Any], text: str, name: str = "") -> Any:
     """A value for one parameter."""
+    if "const" in schema:
+        return schema["const"]
     if schema.get("enum"):
         return schema["enum"][0]
     if schema.get("type") == "string" and name in NAMED:

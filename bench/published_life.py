@@ -8,6 +8,7 @@ JSON with what happened.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from pathlib import Path
@@ -19,8 +20,10 @@ sys.path.append(str(Path(__file__).parent))
 from published_corpus import ANSWER, USER, WORD, arguments, writes
 
 from hermes_core import Memory, Session, open_memory
+from hermes_core.errors import ProviderError, ProviderUnconfigured
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, normalise
+from hermes_core.loader.load import load_provider
 
 START_TIMEOUT_S, DELIVERY_TIMEOUT_S, SHUTDOWN_TIMEOUT_S = 32.0, 30.0, 15.0
 SECOND_USER = "My office is on the third floor, next to the library."
@@ -28,6 +31,7 @@ SECOND_ANSWER = "The third floor, next to the library."
 QUESTIONS = ("What is the name of my dog?", f"dog {WORD}", "PostgreSQL database")
 AVOIDED = ("forget", "delete", "reset", "clear", "purge", "remove")
 MAX_TOOLS = 6
+MAX_WARNINGS = 3
 
 
 def main() -> int:
@@ -45,6 +49,20 @@ def main() -> int:
     return 0
 
 
+class Warnings(logging.Handler):
+    """What the provider and its packages logged as a warning or worse, without what this host logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note the message once."""
+        text = " ".join(record.getMessage().split())[:160]
+        if not record.name.startswith(("hermes_core", "py.warnings")) and text not in self.texts:
+            self.texts.append(text)
+
+
 class Life:
     """The life of the configured provider; `result` has what happened."""
 
@@ -56,10 +74,13 @@ class Life:
             "tool": "",
             "delivered": False,
         }
+        logged = Warnings()
+        logging.getLogger().addHandler(logged)
         memory = open_memory(home)
         try:
             if memory.loaded is None:
                 self.result["reason"] = "; ".join(memory.problems())
+                self.result["loads"] = _waits_for_settings(memory.config.memory.provider, home)
                 return
             self.result.update(loads=True, source=memory.loaded.entry.source)
             self._live(memory)
@@ -67,6 +88,7 @@ class Life:
             began = time.monotonic()
             memory.close(SHUTDOWN_TIMEOUT_S)
             self.result["shutdown"] = round(time.monotonic() - began, 1)
+            self.result["logged"] = logged.texts[-MAX_WARNINGS:]
 
     def _live(self, memory: Memory) -> None:
         session = memory.start_session("session-one")
@@ -110,10 +132,10 @@ class Life:
             answer = memory.call_tool(session, schema["name"], arguments(schema, text))
             if not writes(schema["name"]) and WORD in answer and "T" not in self.result["recall"]:
                 self.result["recall"] += "T"
-            if '"error"' not in answer[:200]:
+            if not _is_error(answer):
                 self.result["tool"] = "ok"
             else:
-                self.result["tool"] = self.result["tool"] or answer[:120]
+                self.result["tool"] = self.result["tool"] or answer[:160]
 
     def _tell_state(self, memory: Memory) -> None:
         for health in memory.manager.health():
@@ -122,6 +144,26 @@ class Life:
                 self.result.update(state=health.state, reason=health.reason, hooks=sorted(hooks))
         assert memory.loaded is not None
         self.result["warnings"] = [*memory.loaded.warnings, *memory.loaded.late_warnings()]
+
+
+def _is_error(answer: str) -> bool:
+    """Return True if the answer of a tool reports an error."""
+    try:
+        data = json.loads(answer)
+    except ValueError:
+        return '"error"' in answer[:200]
+    return isinstance(data, dict) and bool(data.get("error"))
+
+
+def _waits_for_settings(name: str, home: HermesHome) -> bool:
+    """Return True if the provider is listed as unavailable because it can't be made without its settings."""
+    try:
+        load_provider(name, home)
+    except ProviderUnconfigured:
+        return True
+    except ProviderError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

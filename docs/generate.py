@@ -21,6 +21,7 @@ from tables import argument_table, cell, docstring_markdown, option_table, walk
 from hermes_core import errors
 from hermes_core.agent.lifecycle import EVENTS, STEPS
 from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
+from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract import values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
 from hermes_core.setup.plugin_source import CATALOG, HOST
@@ -47,6 +48,7 @@ ENVIRONMENT = {
     "HERMES_PROFILE": "A profile's name: the home is then `$HERMES_HOME/profiles/NAME`, a whole home of its own.",
     SEMANTIC: "`auto` or `off`: whether past sessions are searched by meaning as well. Comes before `recall.semantic`.",
     LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
+    CAPTURE_CONTENT: "`true`: spans hold the text of questions, recall and turns, unless `telemetry.content` says otherwise.",
     CATALOG: "Address or folder of the catalog that `hermes-memory plugins install NAME` looks into, in place of Hermes Agent's.",
     HOST: "Address that `OWNER/REPO` of `hermes-memory plugins install` is below, in place of `https://github.com`.",
 }
@@ -255,6 +257,7 @@ def main() -> int:
     for name in changed:
         sys.stdout.write(f"{'stale' if check else 'written'}: docs/{name}\n")
         if not check:
+            (DOCS / name).parent.mkdir(exist_ok=True)
             (DOCS / name).write_text(made(name), encoding="utf-8")
     return int(check and bool(changed))
 

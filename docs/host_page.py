@@ -1,9 +1,11 @@
-"""The page for hosts: the public names that a program calls, with every method of theirs."""
+"""The pages for hosts: the public names that a program calls, with every method of theirs, a page for each subject."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kit_page import call_of
@@ -12,55 +14,106 @@ from tables import cell, docstring_markdown
 import hermes_core
 from hermes_core import agent
 from hermes_core.sessions.db import SessionDB
+from hermes_core.telemetry import Telemetry
 
-NAMES = (
-    "open_memory",
-    "Memory",
-    "Conversation",
-    "OpenTurn",
-    "ToolResult",
-    "TurnRecall",
-    "open_memory_async",
-    "AsyncMemory",
-    "AsyncConversation",
-    "AsyncOpenTurn",
-    "MemoryStore",
-    "MemoryManager",
-    "HermesHome",
-    "discover_providers",
-    "load_provider",
-    "register_in_hermes_agent",
-    "sanitize_context",
-    "StreamingContextScrubber",
+
+@dataclass(frozen=True)
+class Subject:
+    """One page: its file, its title, a sentence about it, and its names, from what every host calls to what few need."""
+
+    file: str
+    title: str
+    about: str
+    names: tuple[str, ...]
+
+
+SUBJECTS = (
+    Subject(
+        "memory",
+        "The memory",
+        "A home that is open: recall, turns, notes, sessions and the provider.",
+        ("open_memory", "Memory"),
+    ),
+    Subject(
+        "conversation",
+        "A conversation",
+        "One conversation and its turns, with what to send to a model.",
+        ("Conversation", "OpenTurn", "ToolResult", "TurnRecall"),
+    ),
+    Subject(
+        "asyncio",
+        "The memory on asyncio",
+        "The same names, awaitable; [the awaitable twin](../async.md) says what differs.",
+        ("open_memory_async", "AsyncMemory", "AsyncConversation", "AsyncOpenTurn"),
+    ),
+    Subject(
+        "stores",
+        "Notes and past sessions",
+        "The stores behind a memory. `Memory.curated` is a `MemoryStore`. `Memory.sessions` is a "
+        "`hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only.",
+        ("MemoryStore", "SessionDB"),
+    ),
+    Subject(
+        "agent",
+        "The agent",
+        "The reference agent and its models. Import these names from `hermes_core.agent`.",
+        (
+            "Agent",
+            "TurnResult",
+            "Tool",
+            "OpenAIModel",
+            "ModelSettings",
+            "ConfiguredModels",
+            "ChatModel",
+            "Answer",
+            "ToolRequest",
+            "Usage",
+        ),
+    ),
+    Subject(
+        "providers",
+        "Providers",
+        "What lists, loads and calls providers, and the home that they keep their data in.",
+        ("MemoryManager", "HermesHome", "discover_providers", "load_provider", "register_in_hermes_agent"),
+    ),
+    Subject(
+        "telemetry",
+        "Traces and metrics",
+        "An observer for OpenTelemetry. Import it from `hermes_core.telemetry`, which needs the extra `[otel]`.",
+        ("Telemetry",),
+    ),
+    Subject(
+        "recalled-text",
+        "Recalled text",
+        "What keeps the recall fence out of stored messages and answers.",
+        ("sanitize_context", "StreamingContextScrubber"),
+    ),
 )
-"""From what every host calls to what few need."""
 
-AGENT_NAMES = (
-    "Agent",
-    "TurnResult",
-    "Tool",
-    "OpenAIModel",
-    "ModelSettings",
-    "ConfiguredModels",
-    "ChatModel",
-    "Answer",
-    "ToolRequest",
-    "Usage",
-)
-"""The public names of `hermes_core.agent`, in the same order."""
+OTHERS: dict[str, Any] = {"SessionDB": SessionDB, "Telemetry": Telemetry}
+"""Names that neither package exports."""
 
 
-def host_page() -> Iterator[str]:
-    """Every name with its signature and docstring, and so each method of a class."""
+def overview() -> Iterator[str]:
+    """The subjects with their names."""
     yield "# The API for hosts\n"
     yield (
         "What a program that embeds memory calls. [Embed it](../how-to/embed.md) shows how it goes together, "
-        "[values](values.md) what is passed and [errors](errors.md) what is raised. The names are imported from `hermes_core`, "
-        f"but for those of the agent, which come from `hermes_core.agent`: {', '.join(f'`{name}`' for name in AGENT_NAMES)}.\n"
+        "[values](values.md) what is passed and [errors](errors.md) what is raised. Import the names from `hermes_core` "
+        "unless their page names another module.\n"
     )
-    yield "`Memory.sessions` is a `hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only.\n"
-    public = {name: getattr(hermes_core if name in NAMES else agent, name) for name in (*NAMES, *AGENT_NAMES)}
-    for name, it in {**public, "SessionDB": SessionDB}.items():
+    yield "| subject | names |\n|---|---|"
+    for subject in SUBJECTS:
+        page = f"host/{subject.file}.md"
+        links = ", ".join(f"[`{name}`]({page}#{name.lower()})" for name in subject.names)
+        yield f"| [{subject.title}]({page}) | {links} |"
+
+
+def subject_page(subject: Subject) -> Iterator[str]:
+    """Every name of a subject with its signature and docstring, and so each method of a class."""
+    yield f"# {subject.title}\n\n{subject.about}\n"
+    for name in subject.names:
+        it = OTHERS.get(name) or getattr(hermes_core, name, None) or getattr(agent, name)
         yield from section(f"## {name}", name, it)
         ours = [cls for cls in getattr(it, "__mro__", ()) if cls.__module__.startswith("hermes_core.")]
         members = {member: what for cls in reversed(ours) for member, what in vars(cls).items()}
@@ -80,4 +133,7 @@ def section(heading: str, name: str, it: Callable[..., Any]) -> Iterator[str]:
     yield f"{heading}\n\n`{name}{call_of(it)}`\n\n{docstring_markdown(inspect.getdoc(it) or '')}\n"
 
 
-PAGES: dict[str, Callable[[], Iterable[str]]] = {"reference/host.md": host_page}
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
+    "reference/host.md": overview,
+    **{f"reference/host/{subject.file}.md": partial(subject_page, subject) for subject in SUBJECTS},
+}

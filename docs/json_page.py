@@ -58,6 +58,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
+    from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.forget import ForgetReport
@@ -108,6 +109,7 @@ def documents() -> dict[str, Any]:
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
         "hermes-memory forget": ForgetReport,
+        "hermes-memory review": ReviewReport,
         "hermes-memory sessions import": {
             "imported": int,
             "present": int,
@@ -138,7 +140,7 @@ CHANGE: dict[str, Any] = {
     "usage": Sometimes(str, "when the file took it, and with `current_entries`"),
     "entry_count": Sometimes(int, "when the file took it"),
     "performed": Sometimes(bool, "false when the provider alone took it"),
-    "caution": Sometimes(str, "when a secret came into the file, or is in the history"),
+    "caution": Sometimes(str, "when a removed entry held a secret, which is in the history"),
     "warning": Sometimes(str, "when the change is made and something around it failed"),
     "notice": Sometimes(str, "when the file had been changed by hand, and what was made of it"),
     "error": Sometimes(str, _REFUSED),
@@ -305,7 +307,10 @@ def keys_of(value: Any, key: str = "") -> Iterator[str]:
 
 def not_told(value: Any, rows: Sequence[Row]) -> list[str]:
     """The keys of what was printed that the rows of its command do not have."""
-    told, open_at = {key for key, _, _ in rows}, tuple(key for key, kind, _ in rows if kind == ANYTHING)
+    told, open_at = (
+        {key for key, _, _ in rows},
+        tuple(key for key, kind, _ in rows if ANYTHING in kind.split(" or ")),
+    )
     empty = {
         key[: end + 1] for key in told for end in range(len(key)) if key[end + 1 : end + 2] in (".", "[")
     }

@@ -17,18 +17,20 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hermes_core.contract.values import AgentContext, Session
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
-from hermes_core.manager.prefetch import PendingRecall
 from hermes_core.memory import Conversation, Memory, OpenTurn, ToolForm, ToolResult, TurnDraft, open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.open_turns import HostState
 from hermes_core.sessions.records import Content
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
 from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
+
+if TYPE_CHECKING:
+    from hermes_core.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -174,18 +176,14 @@ def _writing(
     return call
 
 
-async def _recall_of(pending: PendingRecall) -> None:
+async def _recall_of(pending: PendingTurn) -> None:
     """Wait for the recall of providers without a thread. If the task is cancelled, withdraw the questions."""
     try:
-        for future, until in pending.waits():
+        for future, until in pending.recall.waits():
             await asyncio.wait({asyncio.wrap_future(future)}, timeout=max(0.0, until - time.monotonic()))
     except asyncio.CancelledError:
         pending.withdraw()
         raise
-
-
-def _withdraw(pending: PendingTurn) -> None:
-    pending.recall.withdraw()
 
 
 class AsyncSessions(_Twin[SessionDB]):
@@ -343,7 +341,7 @@ class AsyncConversation(_Twin[Conversation]):
         draft = await self._threads.read(prepare, abandon=drop)
         try:
             if draft.recall is not None:
-                await _recall_of(draft.recall.recall)
+                await _recall_of(draft.recall)
             turn = await self._threads.read(functools.partial(chat.open_turn, draft, history=history))
         except asyncio.CancelledError:
             if draft.recall is not None:  # a turn that was begun earlier stays open
@@ -353,12 +351,12 @@ class AsyncConversation(_Twin[Conversation]):
 
     def _withdraw(self, draft: TurnDraft) -> None:
         if draft.recall is not None:
-            _withdraw(draft.recall)
+            draft.recall.withdraw()
 
     def _drop(self, draft: TurnDraft) -> None:
         """Delete a turn that nobody waits for any more."""
         if draft.recall is not None:
-            _withdraw(draft.recall)
+            draft.recall.withdraw()
             self._wrapped.drop(draft)
 
     async def resume(self, turn_id: str, *, history: int | None = None) -> AsyncOpenTurn:
@@ -454,12 +452,12 @@ class AsyncMemory(_Twin[Memory]):
         return AsyncConversation(await self._threads.read(make), self._threads)
 
     async def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
     ) -> TurnRecall:
         """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
-        ask = functools.partial(self.memory.ask_recall, session, text, recent=recent)
-        pending = await self._threads.read(ask, abandon=_withdraw)
-        await _recall_of(pending.recall)
+        ask = functools.partial(self.memory.ask_recall, session, text, recent=recent, author=author)
+        pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
+        await _recall_of(pending)
         return await self._threads.read(functools.partial(self.memory.collect_recall, pending))
 
     async def recall(
@@ -476,8 +474,8 @@ class AsyncMemory(_Twin[Memory]):
             await self._threads.read(self.memory.wait_for_writes)
         await self._threads.read(functools.partial(self.memory.manager.initialize_all, asked_by))
         ask = functools.partial(self.memory.ask_recall, asked_by, text, begins_turn=False)
-        pending = await self._threads.read(ask, abandon=_withdraw)
-        await _recall_of(pending.recall)
+        pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
+        await _recall_of(pending)
         return await self._threads.read(functools.partial(self.memory.report, pending, limit=limit))
 
     async def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
@@ -508,6 +506,7 @@ async def open_memory_async(
     provider: object = None,
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
+    telemetry: Telemetry | bool | None = None,
     threads: int = DEFAULT_THREADS,
 ) -> AsyncIterator[AsyncMemory]:
     """Open the memory of a home for `async with`, and close it at the end of the block.
@@ -519,6 +518,7 @@ async def open_memory_async(
         provider: Used in place of `memory.provider` of config.yaml.
         observers: Objects with observer hooks, beside those that are installed.
         deadlines: Seconds by hook name.
+        telemetry: As in `open_memory`.
         threads: Largest number of calls that run at once. A wait for recall needs no thread.
 
     Raises:
@@ -533,6 +533,7 @@ async def open_memory_async(
         provider=provider,
         observers=observers,
         deadlines=deadlines,
+        telemetry=telemetry,
     )
     try:
         memory = AsyncMemory(await pool.read(opening, abandon=Memory.close), threads=pool)

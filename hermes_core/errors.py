@@ -24,6 +24,7 @@
         ├── ProviderInvalid        it breaks the contract; the message says what to write instead
         ├── ProviderBlocked        the allow or block list forbids it
         ├── ProviderUnavailable    it is installed but can't run here
+        │   └── ProviderUnconfigured   it can't be constructed before it has its settings
         ├── ToolInputInvalid       raise in a tool: the arguments make no sense; the model gets the message
         ├── BackendUnavailable     raise in a provider: the backend is down or too slow (opens the breaker)
         ├── BackendAuthError       raise in a provider: the backend refuses the credentials (opens the breaker)
@@ -154,6 +155,10 @@ class ProviderBlocked(ProviderError):
 
 class ProviderUnavailable(ProviderError):
     """Provider that is installed but can't run here: a key, a program or the platform is missing."""
+
+
+class ProviderUnconfigured(ProviderUnavailable):
+    """Provider whose constructor raises, as it does as long as a setting or a key is missing."""
 
 
 class ToolInputInvalid(ProviderError):

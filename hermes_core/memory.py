@@ -7,26 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import hashlib
 import json
 import logging
 import os
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
-from hermes_core.config.keys import RecallConfig
+from hermes_core.config.keys import TRUSTED_TOOLS, RecallConfig, TelemetryConfig
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
     Field,
     Message,
+    Origin,
     Query,
     Recall,
     Session,
@@ -60,6 +64,7 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
+from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
@@ -78,6 +83,7 @@ from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
 from hermes_core.turn_recall import (
+    NOTES_LABEL,
     PastSessions,
     PendingTurn,
     RecallHit,
@@ -85,17 +91,29 @@ from hermes_core.turn_recall import (
     SeenTexts,
     TurnRecall,
     provider_hits,
+    render_notes,
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
+if TYPE_CHECKING:
+    from hermes_core.telemetry import Telemetry
+
 log = logging.getLogger(__name__)
 
+Parameters = ParamSpec("Parameters")
 Value = TypeVar("Value")
+Name = TypeVar("Name")
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
 
 # The form in which a model's API takes the schemas of tools.
 ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
+
+# Begun turns, and results of tools, of which the origin is known until they are stored.
+MAX_REMEMBERED = 4096
+
+# Authors of turns that are programs in a chat.
+PROGRAM_AUTHORS = ("bot:", "plugin:")
 
 # Messages before the person's message that providers get with the query.
 RECENT_MESSAGES = 6
@@ -125,6 +143,7 @@ def open_memory(
     provider: object = None,
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
+    telemetry: Telemetry | bool | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -139,6 +158,8 @@ def open_memory(
             class or a factory of a provider.
         observers: Objects with observer hooks, beside those that are installed.
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
+        telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
+            none; default: `telemetry.enabled` of config.yaml.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -152,6 +173,7 @@ def open_memory(
         provider=provider,
         observers=observers,
         deadlines=deadlines,
+        telemetry=telemetry,
         clock=clock,
     )
 
@@ -188,6 +210,38 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
     return fingerprint
 
 
+def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> tuple[Telemetry | None, str]:
+    """Return the telemetry of a memory, None if it is off, and a sentence if it can't be had."""
+    if choice is None:
+        choice = config.enabled
+    if isinstance(choice, bool):
+        if not choice:
+            return None, ""
+        try:
+            from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
+        except ImportError as exc:
+            return None, (
+                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): install 'hermes-memory-core[otel]', or "
+                "set telemetry.enabled to false"
+            )
+        return Telemetry(content=config.content), ""
+    return choice, ""
+
+
+def _traced(
+    method: Callable[Concatenate[Memory, Parameters], Value],
+) -> Callable[Concatenate[Memory, Parameters], Value]:
+    """Return the method of `Memory` so that telemetry, if it is on, makes a span of each call."""
+
+    @functools.wraps(method)
+    def call(self: Memory, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value:
+        if self.tracer is None:
+            return method(self, *args, **kwargs)
+        return self.tracer.trace(method.__name__, partial(method, self, *args, **kwargs))
+
+    return call
+
+
 class Memory:
     """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
@@ -199,6 +253,7 @@ class Memory:
         manager: The manager of the providers.
         inventory: The stores of the home that have held data.
         at_close: Exit stack that `close` unwinds before the stores are closed.
+        tracer: The spans and metrics of this memory; None if telemetry is off.
     """
 
     def __init__(
@@ -209,6 +264,7 @@ class Memory:
         provider: object = None,
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
+        telemetry: Telemetry | bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -226,6 +282,8 @@ class Memory:
         installed, self._observer_problems = load_observers(
             self._control, self._entry_points, MemoryManager.vet_observer
         )
+        source, telemetry_problem = _telemetry_of(telemetry, config.telemetry)
+        self.tracer = None if source is None else source.tracer_of(home.profile, lambda: self._external)
         self.manager = MemoryManager(
             home,
             deadlines={**_configured_deadlines(config), **(deadlines or {})},
@@ -233,7 +291,7 @@ class Memory:
             outbox=outbox_of_home(home, self.sessions, redact_value),
             selected=self._selected,
             transcripts=self.sessions.transcript,
-            observers=[*observers, *installed],
+            observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
         )
         self.curated = MemoryStore(
@@ -244,6 +302,8 @@ class Memory:
             user_profile_enabled=config.memory.user_profile_enabled,
             per_user=config.memory.per_user,
             shared_base=self.shared_base,
+            trust=config.memory.trust,
+            accepted_origins=config.memory.accepted_origins,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -253,14 +313,19 @@ class Memory:
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
         self._taken = False
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, str] = {"telemetry": telemetry_problem} if telemetry_problem else {}
         self._owners = frozenset(config.identity.owners)
         self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
         self._warned = False
         self._pruned_at = 0.0
         self._load_error: ProviderError | None = None
         self.loaded: LoadedProvider | None = None
-        self.manager.add_provider(CuratedProvider(self.curated), builtin=True)
+        # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
+        self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
+        self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self.manager.add_provider(CuratedProvider(self.curated, self.reading_of), builtin=True)
+        if self.tracer is not None:
+            self.tracer.watch(self.manager)
         with ExitStack() as undo:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
@@ -500,6 +565,7 @@ class Memory:
         )
         return Conversation(self, self.complete(session), source=source, title=title)
 
+    @_traced
     def commit_session(self, session: Session) -> None:
         """Let the provider learn from the session so far, as at its end. The session stays open.
 
@@ -549,6 +615,7 @@ class Memory:
         """
         self._end_session(self.complete(session), reason)
 
+    @_traced
     def _end_session(self, session: Session, reason: EndReason) -> None:
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
@@ -556,6 +623,7 @@ class Memory:
                 self._enqueue(partial(self.manager.on_session_end, session, reason, last))
             self.sessions.end_session(session.id, reason)
 
+    @_traced
     def switch_session(self, switch: SessionSwitch) -> None:
         """Continue under another session id.
 
@@ -563,6 +631,7 @@ class Memory:
         """
         self._enqueue(partial(self.manager.on_session_switch, switch))
 
+    @_traced
     def rewind(self, session: Session, message_id: int) -> list[str]:
         """Undo the message with this id and all later messages of the session. Return the ids of the rewound turns.
 
@@ -581,6 +650,7 @@ class Memory:
 
         return self.sessions.with_index(undo)
 
+    @_traced
     def delete_session(self, session_id: str) -> None:
         """Delete a session, the sessions of its subagents, and the pending writes of all these sessions.
 
@@ -639,6 +709,7 @@ class Memory:
         """
         self._search.summarise = summarise
 
+    @_traced
     def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called, and return the text for the model.
 
@@ -655,18 +726,110 @@ class Memory:
         if isinstance(arguments, str):
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
-        if name == SESSION_SEARCH_SCHEMA["name"]:
-            return self._search.call(arguments, session)
-        if name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
-            return call_memory_tool(None, arguments, session)
-        self.manager.initialize_all(session)
-        answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
+        reading = current_reading() or self.reading_of(session)
+        # An error that names nothing stored is our own text.
+        own = name in (MEMORY_SCHEMA["name"], SESSION_SEARCH_SCHEMA["name"])
+        reading.result = "assistant" if own else "provider"
+        with reading.active():
+            if name == SESSION_SEARCH_SCHEMA["name"]:
+                answer = self._search.call(arguments, session)
+            elif name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
+                answer = call_memory_tool(None, arguments, session)
+            else:
+                self.manager.initialize_all(session)
+                answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
         if name == MEMORY_SCHEMA["name"]:
             self.inventory.record()
+        _remember(self._results, (session.id, _digest(answer)), reading.result)
         return answer
 
+    def reading_of(self, session: Session) -> Reading:
+        """Return what the model has read in a session, as far as this memory knows: stored messages, unfinished turns, recall.
+
+        A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`.
+        """
+        session = self.complete(session)
+        stored = self._read("origins", lambda: self.sessions.lowest_origin(session.id), "import")
+        origins: list[str] = [author_origin(session), stored]
+        said: list[str] = []
+        if begun := self._begun.get(session.id):
+            said.append(begun.text)
+            origins.append(begun.origin)
+        for turn in self._read(
+            "open turns", lambda: OpenTurnStore(self.sessions).open_in(session.id), list[StoredOpenTurn]()
+        ):
+            messages = self._with_origins(session, [turn.user, *turn.messages], turn.author, turn.origin)
+            origins += [turn.origin, *(message["origin"] for message in messages)]
+            said += [
+                text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
+            ]
+
+        def all_said() -> list[str]:
+            history = self._read(
+                "messages", lambda: self.sessions.get_messages(session.id), list[StoredMessage]()
+            )
+            return [*said, *(m.content for m in history if m.role == "user" and is_said(m.origin))]
+
+        return Reading(lowest(origins), all_said)
+
+    def _with_origins(
+        self, session: Session, messages: Sequence[Mapping[str, Any]], author: str, recalled: Origin
+    ) -> list[dict[str, Any]]:
+        """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
+
+        Args:
+            recalled: The lowest origin of the recall of the turn.
+        """
+        read = lowest(
+            [recalled, self._read("origins", lambda: self.sessions.lowest_origin(session.id), "import")]
+        )
+        names = {
+            call.get("id"): (call.get("function") or call).get("name")
+            for message in messages
+            for call in message.get("tool_calls") or ()
+            if isinstance(call, Mapping)
+        }
+        labelled = []
+        for message in messages:
+            origin: str = message.get("origin") or ""
+            if origin not in RANKS:
+                if message["role"] == "user":
+                    origin = author_origin(session, author)
+                elif message["role"] == "tool":
+                    name = (
+                        message.get("name")
+                        or message.get("tool_name")
+                        or names.get(message.get("tool_call_id"))
+                    )
+                    origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
+                else:
+                    origin = "assistant" if may_command(read) else read
+            read = lowest([read, origin])
+            labelled.append({**message, "origin": origin})
+        return labelled
+
+    def _lower_notes(self, session: Session, messages: Sequence[Mapping[str, Any]], begun: BegunTurn) -> None:
+        """Lower the origin of notes of a turn if the model had read more before it wrote them than was known then."""
+        calls = [place for place, message in enumerate(messages) if _calls_memory(message)]
+        before = messages[: calls[-1]] if calls else ()
+        origin = in_scope(lowest(message["origin"] for message in before), session.owner)
+        if may_command(origin):
+            return
+        said = [text_of(m.get("content")) for m in before if m["role"] == "user" and is_said(m["origin"])]
+        notes = self.curated.of(session)
+        self._read(
+            "origins of notes", lambda: notes.lower(session, begun.at, Reading(origin, lambda: said)), None
+        )
+
+    def result_origin(self, session: Session, name: str, text: str) -> Origin:
+        """Return the origin of the result `text` of the tool `name` in a session."""
+        if (known := self._results.get((session.id, _digest(text)))) is not None:
+            return known
+        trusted = name in self.config.memory.trusted_tools and name not in TRUSTED_TOOLS
+        return "assistant" if trusted else "tool"
+
     def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = ()
+        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -677,15 +840,18 @@ class Memory:
         Args:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
+            author: Name of the person, if several speak in the session. `bot:NAME` and `plugin:NAME` are programs.
         """
-        return self.collect_recall(self.ask_recall(session, text, recent=recent))
+        return self.collect_recall(self.ask_recall(session, text, recent=recent, author=author))
 
+    @_traced
     def ask_recall(
         self,
         session: Session,
         text: Content,
         *,
         recent: Sequence[Mapping[str, Any]] = (),
+        author: str = "",
         begins_turn: bool = True,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
@@ -695,11 +861,12 @@ class Memory:
         """
         session = self.complete(session)
         query = self._query(text_of(text), recent)
-        number = None
-        if begins_turn:
-            number = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0) + 1
-        return PendingTurn(query, session, self.manager.ask_recall(query, session, turn_number=number))
+        turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
+        number = turns + 1 if begins_turn else None
+        pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
+        return PendingTurn(query, session, pending, is_first=not turns, at=query.now)
 
+    @_traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
         query, session = pending.query, pending.session
@@ -707,14 +874,23 @@ class Memory:
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
+        notes = self.curated.of(session).recalled_notes() if pending.is_first else []
+        seen.add(note.entry for note in notes)
         recall = seen.without_repeats(recall)
-        past = self._read(
-            "past sessions", lambda: self._past.for_turn(query, session, seen), Recall()
-        ).render()
-        contexts = (*recall.contexts, *([(SESSIONS_LABEL, past)] if past else []))
+        past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
+        parts = [(NOTES_LABEL, render_notes(notes)), *recall.contexts, (SESSIONS_LABEL, past.render())]
+        origin = lowest(
+            [
+                *(note.origin.origin for note in notes),
+                *(["provider"] if recall.contexts else []),
+                *(item.origin for item in past.items),
+            ]
+        )
+        _remember(self._begun, session.id, BegunTurn(query.text, origin, pending.at))
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
-        return TurnRecall(recall, contexts, problems)
+        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
 
+    @_traced
     def end_turn(
         self,
         session: Session,
@@ -726,6 +902,7 @@ class Memory:
         at: float | None = None,
         warm: bool = True,
         author: str = "",
+        recalled_origin: Origin = "person",
     ) -> Turn:
         """Store a completed turn and its outbox row in one commit. A search finds the turn as soon as this returns.
 
@@ -738,6 +915,7 @@ class Memory:
             at: Time of the turn in seconds since the epoch; default: now.
             warm: True to let providers prepare the recall of the next turn.
             author: Name of the person, if several people speak in the session.
+            recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
 
         Raises:
             SessionError: A turn with this id belongs to another session, or was rewound.
@@ -747,7 +925,10 @@ class Memory:
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
-        stored = tuple(messages) or both
+        begun = self._begun.pop(session.id, BegunTurn(question))
+        recalled = lowest([begun.origin, recalled_origin])
+        stored = self._with_origins(session, tuple(messages) or both, author, recalled)
+        self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
@@ -755,9 +936,10 @@ class Memory:
             number=self.sessions.turn_count(session.id) + 1,
             user=question,
             assistant=answer,
-            messages=in_text(stored),
+            messages=in_text(_for_provider(message, session.owner) for message in stored),
             author=author,
             at=time.time() if moment is None else moment,
+            origin=in_scope(lowest(message["origin"] for message in stored), session.owner),
         )
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
@@ -775,6 +957,10 @@ class Memory:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
 
+    def forget_begun(self, session: Session) -> None:
+        """Forget the turn that `begin_turn` began in a session and that nobody finishes."""
+        self._begun.pop(session.id, None)
+
     def change_memory(
         self,
         action: str,
@@ -783,16 +969,23 @@ class Memory:
         old_text: str = "",
         *,
         session: Session | None = None,
+        by_person: bool = False,
     ) -> dict[str, Any]:
         """Change the notes with the `memory` tool, and return its result.
 
-        The default `session` is `local_session`.
+        Args:
+            session: The session of the change; default: `local_session`.
+            by_person: True if a person wrote the text and not a model. Such a note always stands in the system prompt.
         """
         arguments = {"action": action, "target": target, "content": content, "old_text": old_text}
         arguments = {name: value for name, value in arguments.items() if value}
-        result: dict[str, Any] = json.loads(
-            self.call_tool(session or self.local_session, "memory", arguments)
-        )
+        session = self.complete(session or self.local_session)
+        if by_person:
+            answer = call_memory_tool(self.curated.of(session), arguments, session)
+            self.inventory.record()
+        else:
+            answer = self.call_tool(session, "memory", arguments)
+        result: dict[str, Any] = json.loads(answer)
         return result
 
     # ------------------------------------------------------------------ report
@@ -818,12 +1011,15 @@ class Memory:
         self.manager.initialize_all(session)
         return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
 
+    @_traced
     def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
-        entries = self.curated.of(session).shown_entries()
-        seen = SeenTexts(entries)
+        notes = self.curated.of(session)
+        entries, data = notes.shown_entries(), notes.recalled_notes()
+        seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
+        hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
         hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
@@ -873,6 +1069,8 @@ class Memory:
             problems += filter(None, [self.sessions.vectors.fault])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
+        origins = notes.origins.read().fault
+        problems += [origins] if origins and not any(store in origins for store in lost) else []
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
         problems += [
             problem
@@ -1248,15 +1446,16 @@ class Conversation:
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
-        return TurnDraft(stored, memory.ask_recall(self.session, clean, recent=messages))
+        recall = memory.ask_recall(self.session, clean, recent=messages, author=author)
+        return TurnDraft(stored, recall)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
         if draft.recall is None:
             return self._continue(draft.turn, history)
         recall = self.memory.collect_recall(draft.recall)
-        stored = dataclasses.replace(draft.turn, contexts=recall.contexts)
-        self._open_turns.set_contexts(stored.id, recall.contexts)
+        stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
+        self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
         return OpenTurn(self, stored, recall, history)
 
     def drop(self, draft: TurnDraft) -> None:
@@ -1294,9 +1493,10 @@ class Conversation:
             recall = self.memory.collect_recall(
                 self.memory.ask_recall(self.session, question, begins_turn=False)
             )
-            self._open_turns.set_contexts(stored.id, recall.contexts)
+            self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
         else:
-            recall = TurnRecall(RecallResult(), stored.contexts, tuple(self.memory.problems(self.session)))
+            problems = tuple(self.memory.problems(self.session))
+            recall = TurnRecall(RecallResult(), stored.contexts, problems, stored.origin)
         return OpenTurn(self, stored, recall, history)
 
     def _own(self) -> Session:
@@ -1509,6 +1709,7 @@ class OpenTurn:
             at=at,
             warm=warm,
             author=self._author,
+            recalled_origin=self.recall.origin,
         )
         self.problems = list(dict.fromkeys([*self.problems, *self._memory.problems(self._session)]))
         return turn
@@ -1527,6 +1728,7 @@ class OpenTurn:
     def cancel(self) -> None:
         """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""
         self._open_turns.delete(self.id)
+        self._memory.forget_begun(self._session)
 
     def _clean(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a message without recall. What a tool answered is stored as it was."""
@@ -1557,6 +1759,57 @@ def tool_schemas_as(schemas: Sequence[Mapping[str, Any]], form: ToolForm) -> lis
         {"name": schema["name"], "description": schema["description"], key: schema["parameters"]}
         for schema in schemas
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """A turn that a host began and that is not stored yet: the person's message, the lowest origin of its recall, its time."""
+
+    text: str
+    origin: Origin = "person"
+    at: float = 0.0
+
+
+def _calls_memory(message: Mapping[str, Any]) -> bool:
+    names = [
+        (call.get("function") or call).get("name")
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, Mapping)
+    ]
+    return MEMORY_SCHEMA["name"] in names
+
+
+def author_origin(session: Session, author: str = "") -> Origin:
+    """Return the origin of what the person of a session writes. Programs may speak in a chat too."""
+    if author.startswith(PROGRAM_AUTHORS):
+        return "tool"
+    if session.owner:
+        return "user"
+    return "owner" if session.is_owner else "person"
+
+
+def is_said(origin: str) -> bool:
+    """Return True if a person of the session's own scope said a text of this origin."""
+    return origin in ("person", "owner", "user")
+
+
+def _for_provider(message: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
+    """Return a message with its origin only if nobody of the session's scope said it."""
+    if may_command(in_scope(message["origin"], owner)):
+        return {key: value for key, value in message.items() if key != "origin"}
+    return message
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _remember(table: OrderedDict[Name, Value], key: Name, value: Value) -> None:
+    """Store a value as the newest one, and drop the oldest beyond `MAX_REMEMBERED`."""
+    table.pop(key, None)
+    table[key] = value
+    while len(table) > MAX_REMEMBERED:
+        table.popitem(last=False)
 
 
 def _without_native(message: Mapping[str, Any]) -> dict[str, Any]:

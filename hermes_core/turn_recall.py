@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
-from hermes_core.contract.values import Query, Recall, RecallItem, Session
+from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
+from hermes_core.curated.store import DataNote
 from hermes_core.kit.text import is_trivial
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
+from hermes_core.safety.origin import in_scope
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
+
+# Largest share of the recall's budget for results of tools.
+TOOL_SHARE = 1 / 3
+
+NOTES_LABEL = "notes"
+"""Label of the notes that stand in no system prompt."""
 
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
@@ -27,11 +35,13 @@ class TurnRecall:
         recall: The results of the providers.
         contexts: (label, text) of each part of the fence.
         problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
+        origin: The lowest origin of the recalled texts.
     """
 
     recall: RecallResult
     contexts: tuple[tuple[str, str], ...]
     problems: tuple[str, ...] = ()
+    origin: Origin = "person"
 
     @property
     def context(self) -> str:
@@ -53,6 +63,13 @@ class TurnRecall:
         return copy
 
 
+class RecallSpan(Protocol):
+    """Span of a recall, which telemetry opened."""
+
+    def end(self, error_type: str = "") -> None:
+        """End the span. A second call does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingTurn:
     """A turn whose providers were asked for recall.
@@ -61,11 +78,27 @@ class PendingTurn:
         query: The person's message as a query.
         session: The session of the turn.
         recall: The calls of the providers.
+        is_first: True if no turn of the session is stored yet.
+        at: Time of the question in epoch seconds.
+        span: The open span of the operation, if telemetry is on.
     """
 
     query: Query
     session: Session
     recall: PendingRecall
+    is_first: bool = False
+    at: float = 0.0
+    span: RecallSpan | None = None
+
+    def with_span(self, span: RecallSpan) -> PendingTurn:
+        """Return a copy with the span of the operation."""
+        return dataclasses.replace(self, span=span)
+
+    def withdraw(self) -> None:
+        """Withdraw the questions to the providers: nobody waits for this recall any more."""
+        self.recall.withdraw()
+        if self.span is not None:
+            self.span.end("cancelled")
 
 
 class SeenTexts:
@@ -95,6 +128,10 @@ class SeenTexts:
                 parts.append(part._replace(recall=fresh))
         return recall._replace(parts=tuple(parts))
 
+    def add(self, texts: Iterable[str]) -> None:
+        """Add texts that the model sees."""
+        self._texts += [_comparable(text) for text in texts]
+
     def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
         """Return the items whose text the model does not see yet. Add their texts to the seen ones."""
         new = []
@@ -115,7 +152,8 @@ def _comparable(text: str) -> str:
 class RecallHit:
     """One line of a recall report.
 
-    `injected` is True if a turn would get this recall without a search by the model.
+    `injected` is True if a turn would get this recall without a search by the model. `origin` says of a note that stands
+    in no system prompt, and of a message, who or what it comes from.
     """
 
     source: Source
@@ -127,6 +165,7 @@ class RecallHit:
     speaker: str = ""
     when: str = ""
     score: float | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +204,7 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
         item.speaker,
         item.when,
         item.score,
+        item.origin,
     )
 
 
@@ -197,22 +237,32 @@ class PastSessions:
                 proactive=True,
                 distinct=True,
             )
-        return cut_to_budget(Recall(seen.add_new(map(_item, hits))), query.budget)
+        # A tool's result may be a whole page, and crowd out what persons said.
+        room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
+        chosen = []
+        for hit in hits:
+            if hit.role == "tool":
+                room -= len(hit.excerpt)
+                if room < 0:
+                    continue
+            chosen.append(hit)
+        return cut_to_budget(
+            Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
+        )
 
     def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
         """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
         found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
         hits = [
-            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit)))
+            _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
         ]
         return hits + [_hit("sessions", True, item) for item in injected.values()]
 
 
-def _item(hit: SearchHit) -> RecallItem:
+def _item(hit: SearchHit, origin: Origin) -> RecallItem:
     """Return the message of a search hit as an item of recall."""
-    day = local_time(hit.timestamp)
     return RecallItem(
         text=hit.excerpt,
         score=round(hit.score, 4),
@@ -220,5 +270,27 @@ def _item(hit: SearchHit) -> RecallItem:
         message_id=hit.message_id,
         ref=hit.ref,
         speaker=hit.speaker or hit.role,
-        when=f"{day.day} {day:%B %Y}" if day else "",
+        when=_day(hit.timestamp),
+        origin=origin,
     )
+
+
+def _day(seconds: float) -> str:
+    moment = local_time(seconds)
+    return f"{moment.day} {moment:%B %Y}" if moment else ""
+
+
+def render_notes(notes: Sequence[DataNote]) -> str:
+    """Return notes of low origin as data for the model, each with its origin and date.
+
+    >>> from hermes_core.curated.origins import NoteOrigin
+    >>> render_notes([DataNote("memory", "Open from 9 to 5", NoteOrigin("web", 1746230400.0))])
+    '- (from a web page, 3 May 2025) Open from 9 to 5'
+    """
+    return "\n".join(f"- ({_source(note)}) {note.entry}" for note in notes)
+
+
+def _source(note: DataNote) -> str:
+    day = _day(note.origin.at) if note.origin.at else ""
+    source = f"from {ORIGIN_NAMES[note.origin.origin]}"
+    return ", ".join(filter(None, (source, day, "flagged by the safety scan" if note.flag else "")))

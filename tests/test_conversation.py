@@ -43,14 +43,16 @@ class Backend(MemoryProvider):
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.starts: list[int] = []
+        self.authors: list[str] = []
         self.ends: list[str] = []
         self.prompt = "The backend knows you."
 
     def system_prompt_block(self) -> str:
         return self.prompt
 
-    def on_turn_start(self, turn_number: int) -> None:
+    def on_turn_start(self, turn_number: int, author: str) -> None:
         self.starts.append(turn_number)
+        self.authors.append(author)
 
     def prefetch(self, query: Query) -> Recall:
         return Recall(tuple(RecallItem(turn.user) for turn in self.turns))
@@ -149,6 +151,19 @@ def test_an_unfinished_turn_is_seen_by_nobody(hermes_home: HermesHome) -> None:
             "assistant",
         ]
         assert memory.sessions.search("walnut desk")
+
+
+def test_the_author_of_a_turn_reaches_the_provider_at_its_start(hermes_home: HermesHome) -> None:
+    backend = Backend()
+    with open_memory(provider=backend) as memory:
+        chat = memory.conversation("chat-7")
+        chat.turn("Where is the key?", author="Ann").finish("Under the pot.")
+        chat.turn("Build 7 is green.", author="bot:ci").finish("Good.")
+        memory.begin_turn(chat.session, "Thanks.", author="Mel")
+        memory.begin_turn(chat.session, "Thanks.")
+        memory.flush()
+        assert backend.authors == ["Ann", "bot:ci", "Mel", ""]
+        assert [turn.author for turn in backend.turns] == ["Ann", "bot:ci"]
 
 
 def test_a_turn_goes_on_in_another_process_as_one_turn(hermes_home: HermesHome) -> None:

@@ -24,7 +24,7 @@ from types import NoneType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from hermes_core.agent.answer import ChatMessage, Messages, Usage
+from hermes_core.agent.answer import ORIGIN, ChatMessage, Messages, Usage
 from hermes_core.agent.cancel import Cancel, Cancelled, ignore
 from hermes_core.agent.compression import Compressor, ContextLimits, ContextUsage, SummaryCompressor
 from hermes_core.agent.curator import AutoCurator
@@ -42,6 +42,7 @@ from hermes_core.agent.sessions import (
     recent_messages,
     resolve_session,
     rewind_target,
+    said_in,
     set_default_title,
     store_message,
 )
@@ -56,11 +57,12 @@ from hermes_core.agent.tools import (
     without_memory_tools,
 )
 from hermes_core.agent.validation import Kind, refused, require, require_function
-from hermes_core.contract.values import Delegation, Session
+from hermes_core.contract.values import Delegation, Origin, Session
 from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
-from hermes_core.memory import Memory
+from hermes_core.memory import Memory, author_origin
 from hermes_core.recall.tokens import count_tokens
+from hermes_core.safety.origin import current_reading, lowest, report_result
 from hermes_core.skills.store import SkillStore, open_skills
 from hermes_core.stopping import current_stop, stopped_by
 from hermes_core.turn_recall import TurnRecall
@@ -162,7 +164,10 @@ class Agent:
         if memory.extras.watches_tools:
             all_tools = [watched(tool, memory.extras) for tool in all_tools]
         self.tools = ToolRegistry(
-            all_tools, self._toolsets, min(self._settings.result_limit, model.context_length)
+            all_tools,
+            self._toolsets,
+            min(self._settings.result_limit, model.context_length),
+            memory.config.memory.trusted_tools,
         )
         self._own_background = background is None  # the host's own may run reviews of another memory too
         background, auxiliary = background or shared.background, auxiliary or model
@@ -177,7 +182,7 @@ class Agent:
             self._reviewer,
             self._usage,
             self._guard,
-            model.name,
+            model,
             source,
             skip_memory,
             problems=problems,
@@ -223,6 +228,7 @@ class Agent:
         on_text: OnText = ignore,
         on_tool_call: OnToolCall = ignore,
         author: str = "",
+        origin: Origin | None = None,
     ) -> TurnResult:
         """Answer a message of the person.
 
@@ -233,6 +239,8 @@ class Agent:
             on_text: Function that gets each piece of the answer's text when it arrives.
             on_tool_call: Function that gets each tool call with its result.
             author: Name of the person, if several speak in the session.
+            origin: Origin of the message, if no person of the session wrote it, as a mail or a webhook's text: "tool" or
+                "web".
 
         Raises:
             SessionError: the message is empty or of another type, or a turn runs on another thread.
@@ -240,6 +248,7 @@ class Agent:
         require_function("on_text", on_text)
         require_function("on_tool_call", on_tool_call)
         turn = AgentTurn.of(message, author)
+        turn.origin = origin or author_origin(self.session, author)
         if not turn.text.strip():
             raise SessionError(f"the message is empty: {message!r}", "write a message")
         with self._guard.turn():
@@ -252,6 +261,7 @@ class Agent:
                 lambda new: self._store_message(turn, new),
                 on_text,
                 on_tool_call,
+                said=lambda: said_in([*self._life.history, *turn.messages]),
             )
             try:
                 with stopped_by(self._guard.cancel):
@@ -291,7 +301,11 @@ class Agent:
             **{**identity, "parent_id": self.session.id, "agent_context": "subagent"},
         )
         with child:
-            result = child.run_turn(f"{task}\n\n{context}".strip())
+            reading = current_reading()  # the task is in the words of a model that has read this
+            result = child.run_turn(
+                f"{task}\n\n{context}".strip(), origin=reading.origin if reading is not None else None
+            )
+        report_result([result.origin])
         if result.outcome == "interrupted":
             raise Cancelled
         problems = "; ".join(result.problems)
@@ -424,11 +438,11 @@ class Agent:
         life.own_turns.add(turn.id)
         cadence_due = life.cadence_due(self._settings)
         # Stored before anything else: what the person said survives a crash.
-        self._store_message(turn, {"role": "user", "content": turn.content})
+        self._store_message(turn, {"role": "user", "content": turn.content, ORIGIN: turn.origin})
         try:
             life.attempt("making room for the turn", lambda: self._make_room(turn, cadence_due))
             loop.session = self.session
-            turn.recall = self._recall(turn.text)
+            turn.recall = self._recall(turn.text, turn.author)
             turn.answer = loop.run(self._request(turn))
             turn.outcome = "answered" if turn.answer.strip() else "failed"
             life.problems += loop.problems(turn.answer)
@@ -483,7 +497,7 @@ class Agent:
         """Return the text that comes before the messages in each request."""
         return f"{self.prompt}{self.tools.schemas}"
 
-    def _recall(self, text: str) -> TurnRecall | None:
+    def _recall(self, text: str, author: str) -> TurnRecall | None:
         if self._skip_memory:
             return None
         memory, session = self.memory, self.session
@@ -492,12 +506,14 @@ class Agent:
             self._life.attempt(
                 "notifying providers of the turn",
                 lambda: memory.manager.on_turn_start(
-                    memory.sessions.turn_count(session.id) + 1, text, session
+                    memory.sessions.turn_count(session.id) + 1, text, session, author=author
                 ),
             )
             return None
         recent = recent_messages(self._life.history)
-        return self._life.attempt("recall", lambda: memory.begin_turn(session, text, recent=recent))
+        return self._life.attempt(
+            "recall", lambda: memory.begin_turn(session, text, recent=recent, author=author)
+        )
 
     def _request(self, turn: AgentTurn) -> list[ChatMessage]:
         """Return system prompt, history and the person's message. Recalled text is added to the request, not stored."""
@@ -505,7 +521,9 @@ class Agent:
         if not self.prompt:  # an interrupt stopped the building of the prompt
             self._life.attempt("writing the system prompt", lambda: self._life.write_prompt(self.session))
         system = {"role": "system", "content": self.prompt}
-        return [system, *repair_messages([*self._life.history, {"role": "user", "content": content}])]
+        recalled = turn.recall.origin if turn.recall is not None else "person"
+        message = {"role": "user", "content": content, ORIGIN: lowest([turn.origin, recalled])}
+        return [system, *repair_messages([*self._life.history, message])]
 
     def _store_message(self, turn: AgentTurn, message: ChatMessage) -> None:
         """Store a message of the turn at once, so that the message survives an interrupt and a crash."""

@@ -24,6 +24,9 @@ ECHO = "echo"
 # The value is the message's `ref` in the store.
 HIDDEN = "kept_back"
 
+# Key of the origin of a message's text. No server gets it.
+ORIGIN = "origin"
+
 # Largest plausible figure for one request; a sum of larger ones would not fit into the store.
 MAX_TOKENS = 10**12
 

@@ -107,10 +107,9 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
         if name:
             config = replace(config, model=replace(config.model, name=name))
         if not config.model.name:
-            where = str(memory.home.config_yaml)
             raise ConfigError(
-                "no model is set",
-                f"write `model:` with base_url and name into {where!r}, or in a terminal: hermes-memory chat --model NAME",
+                f"no model is set in {str(memory.home.config_yaml)!r}",
+                "run: hermes-memory config set model.base_url URL, and: hermes-memory config set model.name NAME",
             )
         credentials = Credentials(memory.home)
         self.model = OpenAIModel(model_settings(config, credentials), on_retry)

@@ -21,8 +21,16 @@ from typing import Literal, TypeVar
 
 from hermes_core.agent.answer import HIDDEN, ChatMessage, Messages
 from hermes_core.agent.cancel import Cancel, Cancelled, interruptible, start_thread
-from hermes_core.agent.compression import Compressed, Compressor, ContextUsage, hide_summary, is_summary
+from hermes_core.agent.compression import (
+    Compressed,
+    Compressor,
+    ContextUsage,
+    hide_summary,
+    is_summary,
+    with_origins,
+)
 from hermes_core.agent.locks import lock_path, locked_unless_cancelled
+from hermes_core.agent.model import ChatModel
 from hermes_core.agent.review import Reviewer
 from hermes_core.agent.sessions import (
     AgentTurn,
@@ -126,7 +134,7 @@ class SessionLifecycle:
         reviewer: The reviewer, which also lets the model save notes before messages leave its context (flush).
         usage: The use of the model's context.
         guard: The guard whose `cancel` ends the waits of an event.
-        model_name: Name of the model, stored with new sessions.
+        model: The model of the conversation, whose name is stored with new sessions.
         source: Name under which new sessions are listed; "" for the platform.
         skip_memory: True if providers and notes are left out.
         history: The conversation as the model gets it: the session's stored messages up to `loaded_up_to`, then the
@@ -145,7 +153,7 @@ class SessionLifecycle:
     reviewer: Reviewer
     usage: ContextUsage
     guard: TurnGuard
-    model_name: str = ""
+    model: ChatModel
     source: str = ""
     skip_memory: bool = False
     history: list[ChatMessage] = field(default_factory=list)
@@ -495,7 +503,7 @@ class SessionLifecycle:
             parent_id=parent_id,
             relation=relation,
             title=title,
-            model=self.model_name,
+            model=self.model.name,
             identity=session.to_dict(),
         )
 
@@ -613,7 +621,9 @@ class SessionLifecycle:
             # Unchanged messages must be this agent's own objects again, because `ContextUsage` compares by identity.
             originals = {id(copy): own for copy, own in zip(copies, history, strict=False) if copy == own}
             shorter = [originals.get(id(message), message) for message in result.messages]
-            messages = hide_summary(history, shorter)
+            messages = hide_summary(
+                history, with_origins(shorter, history, memory_context, self.session.owner)
+            )
             if not result.failure:
                 return messages
             self.history = messages

@@ -14,16 +14,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 
-from hermes_core.agent.answer import Answer, ChatMessage, Messages, ToolRequest, Usage, without_thoughts
+from hermes_core.agent.answer import (
+    ORIGIN,
+    Answer,
+    ChatMessage,
+    Messages,
+    ToolRequest,
+    Usage,
+    without_thoughts,
+)
 from hermes_core.agent.cancel import Cancel, Cancelled, ignore, next_item, start_thread
 from hermes_core.agent.compression import tokens_of
 from hermes_core.agent.model import ChatModel, OnText, ask
 from hermes_core.agent.prompt import INTERRUPTED_RESULT, repair_messages
 from hermes_core.agent.tools import ToolRegistry, error, sendable, truncated
-from hermes_core.contract.values import Session
+from hermes_core.contract.values import Origin, Session
 from hermes_core.errors import ContextOverflow, HermesError
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.origin import Reading, lowest, may_command
 from hermes_core.safety.scrubber import StreamingContextScrubber
 
 LAST_REQUEST_NOTE = "You have used all tool calls of this turn. Answer now with what you have; call no tool."
@@ -75,6 +84,7 @@ class ToolLoop:
         finish: The server's reason for the end of the last answer.
         calls: Number of tool calls.
         shown: Pieces of the last answer that the person saw.
+        said: Returns the person's own messages of the session.
     """
 
     model: ChatModel
@@ -90,6 +100,7 @@ class ToolLoop:
     finish: str = ""
     calls: int = 0
     shown: list[str] = field(default_factory=list)
+    said: Callable[[], Sequence[str]] = lambda: ()
     _counted: int = 0
     """Number of messages in the request that `prompt_tokens` counts."""
 
@@ -197,7 +208,7 @@ class ToolLoop:
             complete = True
         finally:  # after any interruption, also a SIGTERM or an error in the host's `on_text`
             if shown and not complete:
-                self.on_message({"role": "assistant", "content": "".join(shown)})
+                self.on_message({"role": "assistant", "content": "".join(shown)} | written_origin(request))
         self.usage += answer.usage
         self.prompt_tokens, self._counted = answer.usage.prompt, len(request)
         self.finish = answer.finish or ""  # None, if a host forwards the value of its SDK
@@ -206,38 +217,48 @@ class ToolLoop:
     def _run_tools(self, request: list[ChatMessage], answer: Answer) -> None:
         completed = 0
         try:
-            for call, result in zip(answer.calls, self._results(answer.calls), strict=True):
-                self._add(request, _result_message(call, result))
+            results = self._results(answer.calls, origin_of(request))
+            for call, (result, origin) in zip(answer.calls, results, strict=True):
+                self._add(request, _result_message(call, result) | {ORIGIN: origin})
                 completed += 1
                 self.on_tool_call(call, result)
         except (Cancelled, KeyboardInterrupt):
             # Servers refuse a conversation in which a call has no result.
             for call in answer.calls[completed:]:
-                self._add(request, _result_message(call, INTERRUPTED_RESULT))
+                self._add(request, _result_message(call, INTERRUPTED_RESULT) | {ORIGIN: "assistant"})
             raise
         finally:
             self.calls += completed
 
-    def _results(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
-        """Run the tool calls; yield their results in the order of the calls.
+    def _results(self, calls: Sequence[ToolRequest], read: Origin) -> Iterator[tuple[str, Origin]]:
+        """Run the tool calls; yield their results with their origins in the order of the calls.
 
         Calls of parallel tools that follow one another run at the same time; other calls run alone.
+
+        Args:
+            read: The lowest origin of what the model has read.
         """
         for parallel, neighbours in itertools.groupby(calls, lambda call: self.tools.is_parallel(call.name)):
             group, size = list(neighbours), MAX_PARALLEL_CALLS if parallel else 1
             for start in range(0, len(group), size):
-                yield from self._run_parallel(group[start : start + size])
+                yield from self._run_parallel(group[start : start + size], read)
 
-    def _run_parallel(self, calls: Sequence[ToolRequest]) -> Iterator[str]:
+    def _call(self, call: ToolRequest, read: Origin) -> tuple[str, Origin]:
+        reading = Reading(read, self.said)
+        with reading.active():
+            text = self.tools.call(call, self.session, self.cancel)
+        return text, reading.result or self.tools.origin_of(call.name)
+
+    def _run_parallel(self, calls: Sequence[ToolRequest], read: Origin) -> Iterator[tuple[str, Origin]]:
         """Run these tool calls at the same time and yield their results in order. An interrupt stops all of them."""
         if len(calls) == 1:
-            yield self.tools.call(calls[0], self.session, self.cancel)
+            yield self._call(calls[0], read)
             return
-        results: list[SimpleQueue[str | None]] = [SimpleQueue() for _ in calls]
+        results: list[SimpleQueue[tuple[str, Origin] | None]] = [SimpleQueue() for _ in calls]
 
-        def work(call: ToolRequest, result: SimpleQueue[str | None]) -> None:
+        def work(call: ToolRequest, result: SimpleQueue[tuple[str, Origin] | None]) -> None:
             try:
-                result.put(self.tools.call(call, self.session, self.cancel))
+                result.put(self._call(call, read))
             except Cancelled:
                 result.put(None)
 
@@ -247,12 +268,12 @@ class ToolLoop:
                     partial(contextvars.copy_context().run, work, call, result), f"agent-call-{call.name}"
                 )
             except HermesError as exc:  # no thread is left
-                result.put(error(f"tool {call.name!r} failed: {exc}"))
+                result.put((error(f"tool {call.name!r} failed: {exc}"), "assistant"))
         for result in results:
-            text = next_item(result)
-            if text is None:
+            answer = next_item(result)
+            if answer is None:
                 raise Cancelled
-            yield text
+            yield answer
 
     def _sendable(self, answer: Answer) -> Answer:
         """Return the answer with tool calls in a form that every server accepts, and without recalled text in thoughts.
@@ -264,8 +285,21 @@ class ToolLoop:
         return replace(answer, calls=calls, reasoning=sanitize_context(answer.reasoning))
 
     def _add(self, request: list[ChatMessage], message: ChatMessage) -> None:
+        if message["role"] == "assistant":
+            message = message | written_origin(request)
         request.append(message)
         self.on_message(message)
+
+
+def origin_of(messages: Messages) -> Origin:
+    """Return the lowest origin of messages, of which those without one are the person's and the agent's."""
+    return lowest(message.get(ORIGIN, "person") for message in messages)
+
+
+def written_origin(request: Messages) -> ChatMessage:
+    """Return the origin of what a model writes after this request as a field of its message; none if it is its own."""
+    read = origin_of(request)
+    return {} if may_command(read) else {ORIGIN: read}
 
 
 def _truncate_results(request: Messages, whole_results: int, max_characters: int) -> list[ChatMessage]:

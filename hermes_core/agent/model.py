@@ -18,7 +18,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
-from hermes_core.agent.answer import ECHO, Answer, AnswerBuilder, ChatMessage, Messages, without_thoughts
+from hermes_core.agent.answer import (
+    ECHO,
+    ORIGIN,
+    Answer,
+    AnswerBuilder,
+    ChatMessage,
+    Messages,
+    without_thoughts,
+)
 from hermes_core.agent.cancel import Cancel, Cancelled, call_later, ignore, interruptible, relay
 from hermes_core.agent.connection import (
     connection_hint,
@@ -128,7 +136,8 @@ def ask(
             raised_by_callback.append(fault)
             raise fault
 
-    copies = [{**message} for message in messages]  # a host's model may change them
+    # Copies, because a host's model may change them.
+    copies = [{key: value for key, value in message.items() if key != ORIGIN} for message in messages]
     answer, fault = attempt(lambda: model.complete(copies, tools, on_text=forward, cancel=cancel))
     if isinstance(answer, Answer):
         return answer
@@ -323,6 +332,17 @@ class OpenAIModel:
     def context_length(self) -> int:
         """Tokens of a request and its answer together."""
         return self.settings.context_length
+
+    def use(self, name: str) -> None:
+        """Ask another model of the same server from the next request on; agents with this model follow.
+
+        Raises `ConfigError` if `name` is empty.
+        """
+        require("the model's name", name, str, "the name that its server knows")
+        if not name.strip():
+            raise ConfigError(f"{name!r} names no model", "give the name that the server knows")
+        self.settings = replace(self.settings, name=name.strip())
+        self._dialect = Dialect()  # models of one server differ in what they refuse
 
     def at(self, temperature: float) -> ChatModel:
         """Return a model that asks this model at a fixed temperature.

@@ -13,8 +13,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from hermes_core.agent.answer import ChatMessage, Messages
+from hermes_core.agent.answer import ORIGIN, ChatMessage, Messages
 from hermes_core.agent.tools import error
+from hermes_core.safety.origin import lowest
 from hermes_core.safety.scan import first_threat
 from hermes_core.safety.templates import without_turns
 
@@ -180,8 +181,11 @@ def repair_messages(messages: Messages) -> list[ChatMessage]:
         if repaired and message["role"] == "user" and repaired[-1]["role"] == "tool":
             repaired.append({"role": "assistant", "content": NO_ANSWER})
         if repaired and message["role"] == repaired[-1]["role"] and message["role"] in _ALTERNATING_ROLES:
-            before = repaired.pop().get("content") or ""
+            earlier = repaired.pop()
+            before = earlier.get("content") or ""
+            origins = [one[ORIGIN] for one in (earlier, message) if ORIGIN in one]
             message = {**message, "content": _joined(before, message.get("content") or "")}
+            message |= {ORIGIN: lowest(origins)} if origins else {}
         repaired.append(message)
     return repaired + _interrupted_results(open_calls)
 

@@ -22,7 +22,7 @@ from hermes_core.agent.compression import is_summary, last_that_fit
 from hermes_core.agent.loop import ToolLoop
 from hermes_core.agent.model import ChatModel
 from hermes_core.agent.prompt import repair_messages
-from hermes_core.agent.sessions import compression_ancestors
+from hermes_core.agent.sessions import compression_ancestors, said_in
 from hermes_core.agent.tools import ToolRegistry, parse_arguments
 from hermes_core.contract.values import Session
 from hermes_core.curated.store import changed_something
@@ -292,6 +292,7 @@ class Reviewer:
             cancel,
             MAX_REQUESTS,
             on_tool_call=on_tool_call,
+            said=lambda: said_in(history),
         )
         last = last_that_fit(history, room, count_tokens)
         request = [

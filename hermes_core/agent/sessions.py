@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal, cast
 
-from hermes_core.agent.answer import ECHO, HIDDEN, ChatMessage, Messages, ToolRequest, Usage
+from hermes_core.agent.answer import ECHO, HIDDEN, ORIGIN, ChatMessage, Messages, ToolRequest, Usage
 from hermes_core.agent.compression import SUMMARY_MARK, is_summary
 from hermes_core.agent.tools import sendable
 from hermes_core.agent.validation import session_id_of
-from hermes_core.contract.values import Message, Session
+from hermes_core.contract.values import Message, Origin, Session
 from hermes_core.errors import SessionError, StorageError
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory, known_context
+from hermes_core.memory import Memory, is_said, known_context
 from hermes_core.safety.fence import sanitize_context, without_context
+from hermes_core.safety.origin import lowest
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
@@ -53,6 +54,7 @@ class TurnResult:
         tool_calls: Number of tool calls.
         usage: Tokens of the turn's own requests. Tokens of a subagent are stored with the subagent's session.
         contexts: Label and text of each recalled text, from providers and from past sessions.
+        origin: The lowest origin of the messages of the turn.
     """
 
     text: str
@@ -64,6 +66,7 @@ class TurnResult:
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     contexts: tuple[tuple[str, str], ...] = ()
+    origin: Origin = "person"
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class AgentTurn:
         answer: The text of the answer.
         outcome: "answered", "interrupted" or "failed".
         used_memory: True if the model called the memory tool.
+        origin: Origin of the person's message.
     """
 
     text: str
@@ -93,6 +97,7 @@ class AgentTurn:
     answer: str = ""
     outcome: TurnOutcome = "failed"
     used_memory: bool = False
+    origin: Origin = "person"
 
     @classmethod
     def of(cls, message: TurnInput, author: str = "") -> AgentTurn:
@@ -159,6 +164,7 @@ class AgentTurn:
             tool_calls,
             usage,
             recall.contexts,
+            lowest(message.get(ORIGIN, "person") for message in self.messages),
         )
 
 
@@ -358,6 +364,7 @@ def store_message(
         speaker=speaker,
         ref=ref or message.get(HIDDEN, ""),
         copied=copied,
+        origin=message.get(ORIGIN, ""),
     )
 
 
@@ -409,6 +416,7 @@ def chat_of(message: StoredMessage) -> ChatMessage:
     chat: ChatMessage = without_context(message.as_chat())
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
         chat["content"] = without_context(message.content)
+    chat[ORIGIN] = message.origin
     if message.tool_calls:
         chat["tool_calls"] = [_chat_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
     return chat
@@ -435,6 +443,15 @@ def _chat_call(call: Any, message_id: int, at: int) -> ChatMessage:
     )
     request = ToolRequest(str(own.get("id") or f"{message_id % 10**7:07}{at % 100:02}"), name, arguments)
     return dict(own) if {**own, **request.chat()} == own else sendable(request).chat()
+
+
+def said_in(history: Messages) -> list[str]:
+    """Return the texts of the messages that the person wrote."""
+    return [
+        text_of(message.get("content"))
+        for message in history
+        if message["role"] == "user" and is_said(message.get(ORIGIN, "person")) and not is_summary(message)
+    ]
 
 
 def recent_messages(history: Messages) -> list[Message]:

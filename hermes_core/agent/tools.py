@@ -30,7 +30,8 @@ from typing import Any
 
 from hermes_core.agent.answer import Messages, ToolRequest
 from hermes_core.agent.cancel import Cancel, interruptible
-from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Session
+from hermes_core.config.keys import TRUSTED_TOOLS
+from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Origin, Session
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.loader.extras import ProviderExtras
 from hermes_core.manager.call import attempt, ends_program
@@ -80,6 +81,7 @@ class Tool:
             on a separate thread and is abandoned when the person interrupts.
         parallel: True if the tool may run at the same time as other parallel tools that the model calls in one answer.
             Other calls run one after another, in the order of the answer.
+        origin: Origin of the results: "tool", or "web" for a tool that reads pages.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Tool:
     toolset: str = "host"
     quick: bool = False
     parallel: bool = False
+    origin: Origin = "tool"
 
     def __post_init__(self) -> None:
         if inspect.iscoroutinefunction(self.run):
@@ -122,15 +125,21 @@ class ToolRegistry:
         tools: The tools.
         enabled: Names of the enabled toolsets; tools of other toolsets are left out. None enables all.
         result_limit: Characters of the longest result; a longer result is truncated.
+        trusted: Names of the tools whose results count as the agent's own words.
 
     Raises:
         ConfigError: two tools have the same name.
     """
 
     def __init__(
-        self, tools: Iterable[Tool], enabled: Collection[str] | None = None, result_limit: int = 40_000
+        self,
+        tools: Iterable[Tool],
+        enabled: Collection[str] | None = None,
+        result_limit: int = 40_000,
+        trusted: Collection[str] = TRUSTED_TOOLS,
     ) -> None:
         self._tools: dict[str, Tool] = {}
+        self._trusted = frozenset(trusted)
         self._result_limit = result_limit
         for tool in tools:
             if enabled is not None and tool.toolset not in enabled:
@@ -152,6 +161,11 @@ class ToolRegistry:
         tool = self._tools.get(name)
         return tool is not None and tool.parallel
 
+    def origin_of(self, name: str) -> Origin:
+        """Return the origin of the results of a tool that does not report one itself."""
+        tool = self._tools.get(name)
+        return "assistant" if tool is None or name in self._trusted else tool.origin
+
     def restricted(self, names: Collection[str], refuse: Refuse) -> ToolRegistry:
         """Return a registry of the same tools that answers calls of most of them with an error.
 
@@ -171,7 +185,9 @@ class ToolRegistry:
 
             return replace(tool, run=run, parallel=False)
 
-        return ToolRegistry(map(guard, self._tools.values()), result_limit=self._result_limit)
+        return ToolRegistry(
+            map(guard, self._tools.values()), result_limit=self._result_limit, trusted=self._trusted
+        )
 
     def call(self, request: ToolRequest, session: Session, cancel: Cancel) -> str:
         """Run a tool call; return the result as text, or an error as text. Raise only `Cancelled`, on an interrupt."""

@@ -26,14 +26,12 @@ from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.chat_commands import (
     COMMANDS,
     Quit,
-    TerminalChat,
-    TerminalWriter,
     is_command,
-    lock_session,
     run_command,
-    show_session,
     stored_session,
 )
+from hermes_core.cli.chat_terminal import TerminalChat, TerminalWriter
+from hermes_core.cli.first_model import ask_for_model
 from hermes_core.cli.output import json_option, print_document, warn
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
@@ -98,6 +96,8 @@ def chat(
         exit_if_signalled = stack.enter_context(_exit_on_signals())
         timers = stack.enter_context(ExitStack())  # entered first, so closed last
         try:
+            if message is None and not model and sys.stdin.isatty():
+                ask_for_model(home_of(ctx))
             terminal = _open(
                 stack,
                 home_of(ctx),
@@ -164,9 +164,9 @@ def _folder() -> Path | None:
 
 def _answer(terminal: TerminalChat, message: str, as_json: bool, *, with_provider: bool) -> int:
     """Answer one message, for scripts; return the exit code. `with_provider` is False if no provider gets the turn."""
-    lock_session(terminal)
+    terminal.lock_session()
     with _CtrlC(terminal.agent.interrupt, leaves=True) as ctrl_c:
-        run = terminal.agent.run_turn if as_json else partial(_run_turn, terminal)
+        run = terminal.agent.run_turn if as_json else terminal.answer
         result = ctrl_c.run(partial(run, message))
         if with_provider and result.outcome == "answered" and not result.problems:
             result = replace(result, problems=_undelivered(terminal.agent))
@@ -189,7 +189,8 @@ def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, 
     """Answer messages until there are no more; return the exit code, which is 0 if a person saw the problems."""
     memory, failed, degraded = terminal.agent.memory, False, False
     warn([*memory.problems(), *(entry.problem for entry in memory.curated.flagged())])
-    show_session(terminal)
+    terminal.show_models(with_memory=with_provider)
+    terminal.show_session()
     terminal.writer.note("/help lists commands, Ctrl-D leaves")
     with (
         _CtrlC(terminal.agent.interrupt, leaves=not terminal.interactive) as ctrl_c,
@@ -198,8 +199,8 @@ def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, 
         exit_if_signalled()
         for message in messages:
             try:
-                run = run_command if is_command(message) else _run_turn
-                result = ctrl_c.run(partial(run, terminal, _as_utf8(message)))
+                run = partial(run_command, terminal) if is_command(message) else terminal.answer
+                result = ctrl_c.run(partial(run, _as_utf8(message)))
                 if result is not None:
                     failed |= result.outcome == "failed"
                     degraded |= bool(result.problems)
@@ -295,16 +296,6 @@ class _CtrlC:
             raise KeyboardInterrupt
 
 
-def _run_turn(terminal: TerminalChat, message: str) -> TurnResult:
-    """Answer one message to a person."""
-    writer = terminal.writer
-    with writer.turn:
-        result = terminal.agent.run_turn(message, on_text=writer.write, on_tool_call=writer.note_tool_call)
-        writer.end_line()
-        _print_outcome(terminal, result)
-    return result
-
-
 def _as_utf8(text: str) -> str:
     """Return input whose bytes the locale could not decode, decoded as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -328,26 +319,6 @@ def _messages(terminal: TerminalChat) -> Generator[str, None, None]:
     for line in sys.stdin:
         if line.strip():
             yield line.strip()
-
-
-def _print_outcome(terminal: TerminalChat, result: TurnResult) -> None:
-    """Print how an answer ended, the recall, and the problems."""
-    note = terminal.writer.note
-    if result.outcome == "interrupted":
-        note("(stopped; no provider hears of this turn)")
-    for part in result.recall.parts:
-        if part.recall and part.recall.status:
-            note(part.recall.status)
-    if terminal.show_recall:
-        for label, text in result.contexts:
-            note(f"recalled from {label}:\n{text}")
-        if not result.contexts:
-            note("nothing was recalled")
-    if result.outcome == "failed":
-        for problem in result.problems:
-            click.secho(f"error: {hanging(problem)}", fg="red", err=True)
-    else:
-        warn(result.problems)
 
 
 def _note_closing() -> None:

@@ -1,23 +1,22 @@
-"""The conversation of `hermes-memory chat` in a terminal, and its slash commands."""
+"""The slash commands of `hermes-memory chat`."""
 
 from __future__ import annotations
 
 import difflib
 import re
-import sys
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import click
 
-from hermes_core.agent import Agent, ToolRequest
-from hermes_core.agent.locks import SessionLock
+from hermes_core.agent import OpenAIModel, TurnResult
+from hermes_core.cli.chat_terminal import TerminalChat
 from hermes_core.cli.output import moment, print_table, warn
+from hermes_core.cli.sessions import print_hits
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import CuratedMemoryError, SessionError
+from hermes_core.errors import CuratedMemoryError, ModelError, SessionError
 from hermes_core.memory import Memory
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import printable
 from hermes_core.sessions.records import PROGRAM_SOURCES
 
 LAST = "last"
@@ -25,57 +24,6 @@ LAST = "last"
 
 class Quit(Exception):
     """The end of the chat, as the person asked."""
-
-
-class TerminalWriter:
-    """The output of a chat: the answer as it streams, and whole lines beside it.
-
-    `turn` is held during an answer, so that a background thread waits for its end before it prints. With `tools` the names
-    of called tools are shown.
-    """
-
-    def __init__(self, *, tools: bool = False) -> None:
-        self.turn = threading.Lock()
-        self._out = sys.stdout
-        self._tools = tools
-        self._open_line = False
-
-    def write(self, text: str) -> None:
-        """Print the next piece of the answer."""
-        click.echo(printable(text), file=self._out, nl=False)
-        self._open_line = not text.endswith("\n")
-
-    def end_line(self) -> None:
-        """End the current line, if there is one."""
-        if self._open_line:
-            click.echo(file=self._out)
-        self._open_line = False
-
-    def note_tool_call(self, request: ToolRequest, result: str) -> None:
-        """Begin a new paragraph after a tool call, and show the tool's name."""
-        del result
-        self.end_line()
-        if self._tools:
-            self.note(f"[{request.name}]")
-
-    def note(self, text: str) -> None:
-        """Print a line that is no part of the answer."""
-        click.secho(printable(text), dim=True, err=True)
-
-
-@dataclass(slots=True)
-class TerminalChat:
-    """A conversation in the terminal: the agent, the lock on its session, and the output."""
-
-    agent: Agent
-    lock: SessionLock
-    show_recall: bool = False
-    writer: TerminalWriter = field(default_factory=TerminalWriter)
-
-    @property
-    def interactive(self) -> bool:
-        """True if a person types the messages."""
-        return sys.stdin.isatty()
 
 
 def is_command(line: str) -> bool:
@@ -87,8 +35,8 @@ def is_command(line: str) -> bool:
     return re.match(r"/[^/\s]*(\s|$)", line) is not None
 
 
-def run_command(chat: TerminalChat, line: str) -> None:
-    """Run `/name argument`, and print the failures of memory in it.
+def run_command(chat: TerminalChat, line: str) -> TurnResult | None:
+    """Run `/name argument`, and print the failures of memory in it; return the turn that a command ran.
 
     Raises `SessionError` for an unknown name, with the name that is close to it.
     """
@@ -98,7 +46,7 @@ def run_command(chat: TerminalChat, line: str) -> None:
     if name not in COMMANDS and name in others:
         if text := others[name].run(argument):
             click.echo(printable(text))
-        return
+        return None
     if name not in COMMANDS:
         known = [*COMMANDS, *others]
         longer = [command for command in known if name and command.startswith(name)]
@@ -110,8 +58,9 @@ def run_command(chat: TerminalChat, line: str) -> None:
         raise SessionError(f"/{name} takes nothing, not {argument!r}", "see /help")
     count = len(chat.agent.problems)
     _, run = COMMANDS[name]
-    run(chat, argument) if argument else run(chat)
+    result = run(chat, argument) if argument else run(chat)
     warn(chat.agent.problems[count:])
+    return result
 
 
 def _help(chat: TerminalChat) -> None:
@@ -125,18 +74,18 @@ def _help(chat: TerminalChat) -> None:
 
 def _new(chat: TerminalChat) -> None:
     chat.agent.new()
-    show_session(chat)
+    chat.show_session()
 
 
 def _reset(chat: TerminalChat) -> None:
     chat.agent.reset()
-    show_session(chat)
+    chat.show_session()
 
 
 def _resume(chat: TerminalChat, wanted: str = "") -> None:
     if wanted:
         chat.agent.resume(stored_session(chat.agent.memory, wanted, besides=chat.agent.session.id))
-        show_session(chat)
+        chat.show_session()
         return
     db = chat.agent.memory.sessions
     rows = [
@@ -153,7 +102,7 @@ def _resume(chat: TerminalChat, wanted: str = "") -> None:
 
 def _branch(chat: TerminalChat) -> None:
     chat.agent.branch()
-    show_session(chat)
+    chat.show_session()
 
 
 def _undo(chat: TerminalChat, turns: str = "1") -> None:
@@ -163,6 +112,46 @@ def _undo(chat: TerminalChat, turns: str = "1") -> None:
         )
     message = chat.agent.undo(int(turns))
     click.secho(f"undone: {printable(message)}", dim=True)
+
+
+def _retry(chat: TerminalChat) -> TurnResult:
+    message = chat.agent.undo()
+    chat.writer.note(f"again: {message}")
+    return chat.answer(message)
+
+
+def _title(chat: TerminalChat, text: str = "") -> None:
+    db, session_id = chat.agent.memory.sessions, chat.agent.session.id
+    stored = db.get_session(session_id)
+    title = db.set_title(session_id, text) if text else stored.title if stored is not None else ""
+    click.secho(f"title: {printable(title)}" if title else "no title yet", dim=True)
+
+
+def _search(chat: TerminalChat, words: str = "") -> None:
+    if not words:
+        raise SessionError("/search takes words or a question", "as in /search where do we deploy billing")
+    db = chat.agent.memory.sessions
+    print_hits(db, db.search(words, exclude_sessions=[chat.agent.session.id], distinct=True))
+
+
+def _model(chat: TerminalChat, name: str = "") -> None:
+    model = chat.agent.model
+    if not isinstance(model, OpenAIModel):
+        raise SessionError(f"{model.name!r} is not a model of a server", "it can't be changed here")
+    try:
+        names, problem = model.list_models(), ""
+    except ModelError as exc:
+        names, problem = [], str(exc)
+    if name:
+        model.use(name)
+        click.secho(f"model: {printable(model.name)}, for this chat", dim=True)
+        if names and name not in names:
+            close = difflib.get_close_matches(name, names, n=3, cutoff=0.3) or names[:3]
+            warn([f"the server lists no {name!r}; it has {', '.join(map(repr, close))}"])
+        return
+    click.secho(f"model: {printable(model.name)} at {printable(redact(model.settings.base_url))}", dim=True)
+    warn(filter(None, [problem]))
+    print_table("", ("the server has",), [(listed,) for listed in names], "")
 
 
 def _undo_memory(chat: TerminalChat) -> None:
@@ -258,31 +247,17 @@ def stored_session(memory: Memory, wanted: str, besides: str = "") -> str:
     return match.id
 
 
-def show_session(chat: TerminalChat) -> None:
-    """Print which session this is, and lock it."""
-    session, count = chat.agent.session, len(chat.agent.history)
-    stored = chat.agent.memory.sessions.get_session(session.id)
-    title = f" {printable(stored.title)!r}," if stored is not None and stored.title else ""
-    holds = f"{title} {counted(count, 'message')}" if count else ""
-    click.secho(
-        f"session {printable(chat.agent.memory.sessions.short_id(session.id))}{holds}", dim=True, err=True
-    )
-    lock_session(chat)
-
-
-def lock_session(chat: TerminalChat) -> None:
-    """Lock the session; warn if another process has it open."""
-    if not chat.lock.move(chat.agent.session.id):
-        warn(["this session is open in another process too; what is said there is not seen here"])
-
-
-COMMANDS: Mapping[str, tuple[str, Callable[..., None]]] = {
+COMMANDS: Mapping[str, tuple[str, Callable[..., TurnResult | None]]] = {
     "help": ("this list", _help),
     "new": ("end this session and begin another", _new),
     "reset": ("as /new", _reset),
     "resume": ("go on with a session by id or title, or the `last`; without one, list them", _resume),
     "branch": ("go on in a copy of this session", _branch),
     "undo": ("undo the last turn, or the last N", _undo),
+    "retry": ("undo the last turn and answer its message again", _retry),
+    "model": ("show the models of the server, or talk with another of them", _model),
+    "title": ("show the title of this session, or give it one", _title),
+    "search": ("find messages of past sessions", _search),
     "compress": ("summarise the conversation so far", _compress),
     "memory": ("show MEMORY.md and USER.md", _memory),
     "undo-memory": ("undo the last change of memory", _undo_memory),
@@ -295,4 +270,4 @@ COMMANDS: Mapping[str, tuple[str, Callable[..., None]]] = {
 }
 """The description and the function of each command."""
 
-_WITH_ARGUMENT = frozenset({"resume", "undo"})
+_WITH_ARGUMENT = frozenset({"model", "resume", "search", "title", "undo"})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,24 +31,47 @@ def read_messages(history: Path, words: Sequence[str], on_problem: Callable[[str
         completer=WordCompleter(list(words), sentence=True),
         enable_suspend=True,
     )
-    while True:
-        try:
-            with patch_stdout(raw=True):
-                rows = session.output.get_size().rows
-                line = session.prompt("> ", reserve_space_for_menu=min(_MENU_LINES, rows)).strip()
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        if line:
-            # Else a text that is pasted during the answer would become one message a line.
-            session.output.enable_bracketed_paste()
-            session.output.flush()
+    with _without_echo():
+        while True:
             try:
-                yield line
-            finally:
-                session.output.disable_bracketed_paste()
+                with patch_stdout(raw=True):
+                    rows = session.output.get_size().rows
+                    line = session.prompt("> ", reserve_space_for_menu=min(_MENU_LINES, rows)).strip()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if line:
+                # Else a text that is pasted during the answer would become one message a line.
+                session.output.enable_bracketed_paste()
                 session.output.flush()
+                try:
+                    yield line
+                finally:
+                    session.output.disable_bracketed_paste()
+                    session.output.flush()
+
+
+@contextlib.contextmanager
+def _without_echo() -> Iterator[None]:
+    """Keep what is typed during an answer out of the answer: the next prompt shows it.
+
+    The terminal would print each key where the cursor is. On Windows it prints none while no program reads.
+    """
+    if os.name == "nt" or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 class InputHistory(FileHistory):

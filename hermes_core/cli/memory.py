@@ -359,7 +359,7 @@ def _change(
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
         who = session_of_user(opened, user)
-        result = opened.change_memory(action, target, content, old_text, session=who)
+        result = opened.change_memory(action, target, content, old_text, session=who, by_person=True)
         late = deliver(opened, who)
         problems = opened.problems()
     _say(ctx, result, late, problems, as_json)

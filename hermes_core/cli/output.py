@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 _MIN_TABLE_WIDTH = 60
 """Columns of a terminal below which the cells of a table would be a few letters wide."""
 
+_GAP = 2
+"""Columns between two cells of a row."""
+
+_MAX_WORD = 20
+"""Letters of the longest word that is never broken: longer ones are paths, addresses and names of keys."""
+
 _DOCUMENT = "hermes_core.document"
 
 
@@ -92,17 +98,46 @@ def finish(ctx: click.Context, problems: Sequence[str], *, failed: bool = False)
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
     """Print a table of texts, or `empty` without rows. Stored text is literal, never markup, and never cut.
 
-    A terminal that is too narrow for columns gets several lines for each row.
+    A terminal that is too narrow for columns of whole words gets several lines for each row.
     """
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     if not cells:
         click.echo(empty)
     elif not for_terminal():
         _print_plain(title, columns, cells)
-    elif (out := console()).width < _MIN_TABLE_WIDTH:
-        _print_records(out, columns, cells)
+    elif widths := _column_widths(out := console(), columns, cells):
+        _print_columns(out, title, columns, cells, widths)
     else:
-        _print_columns(out, title, columns, cells)
+        _print_records(out, title, columns, cells)
+
+
+def _column_widths(out: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column in which no word is broken; [] if the terminal is too narrow for that.
+
+    Rich would narrow the widest column first, and break its words while another column has room.
+    """
+    from rich.cells import cell_len
+
+    if out.width < _MIN_TABLE_WIDTH:
+        return []
+    room = out.width - _GAP * (len(columns) - 1)
+    cells = [[columns[at], *(row[at] for row in rows)] for at in range(len(columns))]
+    whole = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
+    words = [max(map(cell_len, " ".join(column).split())) for column in cells]
+    for limit in (max(words), _MAX_WORD):
+        # The first column is what a person gives to the next command.
+        widths = [whole[0], *(min(word, limit) for word in words[1:])]
+        if sum(widths) <= room:
+            break
+    else:
+        return []
+    spare = room - sum(widths)
+    by_need = sorted(range(len(columns)), key=lambda at: whole[at] - widths[at])
+    for number, at in enumerate(by_need):
+        more = min(whole[at] - widths[at], spare // (len(columns) - number))
+        widths[at] += more
+        spare -= more
+    return widths
 
 
 def _print_plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -128,24 +163,31 @@ def _cell_width(text: str) -> int:
     return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
 
 
-def _print_columns(out: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _print_columns(
+    out: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    widths: Sequence[int],
+) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        # The first column is what a person gives to the next command.
-        table.add_column(column, overflow="fold", no_wrap=column == columns[0])
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, overflow="fold", width=width)
     for row in rows:
         table.add_row(*map(Text, row))
     out.print(table)
 
 
-def _print_records(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _print_records(out: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print the first cell of each row, and below it a line for each other cell that is not empty."""
     from rich.padding import Padding
     from rich.text import Text
 
+    if title:
+        out.print(Text(title, style="italic"))
     for row in rows:
         if row[0]:
             out.print(Text(row[0], style="bold", overflow="fold"))

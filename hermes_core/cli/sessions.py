@@ -22,7 +22,7 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import DELEGATED_SOURCES, PROGRAM_SOURCES, StoredSession
+from hermes_core.sessions.records import DELEGATED_SOURCES, PROGRAM_SOURCES, SearchHit, StoredSession
 from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import wal_of
 
@@ -134,19 +134,20 @@ def search_messages(
     filters["until"] = seconds_of(until) if until else None
     with open_memory(home_of(click.get_current_context()), provider="") as memory:
         hits = memory.sessions.search(query, **filters)
-        ids = [memory.sessions.short_id(hit.session_id) for hit in hits]
-    if as_json:
-        print_document(hits)
-        return
+        print_document(hits) if as_json else print_hits(memory.sessions, hits)
+
+
+def print_hits(db: SessionDB, hits: Iterable[SearchHit]) -> None:
+    """Print the messages that a search returned."""
     rows = [
         (
-            short_id,
+            db.short_id(hit.session_id),
             hit.message_id,
             moment(hit.timestamp),
             hit.speaker or hit.role,
             hit.text if 0 < len(hit.text) <= MAX_TEXT_CHARS else hit.snippet,
         )
-        for short_id, hit in zip(ids, hits, strict=True)
+        for hit in hits
     ]
     print_table("", ("session", "message", "when", "who", "text"), rows, "No message matches.")
 

@@ -19,6 +19,9 @@ LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 SEMANTIC = "HERMES_SEMANTIC"
 """Environment variable: what `recall.semantic` is, whatever config.yaml says."""
 
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""Environment variable of OpenTelemetry: `true` if spans may hold the text of questions, recall and turns."""
+
 _METADATA = "key"
 
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -69,6 +72,9 @@ def _key(default: Any, help: str, *, kind: Any = None, **limits: Any) -> Any:  #
     return dataclasses.field(default=default, metadata={_METADATA: key})
 
 
+# The memory's own tools: their results say themselves where their texts come from.
+TRUSTED_TOOLS = ("memory", "session_search", "skill_view", "skill_manage", "todo", "delegate_task")
+
 TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
 _TOOLSETS = f"Any of {', '.join(TOOLSETS)}, and the host's own."
 
@@ -89,6 +95,27 @@ class MemoryConfig:
         "",
         "Folder with a MEMORY.md and `skills`, or such a file alone, that everybody's prompt begins with and nobody writes; "
         "a relative one lies in the home.",
+    )
+    trust: Literal["open", "guarded", "strict"] = _key(
+        "guarded",
+        "Notes that come from a tool, a web page, an import, a provider or another user: `guarded` gives them to the model as "
+        "data, `strict` only after you confirmed them, `open` puts them into the system prompt.",
+        choices=("open", "guarded", "strict"),
+    )
+    trusted_tools: tuple[str, ...] = _key(
+        TRUSTED_TOOLS,
+        "Tools whose results count as the agent's own words. Never list a tool that reads the network, mail or files of others.",
+        kind=list[str],
+    )
+    trusted_clients: tuple[str, ...] = _key(
+        (),
+        "Names of MCP clients whose notes count as the agent's own words; what other clients write is data.",
+        kind=list[str],
+    )
+    accepted_origins: tuple[str, ...] = _key(
+        (),
+        "Origins (tool, web, import, provider, user) whose notes you accept without looking; `hermes-memory review` sets it.",
+        kind=list[str],
     )
     provider: str = _key(
         "",
@@ -293,6 +320,20 @@ class CuratorConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    """The `telemetry:` block: spans and metrics for OpenTelemetry, with the extra [otel]."""
+
+    enabled: bool = _key(
+        False, "Make spans and metrics of memory. The OpenTelemetry SDK of the program decides where they go."
+    )
+    content: bool | None = _key(
+        None,
+        f"Put the text of questions, recall and turns into spans. Not set, as {CAPTURE_CONTENT} says, else false.",
+        kind=bool,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Our part of config.yaml.
 
@@ -313,6 +354,7 @@ class Config:
     enabled_toolsets: ToolsetsConfig = ToolsetsConfig()
     skills: SkillsConfig = SkillsConfig()
     curator: CuratorConfig = CuratorConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     warnings: tuple[str, ...] = ()
     configured: frozenset[str] = frozenset()
 
@@ -330,6 +372,7 @@ BLOCKS: dict[str, type] = {
     "enabled_toolsets": ToolsetsConfig,
     "skills": SkillsConfig,
     "curator": CuratorConfig,
+    "telemetry": TelemetryConfig,
 }
 """Class of every block of ours, by its name in config.yaml."""
 

@@ -217,8 +217,11 @@ class ProviderHooks:
     # ------------------------------------------------------------------- turn
 
     @_policy("turn", worker="read", deadline=1.0, combining="nothing", on_failure="logged")
-    def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
-        """Note that the person spoke. If the turn asks for recall, `prefetch` comes next."""
+    def on_turn_start(self, turn_number: int, message: str, session: Session, author: str) -> None:
+        """Note that the person spoke. If the turn asks for recall, `prefetch` comes next.
+
+        `author` is who spoke, as in `Turn.author`: "" if the host names nobody.
+        """
         raise NotImplementedError
 
     @_policy(

@@ -39,6 +39,19 @@ EndReason = Literal[
 ]
 
 
+# Names of the origins for people and models.
+ORIGIN_NAMES: Mapping[str, str] = {
+    "person": "the person",
+    "owner": "the person, from another platform",
+    "assistant": "the agent",
+    "file": "a file of the person",
+    "user": "another user",
+    "provider": "a memory provider",
+    "import": "an import",
+    "tool": "a tool's result",
+    "web": "a web page",
+}
+
 LOCAL_PLATFORMS = frozenset({"cli", "cron", "import", "local", "mcp"})
 """Platforms of the machine itself. A session on another one is not of the person at home."""
 
@@ -297,7 +310,9 @@ class Recall:
 
 def _bullet(item: RecallItem) -> str:
     when = f"[{item.when}] " if item.when else ""
-    speaker = f"{item.speaker}: " if item.speaker else ""
+    lower = item.origin in ("user", "provider", "import", "tool", "web")
+    source = f" (from {ORIGIN_NAMES[item.origin]})" if lower else ""
+    speaker = f"{item.speaker}{source}: ".lstrip() if item.speaker or source else ""
     return f"- {when}{speaker}{item.text.strip()}"
 
 

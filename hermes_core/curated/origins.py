@@ -19,8 +19,6 @@ from hermes_core.safety.origin import as_origin, rank
 from hermes_core.storage.files import LOCK_TIMEOUT, locked, write_atomic
 from hermes_core.storage.inventory import lost_store
 
-FILE_NAME = "origins.json"
-
 VERSION = 1
 
 # Hashes in the file. The oldest that no note has any more are dropped, and with them an undo that far back.
@@ -112,6 +110,8 @@ class NoteOrigins:
             for entry, origin in origins.items():
                 key = entry_hash(entry)
                 before = entries.get(key)
+                if before is None and origin == PERSON.origin:
+                    continue  # as every entry that the file does not name
                 if raise_to or before is None or rank(origin) > rank(before.origin):
                     entries[key] = NoteOrigin(origin, now, session)
 
@@ -135,8 +135,13 @@ class NoteOrigins:
         self._change(change)
 
     def rebuild(self, entries: Iterable[str]) -> None:
-        """Replace an unusable file by one in which all `entries` of the notes wait for a person."""
+        """Replace an unusable file by one in which all `entries` of the notes wait for a person.
+
+        What is left of the old file is kept as `origins.json.damaged` beside it.
+        """
         with locked(self.path, self._lock_timeout):
+            if self.path.is_file():
+                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
             self._write({entry_hash(entry): UNKNOWN for entry in entries})
 
     def _change(self, change: Callable[[dict[str, NoteOrigin]], None]) -> None:

@@ -13,14 +13,14 @@ import logging
 import threading
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_core.contract.values import MemoryTarget, MemoryWrite, Origin, Refused, Session
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
     FlaggedEntry,
@@ -52,13 +52,13 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import FILE_NAME as ORIGINS_FILE
-from hermes_core.curated.origins import NoteOrigin, NoteOrigins
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.origin import ORIGIN_NAMES, Reading, in_scope, lowest, may_command, origin_of_text
+from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.files import LOCK_TIMEOUT
+from hermes_core.storage.inventory import ORIGINS
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -195,7 +195,7 @@ class MemoryStore:
         self._journal = NoteJournal(
             home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
-        self.origins = NoteOrigins(home.memories / ORIGINS_FILE, clock, lock_timeout=lock_timeout)
+        self.origins = NoteOrigins(home.memories / ORIGINS, clock, lock_timeout=lock_timeout)
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -213,7 +213,7 @@ class MemoryStore:
         }
         own._owner = owner
         own.origins = NoteOrigins(
-            self._home.folder_of(owner) / ORIGINS_FILE, self._clock, lock_timeout=self._lock_timeout
+            self._home.folder_of(owner) / ORIGINS, self._clock, lock_timeout=self._lock_timeout
         )
         own._snapshot = NotesSnapshot()
         return own
@@ -304,6 +304,37 @@ class MemoryStore:
                         notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
         return notes
 
+    def waiting_notes(self) -> list[DataNote]:
+        """Return the notes whose origin keeps them out of the system prompt until a person confirms them.
+
+        Unlike `data_notes`, this scans nothing.
+        """
+        notes: list[DataNote] = []
+        table = self.origins.read()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                for entry in self.entries(target):
+                    if not self._may_command(origin := table.of(entry)):
+                        notes.append(DataNote(target, entry, origin))
+        return notes
+
+    def lower(self, session: Session, since: float, reading: Reading) -> None:
+        """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
+
+        Args:
+            since: Time in epoch seconds; only notes written since then are lowered.
+            reading: What the model had read.
+        """
+        table, lowered = self.origins.read(), dict[str, Origin]()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                for entry in self.entries(target):
+                    known = table.of(entry)
+                    if known.origin == "assistant" and known.session == session.id and known.at >= since:
+                        lowered[entry] = origin_of_text(entry, reading)
+        if lowered:
+            self.origins.record(lowered, session.id)
+
     def stored_origins(self) -> list[Origin]:
         """Return the origins of all entries on disk."""
         table, origins = self.origins.read(), list[Origin]()
@@ -317,7 +348,9 @@ class MemoryStore:
         return [] if self._trust == "strict" else self.data_notes()
 
     def _may_command(self, origin: NoteOrigin) -> bool:
-        return self._trust == "open" or may_command(origin.origin) or origin.origin in self._accepted_origins
+        # A note whose origin was lost may come from anywhere, also if imports are accepted.
+        accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
+        return self._trust == "open" or may_command(origin.origin) or accepted
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
         """Return the entries that no model may see. Files that can't be used at all are reported by `problems`.
@@ -590,7 +623,7 @@ class MemoryStore:
         lower = [table.of(entry).origin for entry in sources]
         if not own:  # notes that several users share
             return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
-        inside = Reading(in_scope(reading.origin), reading.said)
+        inside = Reading(in_scope(reading.origin, self._owner), reading.said)
         return {content: origin_of_text(content, inside, lower) for content in contents}
 
     def _restore(
@@ -615,6 +648,12 @@ class MemoryStore:
                         f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
                         f"{threat.message}. It stays in the history and is not brought back.",
                         remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand",
+                    )
+                if kinds := ", ".join(secrets_in(change.content)):
+                    return Refusal(
+                        f"The entry {entry_handle(change.content)} holds what looks like a secret ({kinds}) and is not "
+                        "brought back.",
+                        remedy="note only where the secret is; `hermes-memory memory prune` takes it out of the history",
                     )
             return edit
 
@@ -649,6 +688,12 @@ class MemoryStore:
             return Refusal(
                 f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
                 "system prompt: write the plain fact, without instructions, secrets or hidden characters."
+            )
+        if kinds := ", ".join(secrets_in(write.content)):
+            return Refusal(
+                f"Nothing was saved: this holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text "
+                "that goes into every system prompt.",
+                remedy="keep it in .env with `hermes-memory keys set NAME`, and note only the name",
             )
         return write
 
@@ -703,7 +748,7 @@ class MemoryStore:
                 if isinstance(performed, Refusal):
                     return self.refuse(performed, target, session) | notice
                 waiting = sorted(
-                    {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin))}
+                    {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin, 1.0))}
                 )
                 if waiting and performed:
                     result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
@@ -719,7 +764,7 @@ class MemoryStore:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)
         result |= self._taken_away(target, edit, listed=bool(writes))
-        return result | _caution(target, edit) | notice
+        return result | _caution(edit) | notice
 
     def _performed(
         self,
@@ -927,28 +972,17 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
     return f"Nothing was saved: {fault}." if fault else ""
 
 
-def _caution(target: MemoryTarget, edit: Edit) -> Result:
-    """Return a warning if a new entry holds a secret, or a removed entry that stays in the history; else {}."""
-    removed: list[str] = []
-    for change in edit.changes:
-        if kinds := ", ".join(secrets_in(change.content)):
-            name = entry_handle(change.content)
-            return {
-                "caution": (
-                    f"This holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text that goes into "
-                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes-memory memory remove "
-                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes-memory memory prune`."
-                )
-            }
-        removed += secrets_in(change.previous)
-    if removed:
-        kinds = ", ".join(removed)
-        return {
-            "caution": (
-                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes-memory memory prune`."
-            )
-        }
-    return {}
+def _caution(edit: Edit) -> Result:
+    """Return a warning if a removed entry holds a secret, since it stays in the history; else {}."""
+    removed = Counter(kind for change in edit.changes for kind in secrets_in(change.previous))
+    if not removed:
+        return {}
+    return {
+        "caution": (
+            f"What went looks like a secret ({', '.join(removed)}): the history keeps it for undo until "
+            "`hermes-memory memory prune`."
+        )
+    }
 
 
 def _scan(text: str) -> Threat | None:

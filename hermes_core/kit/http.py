@@ -58,6 +58,10 @@ TEMPORARY_STATUSES = frozenset({408, 425, 429})
 _READ_BYTES = 64 * 1024
 # Of an error body that are searched for a message: redacting megabytes would take seconds.
 _MAX_PARSED_CHARS = 20_000
+
+# Of a download. The archive of a renamed repository takes two, and a mirror in front of it one more.
+MAX_REDIRECTS = 5
+
 _DETAIL_KEYS = ("detail", "message", "error", "error_description", "details", "title", "msg")
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
@@ -173,21 +177,42 @@ class Api:
     def download(self, path: str, *, timeout: float | None = None) -> Download:
         """Return the file at `path` as it is. Raises as `send` does.
 
-        One redirect is followed, to another host without our headers: they carry the key.
+        Up to five redirects are followed, from https to https alone, and to another host without our headers: they
+        carry the key. `timeout` limits each of the requests.
         """
-        address = self._address(path)
+        first = address = self._address(path)
         answer = self._request(self._session(), "GET", address, timeout, {})
-        if answer.location:
-            target = urljoin(address, answer.location)
-            if urlsplit(target)[:2] == urlsplit(address)[:2]:
-                answer = self._request(self._session(), "GET", target, timeout, {})
+        for _ in range(MAX_REDIRECTS):
+            if not answer.location:
+                break
+            address = self._redirect_target(address, answer.location)
+            if urlsplit(address)[:2] == urlsplit(first)[:2]:
+                answer = self._request(self._session(), "GET", address, timeout, {})
             else:
-                # Another host: a session without our headers, since they carry the key.
                 with _new_session({}) as session:
-                    answer = self._request(session, "GET", target, timeout, {})
+                    answer = self._request(session, "GET", address, timeout, {})
+        if answer.location:
+            raise BackendRefused(f"{self._where} redirects a download more than {MAX_REDIRECTS} times")
         self._raise_for_status(answer)
         media, _, _ = answer.headers.get("Content-Type", "").partition(";")
         return Download(answer.body, media.strip().lower())
+
+    def _redirect_target(self, address: str, location: str) -> str:
+        """Return the address that a redirect names. Raises `BackendRefused` if a download may not go there."""
+        try:
+            target = urljoin(address, location)
+            parts = urlsplit(target)
+            host = parts.hostname
+        except ValueError:  # half of an IPv6 address
+            host, target = None, location
+        else:
+            # What comes over http may have been changed on its way, and a person who asked for https trusts it.
+            allowed = ("https",) if urlsplit(address).scheme == "https" else ("http", "https")
+            if host and parts.scheme in allowed:
+                return target
+        raise BackendRefused(
+            f"{self._where} redirects a download to {redact(target)!r}, which is not followed"
+        )
 
     def close(self) -> None:
         """Close the connections of all threads. A second call does nothing."""

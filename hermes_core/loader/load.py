@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ from hermes_core.errors import (
     ProviderInvalid,
     ProviderNotFound,
     ProviderUnavailable,
+    ProviderUnconfigured,
 )
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
@@ -44,13 +46,14 @@ from hermes_core.loader.discover import (
     installed_entry_points,
     name_owner,
     normalise,
+    read_manifest,
     required_distribution,
     select,
 )
 from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
-from hermes_core.loader.sources import record_no_provider
+from hermes_core.loader.sources import calls_register, record_no_provider
 from hermes_core.packages import OWN_PACKAGES
 
 if TYPE_CHECKING:
@@ -61,6 +64,13 @@ logger = logging.getLogger(__name__)
 
 # For the import and the constructor together: a cold start of a large SDK takes ten seconds.
 LOAD_TIMEOUT_S = 30.0
+
+# What a constructor raises because its code is wrong. It raises other exceptions because a setting is missing: ValueError,
+# KeyError for a variable, RuntimeError, OSError for a file, or a class of its own.
+_CODE_FAULTS = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, IndexError, MemoryError, NameError),
+    *(NotImplementedError, RecursionError, SyntaxError, TypeError, ProviderError),
+)
 
 _REQUIRED_MEMBERS = ("name", "is_available", "initialize", "get_tool_schemas")
 
@@ -319,15 +329,17 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
                 )
             return recipe, made
     if not errors and place.is_folder and place.path is not None:
+        may_register = callable(getattr(value, "register", None)) and calls_register(place.path)
+        if place.kind == "hermes_agent" and may_register:
+            raise ProviderUnconfigured(
+                f"{place.name!r} from {place.where} registered no provider now", _settings_remedy(place)
+            )
         record_no_provider(place.path)
     if errors:
         first = errors[0].error
         if isinstance(first, ModuleNotFoundError) and first.name:
             raise _missing_module_error(place, first.name)
-        raise ProviderError(
-            f"provider {place.name!r} from {place.where} can't be made: {errors[0]}",
-            "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
-        )
+        raise _construction_error(place, errors[0])
     raise _no_provider(place)
 
 
@@ -554,6 +566,35 @@ def _import_error(place: ProviderCandidate, error: BaseException, text: str) -> 
         f"importing provider {place.name!r} from {place.where} raised {text}",
         "upgrade or reinstall it; hermes-memory --debug shows the traceback",
     )
+
+
+def _construction_error(place: ProviderCandidate, error: ForeignError) -> ProviderError:
+    """Return the error for a `register` or a constructor that raised."""
+    message = f"provider {place.name!r} from {place.where} can't be made: {error}"
+    is_fault = not isinstance(error.error, Exception) or isinstance(error.error, _CODE_FAULTS)
+    if is_fault or place.kind == "native":
+        return ProviderError(
+            message,
+            "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
+        )
+    return ProviderUnconfigured(message, _settings_remedy(place))
+
+
+def _settings_remedy(place: ProviderCandidate) -> str:
+    """Return what to do about a provider that waits for settings."""
+    commands = [f"hermes-memory keys set {name}" for name in _unset_variables(place)]
+    if commands:
+        return f"run: {', '.join(commands)}"
+    return "set what its documentation names, in its file, or as a variable: hermes-memory keys set NAME"
+
+
+def _unset_variables(place: ProviderCandidate) -> list[str]:
+    """Return the environment variables that plugin.yaml requires and that are not set. `.env` is in the environment."""
+    manifest = read_manifest(place.path) if place.is_folder and place.path else {}
+    required = manifest.get("requires_env")
+    entries = required if isinstance(required, list) else []
+    names = [str(entry.get("name", "") if isinstance(entry, dict) else entry) for entry in entries]
+    return [name for name in names if name and not os.environ.get(name)]
 
 
 def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderError:

@@ -109,6 +109,11 @@ def may_register_provider(folder: Path, manifest: Mapping[str, Any]) -> bool:
     return kind not in OTHER_KINDS and any(map(_is_open, trees))
 
 
+def calls_register(folder: Path) -> bool:
+    """Return True if a source of a plugin folder names `register_memory_provider`, which it may call later."""
+    return any(REGISTER in read_source(file) for file in python_files(folder))
+
+
 def _is_evidence(tree: ast.Module) -> bool:
     """Return True if a module registers a memory provider, or defines a class that is one."""
     native = any(_imports_core(node) for node in ast.walk(tree))

@@ -43,7 +43,7 @@ from hermes_core.manager.writes import Writes
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
-from hermes_core.safety.fence import without_context
+from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import stopped
@@ -270,29 +270,35 @@ class MemoryManager:
 
     # -------------------------------------------------------------------- turn
 
-    def on_turn_start(self, number: int, message: str, session: Session) -> None:
-        """Notify the providers that turn `number` began with `message`. Do not wait for them.
+    def on_turn_start(self, number: int, message: str, session: Session, *, author: str = "") -> None:
+        """Notify the providers that turn `number` of `author` began with `message`. Do not wait for them.
 
         `prefetch_all` does the same if it gets a `turn_number`.
         """
         session = self._complete(session)
-        arguments = {"turn_number": number, "message": self._redact(message), "session": session}
+        arguments = _turn_start(number, self._redact(message), session, author)
         for handle in self._registry.implementing("on_turn_start"):
             handle.instance(session).submit("on_turn_start", arguments, background=True)
 
-    def prefetch_all(self, query: Query, session: Session, *, turn_number: int | None = None) -> RecallResult:
+    def prefetch_all(
+        self, query: Query, session: Session, *, turn_number: int | None = None, author: str = ""
+    ) -> RecallResult:
         """Return the recall of all providers for this message. Wait at most until the deadline of `prefetch`.
 
         Args:
             turn_number: If given, also call `on_turn_start` with this number and the text of the query. It runs
                 before `prefetch`, and both go to the worker of the provider in one step.
+            author: Who wrote the message, for `on_turn_start`.
         """
-        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number))
+        return self.collect_recall(self.ask_recall(query, session, turn_number=turn_number, author=author))
 
-    def ask_recall(self, query: Query, session: Session, *, turn_number: int | None = None) -> PendingRecall:
+    def ask_recall(
+        self, query: Query, session: Session, *, turn_number: int | None = None, author: str = ""
+    ) -> PendingRecall:
         """Ask all providers for recall as `prefetch_all` does, and do not wait for it."""
-        session = self._complete(session)
-        return self._prefetch.ask(self._registry.handles, self._clean_query(query), session, turn_number)
+        session, query = self._complete(session), self._clean_query(query)
+        start = None if turn_number is None else _turn_start(turn_number, query.text, session, author)
+        return self._prefetch.ask(self._registry.handles, query, session, start)
 
     def collect_recall(self, pending: PendingRecall) -> RecallResult:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
@@ -547,7 +553,7 @@ class MemoryManager:
         for handle in self._registry.implementing("system_prompt_block"):
             instance = handle.instance(session, wait=True)
             calls.append((handle, instance.submit("system_prompt_block", {"session": session})))
-        return _joined(calls)
+        return _joined(calls, label=True)
 
     def _freeze(self, session: Session, text: str, *, replace: bool) -> str:
         if stopped():  # the wait for a provider was cut short, so its block may be missing
@@ -611,19 +617,39 @@ def _require_checkpoint(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> 
         )
 
 
-def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]]) -> str:
-    """Wait for calls that return text for a prompt, and return their texts, joined by blank lines."""
+def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool = False) -> str:
+    """Wait for calls that return text for a prompt, and return their texts, joined by blank lines.
+
+    The person installed the provider, so that its text stays. Fences and turns in it are removed, and what the safety
+    scan finds is a warning.
+
+    Args:
+        label: True to begin each text of an external provider with its name.
+    """
     texts = []
     for handle, call in calls:
         text = without_turns(call.wait().value or "").strip()
+        if not handle.builtin:
+            text = sanitize_context(text).strip()
+        if label and not handle.builtin:
+            handle.warn_of_threats("prompt block", text)
+            for schema in handle.schemas:
+                handle.warn_of_threats(f"tool {schema['name']!r}", json.dumps(schema, ensure_ascii=False))
         if len(text) > MAX_PROMPT_CHARS and not handle.builtin:
             log.warning(
                 "%s: %d characters for a prompt are cut to %d", handle.name, len(text), MAX_PROMPT_CHARS
             )
             text = text[:MAX_PROMPT_CHARS]
+        if text and label and not handle.builtin:
+            text = f"[The memory provider {handle.name} says:]\n{text}"
         texts.append(text)
     return "\n\n".join(filter(None, texts))
 
 
 def _error(message: str) -> str:
     return json.dumps({"error": message}, ensure_ascii=False)
+
+
+def _turn_start(number: int, message: str, session: Session, author: str) -> dict[str, Any]:
+    """Return the arguments of `on_turn_start`."""
+    return {"turn_number": number, "message": message, "session": session, "author": author}

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hermes_core.contract.values import Query, Recall, RecallItem, Session
-from hermes_core.manager.call import CallResult
+from hermes_core.manager.call import CallResult, Status
 from hermes_core.manager.providers import ProviderHandle, ProviderInstance
 from hermes_core.manager.stats import ManagerConfig, State
 from hermes_core.manager.worker import PendingCall
@@ -47,6 +47,7 @@ class RecallPart(NamedTuple):
         state: The state of the provider.
         reason: The reason why the recall is not fresh, or the problem of the provider; "" if there is none.
         elapsed_ms: Milliseconds from the start of `Prefetch.ask` until this part was complete.
+        status: The status of the call; see `CallResult`.
     """
 
     provider: str
@@ -55,6 +56,12 @@ class RecallPart(NamedTuple):
     state: State = "active"
     reason: str = ""
     elapsed_ms: float = 0.0
+    status: Status = "ok"
+
+    @property
+    def outcome(self) -> str:
+        """The origin of the recall, and the status of the call if it failed: "fresh", or "late, warmed"."""
+        return self.origin if self.status == "ok" else f"{self.status}, {self.origin}"
 
 
 class RecallResult(NamedTuple):
@@ -155,7 +162,7 @@ class Prefetch:
         providers: Iterable[ProviderHandle],
         query: Query,
         session: Session,
-        turn_number: int | None = None,
+        start: dict[str, Any] | None = None,
     ) -> PendingRecall:
         """Ask each of `providers` for recall, without waiting for it. They work in parallel, each up to its deadline.
 
@@ -164,22 +171,21 @@ class Prefetch:
         waits `WAIT_AFTER_LATE_S` seconds.
 
         Args:
-            turn_number: If given, `on_turn_start` with this number is called before `prefetch`. Both calls go to the
-                worker of the provider in one step.
+            start: Arguments of `on_turn_start`. If they are given, it is called before `prefetch`, and both calls go
+                to the worker of the provider in one step.
         """
         began = time.monotonic()
-        start = {"turn_number": turn_number, "message": query.text, "session": session}
         asked: list[tuple[ProviderHandle, ProviderInstance, PendingCall | None, bool]] = []
         for handle in providers:
             recalls = handle.implements("prefetch")
-            starts = turn_number is not None and handle.implements("on_turn_start")
+            starts = start is not None and handle.implements("on_turn_start")
             if not (recalls or starts):
                 continue
             failing = recalls and handle.stats.recall_failing
             late = recalls and handle.stats.recall_late
             instance = handle.instance(session, wait=recalls and not failing)
             calls: list[PendingCall] = []
-            if starts:
+            if start is not None and starts:
                 calls.append(instance.prepare("on_turn_start", start, background=True))
             recall = None
             if failing:
@@ -311,7 +317,8 @@ class Prefetch:
         # A call that was withdrawn from the queue says nothing about the state of the provider.
         in_line = result.status == "skipped" and not stopped()
         shown: State = "degraded" if state == "active" and not in_line else state
-        return RecallPart(handle.name, recall, "warmed" if recall else "none", shown, reason, elapsed)
+        origin: Origin = "warmed" if recall else "none"
+        return RecallPart(handle.name, recall, origin, shown, reason, elapsed, result.status)
 
     def _keep(self, warmed: WarmedRecall, result: CallResult) -> None:
         if result.ok and result.value:

@@ -30,7 +30,9 @@ from hermes_core.manager.stats import (
     State,
 )
 from hermes_core.manager.worker import Coroutines, PendingCall, Worker, ignore_result
+from hermes_core.safety.fence import without_context
 from hermes_core.safety.redact import redact_value
+from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import wait_unless_stopped
 
 log = logging.getLogger(__name__)
@@ -544,6 +546,7 @@ class ProviderHandle:
         self.schemas: tuple[dict[str, Any], ...] = ()
         self.warnings: list[str] = []
         self.tool_problems: list[str] = []
+        self._scanned: set[tuple[str, str]] = set()
         self.busy: Callable[[str], bool] = lambda _session_id: False
         self.on_start: Callable[[], None] = lambda: None
         self._account = account
@@ -620,6 +623,24 @@ class ProviderHandle:
         log.warning("%s: %s", self.name, problem)
         self.warnings.append(problem)
         self.tool_problems.append(problem)
+
+    def warn_of_threats(self, place: str, text: str) -> None:
+        """Add a warning about what the safety scan finds in a text of the provider, once for each place.
+
+        The text stays: a person installed the provider, and can remove it.
+        """
+        if (place, text) in self._scanned:
+            return
+        self._scanned.add((place, text))
+        # Imported at its first use: loading the rules takes a tenth of a second, and many programs ask no provider.
+        from hermes_core.safety.scan import first_threat
+
+        if (threat := first_threat(text)) is not None:
+            lines = enumerate(text.split("\n"), 1)
+            line = next((f" in line {at}" for at, line in lines if first_threat(line)), "")
+            warning = f"its {place} may give the model orders: {threat.message}{line}; it is used as it is"
+            log.warning("%s: %s", self.name, warning)
+            self.warnings.append(warning)
 
     def call(
         self,
@@ -802,6 +823,9 @@ class ProviderHandle:
 
 # ------------------------------------------------------------------------------ tools
 
+# Characters of the description of a provider's tool; every request sends them.
+MAX_DESCRIPTION_CHARS = 4000
+
 # Names that hosts use for their own tools. A provider's tool of such a name would hide the host's.
 RESERVED_TOOL_NAMES = frozenset(
     [
@@ -845,6 +869,28 @@ def schema_fault(schema: dict[str, Any]) -> str:
     return ""
 
 
+def _clean_schema(handle: ProviderHandle, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provider's schema as the model gets it: labelled, without fences and turns, and of a bounded length."""
+    clean: dict[str, Any] = _without_turns(without_context(dict(schema)))
+    text = clean.get("description", "")
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        handle.add_tool_problem(
+            f"the description of {schema['name']!r} is cut to {MAX_DESCRIPTION_CHARS:,} characters"
+        )
+    clean["description"] = (
+        f"{text[:MAX_DESCRIPTION_CHARS]} (tool of the memory provider {handle.name})".strip()
+    )
+    return clean
+
+
+def _without_turns(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_turns(value)
+    if isinstance(value, Mapping):
+        return {key: _without_turns(entry) for key, entry in value.items()}
+    return [_without_turns(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
 class ToolIndex:
     """Index of tools by name.
 
@@ -872,7 +918,7 @@ class ToolIndex:
                 warning = f"tool {name!r} is refused: {self._owners[name].name!r} offers it"
             else:
                 self._owners[name] = handle
-                self._schemas[name] = schema
+                self._schemas[name] = schema if handle.builtin else _clean_schema(handle, schema)
             if warning:
                 log.warning("%s: %s", handle.name, warning)
                 handle.warnings.append(warning)

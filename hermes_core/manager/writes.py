@@ -20,7 +20,7 @@ from hermes_core.manager.call import CallResult, attempt, describe
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter_reason
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
-from hermes_core.outbox.rows import NewRow, Row, Transcripts, decode, encode_switch
+from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode_switch
 from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 
 log = logging.getLogger(__name__)
@@ -296,7 +296,11 @@ class ProviderReceiver:
             return Delivery("dead", ANOTHER_ACCOUNT)
         late = partial(self._returned_late, row, arguments, on_late)
         before_call()
-        result = handle.call(row.hook, arguments, session, late)
+        token = DELIVERED_ROW.set(row)
+        try:
+            result = handle.call(row.hook, arguments, session, late)
+        finally:
+            DELIVERED_ROW.reset(token)
         return (
             Delivery("in doubt", result.error) if result.in_doubt else self._delivery(row, arguments, result)
         )

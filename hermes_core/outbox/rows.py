@@ -8,8 +8,10 @@ import dataclasses
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from hermes_core.contract.hooks import TranscriptReader
@@ -36,6 +38,9 @@ Transcripts = Callable[[str, int | None], TranscriptReader]
 
 RowState = Literal["pending", "dead letter"]
 
+TRACE_CONTEXT: ContextVar[Mapping[str, str]] = ContextVar("trace_context", default=MappingProxyType({}))
+"""Trace headers (`traceparent`) of the operation that stores rows, which telemetry sets. The rows keep them."""
+
 
 class NewRow(NamedTuple):
     """A hook call that is ready to be stored. `event` is its unique id; `body` is its JSON."""
@@ -61,6 +66,10 @@ class Row:
     created_at: float
     fingerprint: str
     body: str
+
+
+DELIVERED_ROW: ContextVar[Row | None] = ContextVar("delivered_row", default=None)
+"""The row that the outbox worker delivers, for telemetry."""
 
 
 def encode(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, redact: Redact) -> NewRow:
@@ -111,6 +120,13 @@ def decode(
         }
     except (KeyError, TypeError, ValueError, zlib.error) as exc:
         raise OutboxError(f"the row of {row.hook!r} can't be read ({exc!r})", "drop it") from exc
+
+
+def trace_of(row: Row) -> dict[str, str]:
+    """Return the trace headers of the operation that stored the row; {} if telemetry was off."""
+    with contextlib.suppress(ValueError, TypeError, LookupError):
+        return {str(key): str(value) for key, value in json.loads(row.body)["trace"].items()}
+    return {}
 
 
 def names_rewound_turns(row: Row) -> bool:
@@ -168,7 +184,9 @@ class _RedactedTranscript:
 
 
 def _body(session: Session, value: dict[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA, "session": session.to_dict(), "value": value})
+    headers = TRACE_CONTEXT.get()
+    trace = {"trace": dict(headers)} if headers else {}
+    return json.dumps({"schema": SCHEMA, "session": session.to_dict(), "value": value, **trace})
 
 
 def _redacted(value: dict[str, Any], redact: Redact) -> dict[str, Any]:

@@ -34,19 +34,6 @@ RANKS: Mapping[str, int] = {
 
 LOWEST_RANK = max(RANKS.values())
 
-# Names of the origins for people and models.
-ORIGIN_NAMES: Mapping[str, str] = {
-    "person": "the person",
-    "owner": "the person, from another platform",
-    "assistant": "the agent",
-    "file": "a file of the person",
-    "user": "another user",
-    "provider": "a memory provider",
-    "import": "an import",
-    "tool": "a tool's result",
-    "web": "a web page",
-}
-
 
 def rank(origin: str) -> int:
     """Return the rank of an origin, 0 for the highest. An origin of a later version ranks lowest."""
@@ -77,9 +64,13 @@ def may_command(origin: str) -> bool:
     return rank(origin) <= RANKS["file"]
 
 
-def in_scope(origin: str) -> Origin:
-    """Return the origin as its own scope sees it: the user of a scope is the person in it."""
-    return "person" if origin == "user" else as_origin(origin)
+def in_scope(origin: str, owner: str) -> Origin:
+    """Return the origin as the scope of an owner sees it: the user of a scope is the person in it.
+
+    Args:
+        owner: `Session.owner` of the scope. The person at home, "", sees users as they are.
+    """
+    return "person" if origin == "user" and owner else as_origin(origin)
 
 
 # -------------------------------------------------------------------- reading

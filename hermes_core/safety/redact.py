@@ -11,9 +11,7 @@ import json
 import re
 from collections import Counter
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from hermes_core.safety.assignments import (
     NO_SECRET,
@@ -30,108 +28,10 @@ from hermes_core.safety.assignments import (
     without_named,
     without_named_abroad,
 )
+from hermes_core.safety.key_formats import without_keys
 
 JSON = None | bool | int | float | str | list[Any] | dict[str, Any]
 
-
-class _Format(NamedTuple):
-    """Format of a service's keys. `pattern` is tried only on text that holds one of `marks`."""
-
-    kind: str
-    marks: tuple[str, ...]
-    pattern: str
-
-
-_WORD = "[A-Za-z0-9_-]"
-_DIGIT_SOON = f"(?={_WORD}{{0,120}}?[0-9])"  # skips names such as sk-learn-contrib-projects
-
-_FORMATS = (
-    _Format(
-        "private_key",
-        ("PRIVATE KEY",),
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:[^-]{0,20000}(?:-(?!----END)[^-]{0,200}){0,200}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]*)",
-    ),
-    _Format("age", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
-    _Format("anthropic", ("sk-ant-",), rf"\bsk-ant-{_WORD}{{16,}}"),
-    _Format("openrouter", ("sk-or-",), rf"\bsk-or-{_WORD}{{16,}}"),
-    _Format("openai", ("sk-", "sess-"), rf"\b(?:sk|sess)-(?!ant-|or-){_DIGIT_SOON}{_WORD}{{20,}}"),
-    _Format(
-        "google",
-        ("AIza", "ya29.", "GOCSPX-"),
-        rf"\b(?:AIza{_WORD}{{35,}}|ya29\.{_WORD}{{20,}}|GOCSPX-{_WORD}{{20,}})",
-    ),
-    _Format("aws", ("AKIA", "ASIA", "ABIA", "ACCA"), r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"),
-    _Format(
-        "github",
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{22,})",
-    ),
-    _Format(
-        "gitlab",
-        ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-"),
-        rf"\bgl(?:pat|dt|rt|ptt|cbt)-{_WORD}{{18,}}",
-    ),
-    _Format("slack", ("xox", "xapp-"), r"\b(?:xox[abeoprs](?:\.xox[bp])?|xapp)-[A-Za-z0-9-]{10,}"),
-    _Format(
-        "slack", ("hooks.slack.com",), r"(?<=hooks\.slack\.com/)(?:services|workflows)/[A-Za-z0-9/]{20,}"
-    ),
-    _Format("discord", ("/api/webhooks/",), rf"(?<=/api/webhooks/)\d{{10,}}/{_WORD}{{30,}}"),
-    _Format("discord", (".",), rf"\b[MNO]{_WORD}{{23,27}}\.{_WORD}{{6}}\.{_WORD}{{27,}}"),
-    _Format(
-        "stripe",
-        ("k_live_", "k_test_", "whsec_"),
-        r"\b(?:[prs]k_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{20,})",
-    ),
-    _Format("huggingface", ("hf_", "api_org_"), r"\b(?:hf|api_org)_[A-Za-z0-9]{30,}"),
-    _Format("telegram", (":AA",), rf"\b\d{{8,10}}:AA{_WORD}{{32,}}"),
-    _Format("twilio", ("SK",), r"\bSK[0-9a-f]{32}\b"),
-    _Format("sendgrid", ("SG.",), rf"\bSG\.{_WORD}{{16,}}\.{_WORD}{{16,}}"),
-    _Format("npm", ("npm_",), r"\bnpm_[A-Za-z0-9]{36,}"),
-    _Format("pypi", ("pypi-",), rf"\bpypi-{_WORD}{{50,}}"),
-    _Format("honcho", ("hch-",), rf"\bhch-{_WORD}{{16,}}"),
-    _Format("mem0", ("m0-",), rf"\bm0-{_DIGIT_SOON}{_WORD}{{16,}}"),
-    _Format("supermemory", ("sm_",), r"\bsm_(?=\w{0,60}?[0-9])\w{20,}"),
-    _Format("hindsight", ("hsk_", "hs_live_"), r"\b(?:hsk|hs_live)_\w{16,}"),
-    _Format("retaindb", ("rdb_", "rtdb_"), r"\b(?:rdb|rtdb)_(?=\w{0,60}?[0-9])\w{16,}"),
-    _Format("groq", ("gsk_",), r"\bgsk_[A-Za-z0-9]{20,}"),
-    _Format("xai", ("xai-",), rf"\bxai-{_WORD}{{40,}}"),
-    _Format("perplexity", ("pplx-",), rf"\bpplx-{_WORD}{{30,}}"),
-    _Format("replicate", ("r8_",), r"\br8_[A-Za-z0-9]{30,}"),
-    _Format("tavily", ("tvly-",), rf"\btvly-{_WORD}{{16,}}"),
-    _Format("firecrawl", ("fc-",), r"\bfc-[0-9a-f]{32}\b"),
-    _Format("pinecone", ("pcsk_",), r"\bpcsk_\w{20,}"),
-    _Format("digitalocean", ("doo_v1_", "dop_v1_", "dor_v1_"), r"\bdo[opr]_v1_[0-9a-f]{32,}"),
-    _Format("databricks", ("dapi",), r"\bdapi[0-9a-f]{32}"),
-    _Format("docker", ("dckr_pat_",), rf"\bdckr_pat_{_WORD}{{20,}}"),
-    _Format("linear", ("lin_api_",), r"\blin_api_[A-Za-z0-9]{30,}"),
-    _Format("notion", ("ntn_",), r"\bntn_[A-Za-z0-9]{30,}"),
-    _Format("shopify", ("shp",), r"\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    _Format("vault", ("hvs.", "hvb."), rf"\bhv[sb]\.{_WORD}{{20,}}"),
-    _Format("tailscale", ("tskey-",), rf"\btskey-{_WORD}{{16,}}"),
-    _Format("grafana", ("glsa_", "glc_"), r"\bgl(?:sa|c)_\w{20,}"),
-    _Format("sentry", ("sntry",), rf"\bsntry[su]_{_WORD}{{20,}}"),
-    _Format("supabase", ("sbp_",), r"\bsbp_[0-9a-f]{30,}"),
-    _Format("mailgun", ("key-",), r"\bkey-[0-9a-f]{32}\b"),
-    _Format("brevo", ("xkeysib-",), rf"\bxkeysib-{_WORD}{{40,}}"),
-    _Format("postman", ("PMAK-",), rf"\bPMAK-{_WORD}{{30,}}"),
-    _Format("newrelic", ("NRAK-",), r"\bNRAK-[A-Z0-9]{20,}"),
-    _Format("azure", ("AccountKey=",), r"(?<=AccountKey=)[A-Za-z0-9+/=]{40,}"),
-    _Format("atlassian", ("ATATT3", "ATCTT3"), rf"\bAT[AC]TT3{_WORD}{{40,}}"),
-    _Format("terraform", (".atlasv1.",), rf"\b\w{{14}}\.atlasv1\.{_WORD}{{40,}}"),
-    _Format("pulumi", ("pul-",), r"\bpul-[0-9a-f]{40}\b"),
-    _Format("figma", ("figd_",), rf"\bfigd_{_WORD}{{30,}}"),
-    _Format(
-        "doppler", ("dp.pt.", "dp.st.", "dp.sa."), rf"\bdp\.(?:pt|st|sa)\.(?:\w{{1,40}}\.)?{_WORD}{{40,}}"
-    ),
-    _Format("langsmith", ("lsv2_",), r"\blsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
-    _Format("nvidia", ("nvapi-",), rf"\bnvapi-{_WORD}{{40,}}"),
-    _Format("cerebras", ("csk-",), r"\bcsk-[a-z0-9]{40,}"),
-    _Format("jina", ("jina_",), rf"\bjina_[0-9a-f]{{32}}{_WORD}{{10,}}"),
-    _Format("elevenlabs", ("sk_",), r"\bsk_[0-9a-f]{48}\b"),
-    _Format("notion", ("secret_",), r"\bsecret_[A-Za-z0-9]{43}\b"),
-    _Format("jwt", ("eyJ",), rf"\beyJ{_WORD}{{10,}}\.eyJ{_WORD}{{10,}}(?:\.{_WORD}+)?"),
-)
 
 _AUTHORIZATION = (
     r"(?i)((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate|aws4-hmac-sha256)\s+)?+"
@@ -156,17 +56,6 @@ It jumps from a space to the last space of the next fifteen characters, in a thi
 """
 
 _LONG_WORD = r"\S{15,}"
-# Only private keys hold white space, so all other marks are searched in the long words alone. Grouping the marks by
-# their first letters halves the time.
-
-_MARKED = "|".join(
-    f"{re.escape(first)}(?:{'|'.join(re.escape(mark[1:]) for mark in marks)})"
-    for first, marks in groupby(
-        sorted(mark for form in _FORMATS for mark in form.marks if mark != "."), itemgetter(0)
-    )
-)
-_MARKED = rf"{_MARKED}|[MNO]{_WORD}{{23}}"  # Discord
-
 _HALF = "[\\ud800-\\udfff]"  # a surrogate: it can't be encoded as UTF-8
 _REMEMBERED_LENGTH = 4096
 
@@ -213,6 +102,17 @@ def secrets_in(text: str) -> tuple[str, ...]:
     return tuple(Counter(_MARK.findall(redact(text))) - Counter(_MARK.findall(text)))
 
 
+def looks_like_key(word: str) -> bool:
+    """Return True if a word that a person gave as a name is a key: of a known format, or long, unbroken and random.
+
+    >>> looks_like_key("OPENAI_API_KEY"), looks_like_key("0123456789abcdef0123456789abcdef")
+    (False, True)
+    """
+    unbroken = len(word) >= 20 and word.isascii() and word.isalnum()
+    random = sum(map(str.isdigit, word)) > 3 and any(map(str.isalpha, word))
+    return (unbroken and random) or bool(secrets_in(word))
+
+
 def _redact(text: str) -> str:
     for _ in range(_PASSES):
         text, before = _redact_once(text), text
@@ -226,11 +126,7 @@ _remembered = lru_cache(maxsize=256)(_redact)
 
 
 def _redact_once(text: str) -> str:
-    if "PRIVATE KEY" in text or (
-        not compiled(_SHORT_WORDS).match(text.replace("\n", " "))
-        and compiled(_MARKED).search(" ".join(compiled(_LONG_WORD).findall(text)))
-    ):
-        text = _without_formats(text)
+    text = without_keys(text)
     assigned = "=" in text or ":" in text or "：" in text or "＝" in text
     if assigned:
         text = _without_urls_and_headers(text)
@@ -280,15 +176,6 @@ def _names_a_header(text: str) -> bool:
     """Return True if `text` may hold a header. Many texts hold "authors" or "truth", and the pattern is slow."""
     lowered = text.lower()
     return "authorization" in lowered or "x-" in lowered or not text.isascii()
-
-
-def _without_formats(text: str) -> str:
-    for kind, marks, pattern in _FORMATS:
-        for mark in marks:
-            if mark in text:
-                text = compiled(pattern).sub(f"[redacted:{kind}]", text)
-                break
-    return text
 
 
 def redact_value(value: JSON) -> JSON:

@@ -1,9 +1,9 @@
 """Threat scan of text that becomes memory.
 
 Memory stands in the system prompt, so an entry must not be able to give orders. The scan reads a text in several ways
-(without disguise, with respelt words, with decoded parts) and tries the rules of `patterns` on each reading. It always
-covers the whole text. A clean scan is a signal, not a proof: a sentence can always be worded in another way. The fence,
-the origin of an entry and the person's approval are still needed.
+(without disguise, with respelt words, with decoded parts) and tries the rules of `threat_rules` on each reading. It always
+covers the whole text. The scan is one signal and no barrier: a sentence can always be worded in another way. What may
+stand in a prompt depends on the origin of a text, and a person can overrule the scan.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from hermes_core.safety.lookalikes import is_ignorable, skeleton
-from hermes_core.safety.patterns import CATEGORIES, RULES, Rule
+from hermes_core.safety.threat_rules import CATEGORIES, RULES, Rule
+from hermes_core.safety.word_match import Chain, matches, parse_chain, segments
 
-_WORD = re.compile(r"\w+")
 _DEPTH = 2  # an encoding within an encoding is decoded too
 
 
@@ -37,45 +37,66 @@ Scan = Callable[[str], Threat | None]
 """Type of `first_threat`; a host may pass a scan of its own."""
 
 
-def scan(text: str) -> list[Threat]:
-    """Return every threat in `text`, at most one for each rule, in the order of the table."""
-    return list({threat.id: threat for threat in _threats(text, _DEPTH)}.values())
+def scan(text: str, *, untrusted: bool = False) -> list[Threat]:
+    """Return every threat in `text`, at most one for each rule, in the order in which the readings show them.
+
+    Args:
+        text: Text of a note, a skill or a file.
+        untrusted: Also try the rules that are meant only for notes of untrusted origin.
+    """
+    return list({threat.id: threat for threat in _threats(text, untrusted, _DEPTH)}.values())
 
 
-def first_threat(text: str) -> Threat | None:
-    """Return the first threat in `text`, or None. Stops at the first match."""
-    return next(_threats(text, _DEPTH), None)
+def first_threat(text: str, *, untrusted: bool = False) -> Threat | None:
+    """Return the first threat in `text`, or None. Stops at the first match. `untrusted`: as in `scan`."""
+    return next(_threats(text, untrusted, _DEPTH), None)
 
 
-def _threats(text: str, depth: int) -> Iterator[Threat]:
+def _threats(text: str, untrusted: bool, depth: int) -> Iterator[Threat]:
     """Yield the threats of every reading of `text`, also of texts encoded in it, `depth` levels deep."""
     hidden = _first_invisible(text)
     if hidden:
         yield _threat(f"invisible_u{ord(hidden):04x}", "invisible_unicode")
     plain = _without_disguise(text)
-    for reading in (plain, *_respellings(plain)):
-        yield from _matches("plain", reading)
-    visible = _joined_lines(_visible(text))
-    yield from _matches("visible", visible)
-    if not visible.isascii():
-        yield from _matches("unlatin", visible)
+    # A negation may stand on the line before, so sentences are read with wrapped lines joined.
+    flat = _joined_lines(plain)
+    yield from _matches(flat, untrusted)
+    if flat != plain:
+        yield from _pattern_matches(plain, "plain", untrusted)
+    shell = _without_quotes(plain)
+    if shell != plain:
+        yield from _matches(_joined_lines(shell), untrusted)
+    for reading in _respellings(flat, text):
+        yield from _matches(reading, untrusted, code=False)
     for letters in _letters_only(plain):
-        yield from _matches("letters", letters)
+        yield from _pattern_matches(letters, "letters", untrusted)
     # The limit keeps a text that encodes itself many times from making the scan slow.
     room = _MAX_DECODED_CHARS
     for inner in _decoded(text) if depth else ():
         room -= len(inner)
         if room < 0:
             break
-        yield from _threats(inner, depth - 1)
+        yield from _threats(inner, untrusted, depth - 1)
 
 
-def _matches(view: str, text: str) -> Iterator[Threat]:
-    """Yield the threats of one reading."""
-    # The words decide first whether a rule is tried: most texts hold none of them, and a search takes much longer.
-    words = frozenset(_WORD.findall(text)) if view == "plain" else frozenset()
-    for rule, needs in _rules(view):
-        if (not needs or not needs.isdisjoint(words)) and _compiled(rule.pattern).search(text):
+def _matches(text: str, untrusted: bool, *, code: bool = True) -> Iterator[Threat]:
+    """Yield the threats of one reading; without `code`, only those of rules on sentences."""
+    if code:
+        yield from _pattern_matches(text, "plain", untrusted)
+    sentences, lines = segments(text)
+    # Most segments hold the lists of no rule: one look at the names of a segment decides.
+    for span, parts in (("sentence", sentences), ("line", lines if code else ())):
+        rules = _chains(span, untrusted)
+        for part in parts:
+            names = part.positions.keys()
+            for needs, rule, chain, unless in rules:
+                if needs <= names and matches(chain, part, unless, rule.back, rule.not_before):
+                    yield _threat(rule.id, rule.category)
+
+
+def _pattern_matches(text: str, view: str, untrusted: bool) -> Iterator[Threat]:
+    for rule, pattern in _patterns(view, untrusted):
+        if pattern.search(text):
             yield _threat(rule.id, rule.category)
 
 
@@ -84,14 +105,21 @@ def _threat(rule: str, category: str) -> Threat:
 
 
 @cache
-def _rules(view: str) -> tuple[tuple[Rule, frozenset[str]], ...]:
-    return tuple((rule, frozenset(rule.needs.split())) for rule in RULES if rule.view == view)
+def _chains(span: str, untrusted: bool) -> tuple[tuple[frozenset[str], Rule, Chain, tuple[str, ...]], ...]:
+    """Return the rules on this part of a text, each with the names of its lists, its chain, and what voids it."""
+    rules = (rule for rule in RULES if rule.words and rule.span == span and (untrusted or not rule.untrusted))
+    return tuple(
+        (frozenset(rule.words.split()[::2]), rule, parse_chain(rule.words), tuple(rule.unless.split()))
+        for rule in rules
+    )
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # At its first use: compiling all rules takes longer than most programs run.
-    return re.compile(pattern)
+def _patterns(view: str, untrusted: bool) -> tuple[tuple[Rule, re.Pattern[str]], ...]:
+    rules = (
+        rule for rule in RULES if rule.pattern and rule.view == view and (untrusted or not rule.untrusted)
+    )
+    return tuple((rule, re.compile(rule.pattern)) for rule in rules)
 
 
 # ------------------------------------------------------------------ readings
@@ -175,11 +203,14 @@ _SPACED = r"(?<!\w)(?:\w[ ._*~|/+-]){3,200}\w(?!\w)"
 _JOINED = r"(?<![\w.-])(?!test_)[a-z]{1,20}([_·-])[a-z]{1,20}(?:\1[a-z]{1,20}){3,60}(?![\w(])"
 _NOT_A_LETTER = r"[^a-z]+"
 _INDENT = r"\n[ \t]{1,8}(?=\w)"
-_WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=\w)"
+_WRAPPED = r"(?<=[\w,])[ \t\r]*\n[ \t>]{0,8}(?=-?\w)"
 _EMPHASIS = r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\W_])[*_]{1,3}(?!\w)"
 
 _LONG_WORD = r"[a-z]{5,14}"
 _KEY_WORDS = "ignore disregard forget previous prior earlier instructions instruction system prompt rules guidelines override reveal"
+
+
+_TURNED = (*_KEY_WORDS.split()[:6], "instruction", "system", "user", "password", "send", "tell")
 
 
 def _shape(word: str) -> tuple[str, str]:
@@ -224,25 +255,32 @@ def _joined_lines(text: str) -> str:
     return re.sub(r"[ \t]{2,}", " ", re.sub(_EMPHASIS, "", re.sub(_WRAPPED, " ", text)))
 
 
-def _respellings(text: str) -> Iterator[str]:
-    """Yield the text with respelt words resolved: split quotes, digits for letters, scrambled or spaced-out letters."""
-    flat = _joined_lines(text)
-    if flat != text:
-        yield flat
+def _without_quotes(text: str) -> str:
+    """Return the text as a shell reads it: without empty quotes and backslashes inside words."""
     if '""' in text or "''" in text or "\\" in text or "ifs" in text:
-        yield re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
-    respelt = re.sub(_LEET_WORD, lambda match: match[0].translate(_LEET), text)
-    if respelt != text:
+        return re.sub(_SHELL_SPACE, " ", re.sub(_QUOTE_SPLIT, "", text))
+    return text
+
+
+def _respellings(plain: str, text: str) -> Iterator[str]:
+    """Yield readings that differ from `plain`: its own script, digits for letters, scrambled, joined, spaced or turned."""
+    if not text.isascii():
+        yield _joined_lines(_visible(text))
+    respelt = re.sub(_LEET_WORD, lambda match: match[0].translate(_LEET), plain)
+    if respelt != plain:
         yield respelt
-    unscrambled = re.sub(_LONG_WORD, lambda match: _SCRAMBLED.get(_shape(match[0]), match[0]), text)
-    if unscrambled != text:
+    unscrambled = re.sub(_LONG_WORD, lambda match: _SCRAMBLED.get(_shape(match[0]), match[0]), plain)
+    if unscrambled != plain:
         yield unscrambled
-    parted = re.sub(_JOINED, lambda match: match[0].replace(match[1], " "), text)
-    if parted != text:
+    parted = re.sub(_JOINED, lambda match: match[0].replace(match[1], " "), plain)
+    if parted != plain:
         yield parted
-    joined = re.sub(_SPACED, lambda match: re.sub(r"[\W_]", "", match[0]), text)
-    if joined != text:
+    joined = re.sub(_SPACED, lambda match: re.sub(r"[\W_]", "", match[0]), plain)
+    if joined != plain:
         yield re.sub(r"\s+", " ", joined)
+    for turned in (plain[::-1], codecs.encode(plain, "rot13")):
+        if any(word in turned for word in _TURNED):
+            yield turned
 
 
 def _letters_only(text: str) -> Iterator[str]:

@@ -686,11 +686,14 @@ class SessionDB:
     def lowest_origin(self, session_id: str) -> Origin:
         """Return the lowest origin of the messages that the model gets of a session; "person" if none is low."""
         # The condition has to be that of the partial index, word for word.
-        rows = self.database.execute(
-            f"""SELECT DISTINCT role, origin, tool_name FROM messages
-                WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)""",
-            (sqlite_text(session_id),),
-        )
+        sql = f"""SELECT DISTINCT role, origin, tool_name FROM messages
+            WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
+        if not self.path.exists():
+            return "person"
+        try:
+            rows = self.database.execute(sql, (sqlite_text(session_id),)).fetchall()
+        except sqlite3.OperationalError as exc:
+            raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
         return lowest(records.stored_origin(row[0], row[1], row[2]) for row in rows)
 
     @_detecting_damage

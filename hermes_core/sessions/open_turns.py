@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hermes_core.contract.values import Origin
 from hermes_core.errors import SessionError
+from hermes_core.safety.origin import as_origin
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import sqlite_text
 
@@ -31,6 +33,7 @@ class StoredOpenTurn:
         author: Name of the person, if several people speak in the session.
         contexts: (label, text) of each part of the recall for the turn; None if the recall had not come yet.
         messages: Messages after the person's message so far.
+        origin: The lowest origin of the recall.
     """
 
     id: str
@@ -39,6 +42,7 @@ class StoredOpenTurn:
     author: str
     contexts: tuple[tuple[str, str], ...] | None = None
     messages: tuple[Mapping[str, Any], ...] = ()
+    origin: Origin = "person"
 
 
 class OpenTurnStore:
@@ -63,7 +67,7 @@ class OpenTurnStore:
                     sqlite_text(turn.id),
                     _json(turn.user),
                     sqlite_text(turn.author),
-                    "" if turn.contexts is None else _json(turn.contexts),
+                    "",
                     at,
                     sqlite_text(turn.session_id),
                 ),
@@ -73,11 +77,16 @@ class OpenTurnStore:
                     f"turn {turn.id!r} is open already", "continue it, or give each turn an id of its own"
                 )
 
-    def set_contexts(self, turn_id: str, contexts: Sequence[tuple[str, str]]) -> None:
-        """Store the recall of a turn, so that another process that continues the turn sends the same request."""
+    def set_contexts(self, turn_id: str, contexts: Sequence[tuple[str, str]], origin: Origin) -> None:
+        """Store the recall of a turn, so that another process that continues the turn sends the same request.
+
+        Args:
+            origin: The lowest origin of the recall.
+        """
         with self._db.transaction() as connection:
             sql = "UPDATE open_turns SET contexts = ? WHERE id = ?"
-            connection.execute(sql, (_json(contexts), sqlite_text(turn_id)))
+            value = {"contexts": contexts, "origin": origin}
+            connection.execute(sql, (_json(value), sqlite_text(turn_id)))
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
@@ -91,14 +100,24 @@ class OpenTurnStore:
         messages = self._db.database.execute(
             "SELECT message FROM open_messages WHERE turn_key = ? ORDER BY number", (row[0],)
         ).fetchall()
+        contexts, origin = _recall(row[4])
         return StoredOpenTurn(
             turn_id,
             row[1],
             json.loads(row[2]),
             row[3],
-            tuple((label, text) for label, text in json.loads(row[4])) if row[4] else None,
+            contexts,
             tuple(json.loads(message) for (message,) in messages),
+            origin,
         )
+
+    def open_in(self, session_id: str) -> list[StoredOpenTurn]:
+        """Return the unfinished turns of a session."""
+        rows = self._db.database.execute(
+            "SELECT o.id FROM open_turns o JOIN sessions s ON s.key = o.session_key WHERE s.id = ?",
+            (sqlite_text(session_id),),
+        )
+        return [turn for (turn_id,) in rows.fetchall() if (turn := self.get(turn_id)) is not None]
 
     def add(self, turn_id: str, messages: Sequence[Mapping[str, Any]], *, at: float) -> None:
         """Store further messages of a turn.
@@ -130,6 +149,16 @@ class OpenTurnStore:
         """Delete unfinished turns without a new message since `before` (epoch seconds); return their number."""
         with self._db.transaction() as connection:
             return _delete(connection, "updated_at < ?", before)
+
+
+def _recall(text: str) -> tuple[tuple[tuple[str, str], ...] | None, Origin]:
+    """Return the stored recall of a turn and its origin; None as the recall if it had not come yet."""
+    if not text:
+        return None, "person"
+    value = json.loads(text)
+    if isinstance(value, list):  # stored by an earlier version
+        value = {"contexts": value, "origin": "provider" if value else "person"}
+    return tuple((label, part) for label, part in value["contexts"]), as_origin(value["origin"])
 
 
 def _delete(connection: sqlite3.Connection, condition: str, value: object) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal, get_args
@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
 from hermes_core.safety.fence import without_context
+from hermes_core.safety.origin import may_command, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
@@ -179,7 +180,9 @@ class SessionSearchTool:
             db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
             if db is None:
                 return _failed("session database not available", "enable sessions.search_enabled")
-            answer = _Call(db, session, self._zone, self.summarise).answer(given)
+            search = _Call(db, session, self._zone, self.summarise)
+            answer = search.answer(given)
+            report_result(search.origins)
             return _json({"success": True, **without_context(answer)})
         except SessionError as exc:
             return _failed(exc.message, exc.remedy)
@@ -219,6 +222,17 @@ class _Call:
         self._user = session.owner or None
         self._zone = zone
         self._summarise = summarise
+        self._origins: list[str] = []
+
+    @property
+    def origins(self) -> list[str]:
+        """The origins of the texts in the answer, also of titles, which are made from the first message."""
+        return self._origins
+
+    def _include(self, messages: Iterable[StoredMessage], *session_ids: str) -> None:
+        self._origins += [message.origin for message in messages]
+        for session_id in session_ids:
+            self._origins += [message.origin for message in self._db.get_messages(session_id, limit=1)]
 
     def answer(self, given: Mapping[Any, Any]) -> dict[str, Any]:
         session_id, query = _text(given.get("session_id")), _text(given.get("query"))
@@ -257,6 +271,7 @@ class _Call:
             user=self._user,
             limit=limit,
         )
+        self._include((), *(entry.root_id for entry in entries))
         results = [
             {
                 "session_id": entry.session.id,
@@ -300,6 +315,7 @@ class _Call:
         results = [titled] if titled is not None else []
         others = [(root, hit) for root, hit in best.items() if titled is None or titled.root != root]
         results += [self._result(root, hit, query) for root, hit in others[: limit - len(results)]]
+        self._include([one.anchor for one in results], *(one.root for one in results))
         summed = self._summaries(results, query) if given.get("summary") is True else {}
         shown = [
             self._shown(one, detail, MAX_ANSWER_CHARS // limit, summed.get(one.root, "")) for one in results
@@ -336,6 +352,8 @@ class _Call:
         if self._summarise is None:
             return {}
         views = [self._db.around(one.anchor.id, SUMMARISED_MESSAGES // 2) for one in results]
+        for view in views:
+            self._include(view.messages if view else ())
         texts = [
             transcript_text(view.messages if view else (one.anchor,))
             for one, view in zip(results, views, strict=True)
@@ -380,6 +398,7 @@ class _Call:
         shown |= {m.id for m in began}
         last = self._db.get_messages(session.id, offset=max(session.message_count - BOOKEND, 0))
         ended = _said(last, shown)
+        self._include([*began, *messages, *ended])
         cap = _cap([*began, *(m for m in messages if m.id != anchor.id), *ended], budget - MAX_MESSAGE_CHARS)
         ends = min(cap, MAX_BOOKEND_CHARS)
         return {
@@ -415,6 +434,7 @@ class _Call:
                 "scroll in another session",
             )
         holder = self._session(anchor.session_id)
+        self._include(view.messages, holder.id)
         cap = _cap(view.messages, MAX_ANSWER_CHARS)
         result = {
             "mode": "scroll",
@@ -446,6 +466,7 @@ class _Call:
         messages = self._db.get_messages(session.id, limit=READ_FIRST if truncated else None)
         if truncated:
             messages += self._db.get_messages(session.id, offset=count - READ_LAST)
+        self._include(messages)
         result: dict[str, Any] = {
             "mode": "read",
             "session_id": session.id,
@@ -512,6 +533,8 @@ def _shape(
         shape |= {"content_truncated": True, "original_content_chars": len(content)}
     if message.speaker:
         shape["speaker"] = message.speaker
+    if not may_command(message.origin):
+        shape["origin"] = message.origin
     if message.tool_name:
         shape["tool_name"] = message.tool_name
     if message.tool_calls:

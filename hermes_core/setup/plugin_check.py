@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_core.contract.values import Availability
-from hermes_core.errors import ProviderError, ProviderInvalid, ProviderUnavailable
+from hermes_core.errors import (
+    ProviderError,
+    ProviderInvalid,
+    ProviderUnavailable,
+    ProviderUnconfigured,
+)
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import folder_candidate, name_owner
 from hermes_core.loader.guard import ForeignError, call_foreign
@@ -93,6 +98,9 @@ def _load(home: HermesHome, folder: Path, name: str) -> FirstLoad:
     except ProviderError as exc:
         if missing and _may_come_from_a_missing_package(exc):
             return FirstLoad("unavailable", lacks, setup)
+        # The settings of a plugin come after its installation, so it stays, as in Hermes Agent.
+        if isinstance(exc, ProviderUnconfigured):
+            return FirstLoad("unavailable", exc.message, exc.remedy)
         return FirstLoad("failed", exc.message, exc.remedy)
     if missing:
         return FirstLoad("unavailable", lacks, setup)

@@ -213,9 +213,10 @@ def _publish(
     staged.parent.mkdir()
     fetched.replace(staged)
     load = check_plugin(staged, target.name, home, stage / "result.json")
+    # The hidden folder is gone when a person reads this.
+    reason, remedy = (text.replace(str(staged), str(target)) for text in (load.reason, load.remedy))
+    load = FirstLoad(load.state, reason, remedy)
     if load.state == "failed":
-        # The hidden folder is gone when a person reads this.
-        reason, remedy = (text.replace(str(staged), str(target)) for text in (load.reason, load.remedy))
         raise SetupFailed(f"{target.name!r} was not installed: {reason}", remedy)
     old = stage / "old" / target.name
     old.parent.mkdir()

@@ -104,8 +104,9 @@ class EveryHook(MemoryProvider):
     def system_prompt_block(self, session: Session) -> Any:
         return self.answer("system_prompt_block", session=session)
 
-    def on_turn_start(self, turn_number: int, message: str, session: Session) -> Any:
-        return self.answer("on_turn_start", turn_number=turn_number, message=message, session=session)
+    def on_turn_start(self, turn_number: int, message: str, session: Session, author: str) -> Any:
+        start = {"turn_number": turn_number, "message": message, "session": session, "author": author}
+        return self.answer("on_turn_start", **start)
 
     def prefetch(self, query: Query, session: Session) -> Any:
         return self.answer("prefetch", query=query, session=session)

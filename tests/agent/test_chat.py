@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,8 +25,8 @@ from hermes_core.agent.locks import SessionLock
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
 from hermes_core.cli.chat import _CtrlC, _note_retry, _note_review
-from hermes_core.cli.chat_commands import TerminalWriter
 from hermes_core.cli.chat_input import read_messages
+from hermes_core.cli.chat_terminal import TerminalWriter
 from hermes_core.config import set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
@@ -83,7 +84,7 @@ def test_a_model_can_be_named_where_none_is_configured(home: HermesHome, server:
     home.config_yaml.write_text(f"model: {{base_url: '{server.base_url}', retries: 0}}\n")
     refused = chat("-m", "Hello.")
     assert refused.exit_code == 1
-    assert "--model" in refused.stderr
+    assert "config set model.name NAME" in refused.stderr
     assert chat("--model", "scripted", "-m", "Hello.").stdout == "Good morning.\n"
     assert chat("--model", " ", "-m", "Hello.").exit_code == 2
 
@@ -221,7 +222,9 @@ def test_wrong_use_says_what_to_do(
 def test_without_a_model_it_says_what_to_write(hermes_home: HermesHome) -> None:
     result = chat("-m", "Hello.")
     assert result.exit_code == 1
-    assert f"write `model:` with base_url and name into {str(hermes_home.config_yaml)!r}" in result.stderr
+    assert f"no model is set in {str(hermes_home.config_yaml)!r}" in result.stderr
+    assert "hermes-memory config set model.base_url URL" in result.stderr
+    assert "hermes-memory config set model.name NAME" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -491,6 +494,123 @@ def test_commands_act_on_the_conversation(home: HermesHome) -> None:
     assert {session.end_reason for session in sessions(home)} == {"branch", "new"}
 
 
+RECORDER = '''
+"""A MemoryProvider that writes down which turns it hears of, and which are undone."""
+import json
+from hermes_core import MemoryProvider
+
+class Lockbox(MemoryProvider):
+    name = "lockbox"
+
+    def initialize(self, session):
+        self.file = f"{session.home}/heard"
+
+    def sync_turn(self, turn):
+        with open(self.file, "a") as file:
+            print(json.dumps([turn.id, turn.assistant]), file=file)
+
+    def on_session_switch(self, switch):
+        with open(self.file, "a") as file:
+            print(json.dumps([switch.reason, *switch.rewound_turns]), file=file)
+'''
+
+
+def test_an_answer_is_tried_again_in_place_of_the_one_before(
+    home: HermesHome, server: ModelServer, install_plugin: Any
+) -> None:
+    install_plugin("lockbox", RECORDER)
+    set_value(home, "memory.provider", "lockbox")
+    server._script = [Reply("Tea."), Reply("Coffee."), Reply("Noted.")]
+    result = chat(typed="What shall I drink?\n/retry\nThanks.\n")
+    assert (result.exit_code, result.stdout) == (0, "Tea.\nCoffee.\nNoted.\n")
+    sent = [[message["content"] for message in request["messages"][1:]] for request in server.requests]
+    assert sent[1] == ["What shall I drink?"]
+    assert sent[2] == ["What shall I drink?", "Coffee.", "Thanks."]
+    (session,) = sessions(home)
+    with closing(SessionDB(home.state_db)) as db:
+        stored = [message.content for message in db.get_messages(session.id)]
+    assert stored == ["What shall I drink?", "Coffee.", "Thanks.", "Noted."]
+    tea, rewind, coffee, _ = map(json.loads, (home.path / "heard").read_text().splitlines())
+    assert (tea[1], coffee[1]) == ("Tea.", "Coffee.")
+    assert rewind == ["rewind", tea[0]]
+
+
+def test_a_message_that_no_model_answered_is_tried_again(home: HermesHome, server: ModelServer) -> None:
+    server._script = [Reply(status=401), Reply("Good morning.")]
+    result = chat(typed="Hello.\n/retry\n")
+    assert (result.exit_code, result.stdout) == (1, "Good morning.\n")
+    assert [m["content"] for m in server.requests[1]["messages"][1:]] == ["Hello."]
+    failed = chat(typed="/retry\n")
+    assert (failed.exit_code, "there is no turn to undo" in failed.stderr) == (1, True)
+
+
+def test_the_outcome_of_another_try_counts(home: HermesHome, server: ModelServer) -> None:
+    server._script = [Reply("Good morning."), Reply(status=401)]
+    assert chat(typed="Hello.\n/retry\n").exit_code == 1
+
+
+def test_another_model_of_the_server_answers_from_now_on(home: HermesHome, server: ModelServer) -> None:
+    result = chat(typed="Hello.\n/model large\nHello.\n/model\n/new\nHello.\n")
+    assert [request["model"] for request in server.requests] == ["scripted", "large", "large"]
+    assert "the server lists no 'large'; it has 'scripted'" in result.stderr
+    assert f"model: large at {server.base_url}" in result.stdout
+    assert [session.model for session in sessions(home)] == ["large", "scripted"]
+    assert "name: scripted" in home.config_yaml.read_text()
+    assert "lists no" not in chat(typed="/model scripted\n").stderr
+
+
+def test_the_models_of_a_server_that_does_not_answer_are_not_shown(
+    home: HermesHome, server: ModelServer
+) -> None:
+    server.close()
+    result = chat(typed="/model\n/model large\n/status\n")
+    assert "the connection to" in result.stderr
+    assert "model     large" in result.stdout
+
+
+def test_a_session_gets_another_title(home: HermesHome) -> None:
+    result = chat(typed="/title\nHello.\n/title\n/title  Morning  tea \n/title\n/new\n/title Morning tea\n")
+    assert [line for line in result.stdout.splitlines() if "title" in line] == [
+        "no title yet",
+        "title: Hello.",
+        "title: Morning tea",
+        "title: Morning tea",
+    ]
+    assert "title 'Morning tea' is in use" in result.stderr
+    assert [session.title for session in sessions(home)] == ["Morning tea"]
+
+
+def test_past_sessions_are_searched_in_a_chat(home: HermesHome) -> None:
+    chat("-m", "The billing service runs on Hetzner.")
+    result = chat(typed="Where does billing run?\n/search billing\n/search\n/search Kubernetes\n")
+    assert "The billing service runs on Hetzner." in result.stdout
+    assert sessions(home)[-1].id[:12] in result.stdout
+    assert result.stdout.count("Where does billing run?") == 0
+    assert "/search takes words" in result.stderr
+    assert result.stdout.endswith("No message matches.\n")
+
+
+@pytest.mark.parametrize(
+    ("provider", "more", "banner"),
+    [
+        ("", (), "model scripted, built-in memory"),
+        ("lockbox", (), "model scripted, provider lockbox"),
+        ("absent", (), "model scripted, provider absent (not working)"),
+        ("lockbox", ("--no-memory",), "model scripted, no memory"),
+        ("lockbox", ("--model", "large"), "model large, provider lockbox"),
+    ],
+)
+def test_a_chat_begins_with_its_model_and_its_provider(
+    home: HermesHome, install_plugin: Any, provider: str, more: tuple[str, ...], banner: str
+) -> None:
+    install_plugin("lockbox", RECORDER)
+    set_value(home, "memory.provider", provider)
+    said = chat(*more, typed="/quit\n").stderr.splitlines()
+    assert banner in said
+    if provider == "absent":
+        assert any(line.startswith("warning: ") and "absent" in line for line in said)
+
+
 @pytest.mark.parametrize("word", ["/quit", "/exit"])
 def test_either_word_leaves_the_chat(home: HermesHome, word: str) -> None:
     result = chat(typed=f"{word}\nlost\n")
@@ -582,7 +702,7 @@ def test_sigterm_or_a_closed_window_ends_the_session_in_order(home: HermesHome, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize("moment", ["show_session", "_print_outcome"], ids=["at its start", "in a turn"])
+@pytest.mark.parametrize("moment", ["show_session", "print_outcome"], ids=["at its start", "in a turn"])
 def test_sigterm_is_heard_where_what_its_handler_raises_is_lost(home: HermesHome, moment: str) -> None:
     in_a_finaliser = f"""
 import importlib, signal
@@ -591,7 +711,7 @@ class Passing:
     def __del__(self):
         signal.raise_signal(signal.SIGTERM)
 
-chat = importlib.import_module("hermes_core.cli.chat")
+chat = importlib.import_module("hermes_core.cli.chat_terminal").TerminalChat
 before = chat.{moment}
 
 def told(*given):
@@ -611,8 +731,8 @@ importlib.import_module("hermes_core.cli").main()
         check=False,
     )
     assert child.returncode == 128 + signal.SIGTERM
-    assert child.stdout.count("Good morning.") == (moment == "_print_outcome")
-    assert [session.end_reason for session in sessions(home)] == ["close"] * (moment == "_print_outcome")
+    assert child.stdout.count("Good morning.") == (moment == "print_outcome")
+    assert [session.end_reason for session in sessions(home)] == ["close"] * (moment == "print_outcome")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -722,9 +842,8 @@ def test_what_is_pasted_while_an_answer_comes_is_one_message(home: HermesHome, s
         chat.wait_for("morning")
         assert chat.seen.rfind("\x1b[?2004h") > chat.seen.rfind("\x1b[?2004l")  # it marks what is pasted
         chat.type("\x1b[200~One line\rand another.\x1b[201~")
-        chat.wait_for("another")
         going_on.set()
-        chat.wait_for(Terminal.PROMPT)
+        chat.wait_for("another")
         chat.type("\r")
         chat.wait_for("Thanks.")
         chat.type("/quit\r")
@@ -746,6 +865,59 @@ def test_what_goes_to_a_file_is_without_the_prompt_which_stays_on_the_terminal(
         chat.read_to_the_end()
     assert "> " in chat.seen
     assert (tmp_path / "said").read_text() == "Good morning.\n"
+
+
+@on_a_terminal
+def test_what_is_typed_while_an_answer_comes_stays_out_of_it(home: HermesHome, server: ModelServer) -> None:
+    going_on = threading.Event()
+    server._script = [Reply("Good morning.", hold=going_on), Reply("Thanks.")]
+    with Terminal() as chat:
+        chat.wait_for(Terminal.PROMPT)
+        chat.type("Hello.\r")
+        chat.wait_for("morning")
+        answered = len(chat.seen)
+        chat.type("More.")
+        going_on.set()
+        chat.wait_for("More.")
+        chat.type("\r")
+        chat.wait_for("Thanks.")
+        chat.type("/quit\r")
+        chat.read_to_the_end()
+    prompt = chat.seen.index("\x1b[0m>", answered)
+    assert "More." not in chat.seen[answered:prompt]
+    assert [request["messages"][-1]["content"] for request in server.requests] == ["Hello.", "More."]
+
+
+@on_a_terminal
+def test_a_first_chat_asks_for_the_model_and_begins(hermes_home: HermesHome, server: ModelServer) -> None:
+    with Terminal() as chat:
+        chat.wait_for("Address of the server")
+        chat.type(f"{server.base_url}\n")
+        chat.wait_for("Name of the model [scripted]")
+        chat.type("\n")
+        chat.wait_for("model scripted, built-in memory")
+        chat.type("Hello.\r")
+        chat.wait_for("Good morning.")
+        chat.type("/quit\r")
+        chat.read_to_the_end()
+    assert chat.child.wait() == 0
+
+
+@on_a_terminal
+def test_markdown_of_an_answer_is_rendered_on_a_terminal_only(home: HermesHome, server: ModelServer) -> None:
+    server._script = [Reply("# Tea\n\nBoil **water**, then\n\n- `List<Leaf>`\n- wait\n")]
+    with Terminal() as terminal:
+        terminal.wait_for(Terminal.PROMPT)
+        terminal.type("How?\r")
+        terminal.wait_for(Terminal.PROMPT)
+        terminal.type("/quit\r")
+        terminal.read_to_the_end()
+    shown = re.sub("\x1b\\[[^A-Za-z]*[A-Za-z]", "", terminal.seen)
+    assert "• " in shown
+    assert "List<Leaf>" in shown
+    assert "**" not in shown
+    assert "# Tea" not in shown
+    assert chat("-m", "How?").stdout == server._script[0].text
 
 
 def test_importing_the_command_line_imports_no_model_client() -> None:

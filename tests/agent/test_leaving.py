@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.cli.chat_commands import TerminalChat
+from hermes_core.cli.chat_terminal import TerminalChat
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory

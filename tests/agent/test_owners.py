@@ -309,5 +309,7 @@ def test_shared_notes_stay_shared_and_warn_of_a_second_user(stage: Stage) -> Non
     bob = memory.start_session(**BOB)
     assert "memory.per_user is false" in memory.begin_turn(bob, "Hi").problems[0]
     assert memory.begin_turn(bob, "Hi").problems == ()
-    assert "Says WALRUS" in memory.system_prompt(bob)
+    assert "WALRUS" not in memory.system_prompt(bob)
+    assert "(from a memory provider" in memory.begin_turn(bob, "Hi").context  # which ann's turn had read
+    assert "Says WALRUS" in memory.begin_turn(bob, "Hi").context
     assert "ZEBRA" not in memory.call_tool(bob, "session_search", {"query": "Hi"})

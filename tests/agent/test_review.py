@@ -177,7 +177,10 @@ def test_a_flush_saves_before_the_conversation_leaves(stage: Stage) -> None:
     talk(agent, 2)
     agent.new()
     assert stage.memory.curated.entries("user") == ("Prefers short answers.",)
-    assert "Prefers short answers." in agent.prompt
+    # The model had read what the provider recalled, and the person did not say this: the note is data.
+    assert "Prefers short answers." not in agent.prompt
+    agent.run_turn("Hi")
+    assert "Prefers short answers." in stage.asked()[-1][-1]["content"]
     assert "on_memory_write" not in stage.told(durable=True)
 
 

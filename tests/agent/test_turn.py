@@ -544,11 +544,12 @@ def test_without_the_memory_toolset_the_provider_hears_that_the_person_spoke(sta
     stage.config("enabled_toolsets: {telegram: [todo]}")
     agent = stage.agent(platform="telegram")
     agent.run_turn("Hello.")
-    agent.run_turn("Again.")
+    agent.run_turn("Again.", author="Ann")
     assert stage.told(durable=True) == ["sync_turn"] * 2
     stage.memory.close()
-    started = [(call["turn_number"], call["message"]) for call in stage.provider.of("on_turn_start")]
-    assert started == [(1, "Hello."), (2, "Again.")]
+    starts = stage.provider.of("on_turn_start")
+    started = [(call["turn_number"], call["message"], call["author"]) for call in starts]
+    assert started == [(1, "Hello.", ""), (2, "Again.", "Ann")]
 
 
 def test_with_skip_memory_neither_curated_memory_nor_a_provider_is_asked(stage: Stage) -> None:

@@ -25,6 +25,7 @@ STEPS = [
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
     ("upgrade", "turn_recall"),
+    ("telemetry",),
     ("memory",),
     ("aio",),
     ("agent", "forget", "health", "importers"),

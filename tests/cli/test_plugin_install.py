@@ -63,16 +63,24 @@ def tarball(files: dict[str, str], commit: str = "", *more: tarfile.TarInfo) -> 
 
 
 class Host:
-    """A server with repositories and a catalog. `asked` are the paths of all requests."""
+    """A server with repositories and a catalog. `asked` are the paths of all requests, `moved` old names and new."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.moved: dict[str, str] = {}
         self.asked: list[str] = []
         host = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 host.asked.append(self.path)
+                for old, new in host.moved.items():
+                    if self.path.startswith(f"/{old}/"):
+                        self.send_response(301)
+                        self.send_header("Location", self.path.replace(old, new, 1))
+                        self.send_header("Content-Length", "0")
+                        self.end_headers()
+                        return
                 if self.path in host.files and not self.path.startswith("/sent"):
                     # As GitHub does, which sends archives from another host.
                     self.send_response(302 if "/archive/" in self.path else 200)
@@ -177,6 +185,20 @@ def test_a_repository_is_fetched_at_its_newest_commit_and_updated(
     assert entry["version"] == "2.0"
     assert (hermes_home.plugins / "duck" / "notes.db").read_text() == "what it stored"
     assert "duck-memory" in hermes("plugins", "list").stdout
+
+
+def test_a_repository_that_moved_twice_is_fetched(
+    hermes: Hermes, hermes_home: HermesHome, host: Host
+) -> None:
+    host.moved = {"drake/old": "drake/newer", "drake/newer": "pond/duck"}
+    host.repository("pond/duck", {"__init__.py": DUCK, "plugin.yaml": "name: duck"}, FIRST)
+    hermes("plugins", "install", "drake/old")
+    assert installed(hermes_home) == ["duck"]
+    assert record(hermes_home, "duck")["revision"] == FIRST
+    host.moved = {f"drake/{n}": f"drake/{n + 1}" for n in range(6)}
+    done = hermes("plugins", "install", "drake/0", "--name", "other", code=1)
+    assert "more than 5 times" in done.stderr
+    assert installed(hermes_home) == ["duck"]
 
 
 def test_a_folder_of_a_repository_and_a_commit_can_be_named(
@@ -342,6 +364,30 @@ def test_a_plugin_that_does_not_load_is_not_installed(
     assert said in done.stderr
     assert ".staged-" not in done.stderr
     assert installed(hermes_home) == ([] if said else ["duck"])
+
+
+def test_a_plugin_that_needs_a_setting_first_stays(
+    hermes: Hermes, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    source = DUCK.replace("Duck())", "Duck() if os.environ['POND_KEY'] else None)").replace(
+        "class Duck:", "class _Duck:"
+    )
+    source = "import os\n" + source.replace("(Duck()", "(_Duck()").replace(
+        "    def is_available", "    def __init__(self): os.environ['POND_KEY']\n    def is_available"
+    )
+    done = hermes(
+        "plugins", "install", plugin(tmp_path / "duck", source, "name: duck\nrequires_env: [POND_KEY]")
+    )
+    assert "unavailable: provider 'duck' from" in done.stdout
+    assert "KeyError: 'POND_KEY'" in done.stdout
+    assert "first: run: hermes-memory keys set POND_KEY\nnext: hermes-memory memory setup duck" in done.stdout
+    assert ".staged-" not in done.stdout
+    assert installed(hermes_home) == ["duck"]
+    assert "hermes-memory keys set POND_KEY" in hermes("memory", "setup", "duck", "--yes", code=1).stderr
+    hermes("keys", "set", "POND_KEY", typed="k\n")
+    assert "memory provider: duck" in hermes("memory", "setup", "duck", "--yes").stdout
+    (entry,) = [one for one in json.loads(hermes("providers", "--json").stdout) if one["name"] == "duck"]
+    assert entry["state"] == "active"
 
 
 def test_a_version_that_does_not_load_replaces_nothing(

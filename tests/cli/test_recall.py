@@ -12,7 +12,18 @@ from hermes_core import HermesHome
 from hermes_core.config import set_value
 from hermes_core.sessions.db import SessionDB
 
-FIELDS = {"source", "injected", "text", "session_id", "message_id", "ref", "speaker", "when", "score"}
+FIELDS = {
+    "source",
+    "injected",
+    "text",
+    "session_id",
+    "message_id",
+    "ref",
+    "speaker",
+    "when",
+    "score",
+    "origin",
+}
 
 
 def test_recall_shows_what_a_turn_would_be_given_by_source(

@@ -13,11 +13,13 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 from rich.console import Console
 
 from hermes_core import HermesHome
 from hermes_core.cli import Failure, _show_log, main, output
 from hermes_core.config import set_value
+from hermes_core.safety.terminal import printable
 
 DRIVES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 NASTY = "cat \x1b]0;owned\x07 \x1b[31m red \x9b2J \x08\x08 \x7f \u202e turned \u2066\nerror: forged\r\nwarning: forged"
@@ -188,13 +190,15 @@ ROWS = [
 COLUMNS = ("session", "source", "messages", "about")
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[Any]) -> list[str]:
+def printed(
+    monkeypatch: pytest.MonkeyPatch, width: int, rows: list[Any], columns: tuple[str, ...] = COLUMNS
+) -> list[str]:
     """The lines of a table on a terminal of this width, without colours."""
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, no_color=True, width=width, highlight=False)
     monkeypatch.setattr(output, "for_terminal", lambda: True)
     monkeypatch.setattr(output, "console", lambda: terminal)
-    output.print_table("", COLUMNS, rows, "No session.")
+    output.print_table("", columns, rows, "No session.")
     assert not DRIVES.search(re.sub("\x1b\\[[0-9]*m", "", shown.getvalue()).replace("\n", ""))
     return re.sub("\x1b\\[[0-9]*m", "", shown.getvalue()).splitlines()
 
@@ -209,6 +213,28 @@ def test_a_narrow_terminal_is_shown_records_of_lines(monkeypatch: pytest.MonkeyP
         "    lives in Lisbon, and has for years",
         "  source: cli",
     ]
+
+
+PROVIDERS = [
+    ("byterover", "idle", "0.1.0", "Markdown files in your home that the program brv curates", "installed"),
+    ("holographic", "idle", "0.1.0", "facts with trust in a local file; observations and reflection", "here"),
+    ("mem0", "idle", "0.1.0", "in the cloud, https://docs.mem0.example/a/path/that/has/no/end", "elsewhere"),
+]
+
+
+@pytest.mark.parametrize("width", range(40, 140, 5))
+@pytest.mark.parametrize("rows", [ROWS, PROVIDERS], ids=["sessions", "providers"])
+def test_no_word_of_a_table_is_broken(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[Any]) -> None:
+    lines = printed(monkeypatch, width, rows, (*COLUMNS, "installed")[: len(rows[0])])
+    assert all(cell_len(line.rstrip()) <= width for line in lines)
+    words = [word for row in rows for cell in row for word in printable(str(cell)).split()]
+    assert {word for word in words if len(word) <= 20} <= set(" ".join(lines).split())
+
+
+def test_a_table_gives_room_to_the_column_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("a", "identity.owners", "short", "A sentence of many words that goes on.")]
+    first = printed(monkeypatch, 60, rows)[1]
+    assert first.startswith("a        identity.owners  short     A sentence of many")
 
 
 def test_a_wide_terminal_is_shown_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

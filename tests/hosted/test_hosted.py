@@ -119,6 +119,25 @@ def test_a_turn_reaches_the_provider_with_its_own_messages(hosted: HostedProvide
     assert told["session"].id == "s1"
 
 
+@pytest.mark.parametrize(
+    ("identity", "name", "is_bot", "author"),
+    [
+        ("42", "Mel", False, "Mel"),
+        ("bot:pond/heron", "Heron", True, "bot:pond/heron"),
+        (None, None, False, ""),
+    ],
+)
+def test_the_author_of_a_turn_reaches_its_start_and_its_end(
+    hosted: HostedProvider, identity: str | None, name: str | None, is_bot: bool, author: str
+) -> None:
+    hosted.on_turn_start(1, "tea?", author_id=identity, author_name=name, author_is_bot=is_bot)
+    told = {"id": identity, "name": name, "is_bot": is_bot}
+    hosted.sync_turn("tea?", "tea.", session_id="s1", turn_author=told)
+    hosted.shutdown()
+    assert [call["author"] for call in heard("on_turn_start")] == [author]
+    assert [call["turn"].author for call in heard("sync_turn")] == [author]
+
+
 def test_recall_and_tools_come_back_as_text(hosted: HostedProvider) -> None:
     inside().results |= {"prefetch": "likes tea", "handle_tool_call": '{"ok": true}'}
     assert hosted.prefetch("tea?", session_id="s2") == "likes tea"

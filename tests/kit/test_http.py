@@ -254,7 +254,7 @@ def test_a_404_asks_whether_the_address_is_right(api: Api) -> None:
         api.get("/nowhere")
 
 
-def test_a_download_follows_one_redirect_and_keeps_the_key_to_its_own_host(api: Api, server: StandIn) -> None:
+def test_a_download_follows_redirects_and_keeps_the_key_to_its_own_host(api: Api, server: StandIn) -> None:
     with StandIn() as store:
         store.route("GET", "/blob", lambda request: Raw(b"tea"))
         server.route("GET", "/v1/near", lambda request: (302, Raw(b"", {"Location": "/v1/file"})))
@@ -267,14 +267,64 @@ def test_a_download_follows_one_redirect_and_keeps_the_key_to_its_own_host(api: 
 
 
 def test_a_download_that_fails_has_the_errors_of_every_call(api: Api, server: StandIn) -> None:
-    server.route("GET", "/v1/round", lambda request: (302, Raw(b"", {"Location": "/v1/round"})))
-    with pytest.raises(BackendUnavailable, match="answered 302"):
-        api.download("/round")
     with pytest.raises(BackendNotFound):
         api.download("/nowhere")
-    server.route("GET", "/v1/odd", lambda request: (302, Raw(b"", {"Location": "file:///etc/passwd"})))
-    with pytest.raises(BackendUnavailable, match="can't be reached"):
+    server.route("GET", "/v1/gone", lambda request: (302, Raw(b"", {"Location": "/v1/nowhere"})))
+    with pytest.raises(BackendNotFound):
+        api.download("/gone")
+
+
+def _redirect_chain(server: StandIn, hops: int) -> None:
+    """Let /v1/hop0 redirect to the next one, `hops` times in all, to a file."""
+    for hop in range(hops):
+        target = Raw(b"", {"Location": f"/v1/hop{hop + 1}"})
+        server.route("GET", f"/v1/hop{hop}", lambda request, target=target: (302, target))
+    server.route("GET", f"/v1/hop{hops}", lambda request: Raw(b"tea"))
+
+
+@pytest.mark.parametrize("hops", [2, 5])
+def test_a_download_follows_five_redirects(api: Api, server: StandIn, hops: int) -> None:
+    _redirect_chain(server, hops)
+    assert api.download("/hop0").content == b"tea"
+
+
+def test_a_download_ends_after_the_fifth_redirect(api: Api, server: StandIn) -> None:
+    _redirect_chain(server, 6)
+    server.route("GET", "/v1/round", lambda request: (302, Raw(b"", {"Location": "/v1/round"})))
+    for path in ("/hop0", "/round"):
+        with pytest.raises(BackendRefused, match="more than 5 times"):
+            api.download(path)
+    assert [request.path for request in server.requests[:7]] == [
+        *(f"/v1/hop{hop}" for hop in range(6)),
+        "/v1/round",
+    ]
+
+
+def test_the_key_does_not_come_along_a_detour_over_another_host(api: Api, server: StandIn) -> None:
+    with StandIn() as store:
+        store.route("GET", "/a", lambda request: (307, Raw(b"", {"Location": f"{store.url}/b"})))
+        store.route("GET", "/b", lambda request: Raw(b"tea"))
+        server.route("GET", "/v1/far", lambda request: (302, Raw(b"", {"Location": f"{store.url}/a"})))
+        assert api.download("/far").content == b"tea"
+        assert [request.headers.get("authorization") for request in store.requests] == [None, None]
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://teas.example/", "https:///x"])
+def test_a_download_goes_to_http_and_https_alone(api: Api, server: StandIn, target: str) -> None:
+    server.route("GET", "/v1/odd", lambda request: (302, Raw(b"", {"Location": target})))
+    with pytest.raises(BackendRefused, match="which is not followed"):
         api.download("/odd")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("target", ["http://teas.example/file", "//teas.example/file", "/file"])
+def test_a_download_over_https_stays_there(target: str) -> None:
+    with Api("https://127.0.0.1:9", name="Facts") as api:
+        if target.startswith("http://"):
+            with pytest.raises(BackendRefused, match="which is not followed"):
+                api._redirect_target("https://127.0.0.1:9/v1/file", target)
+        else:
+            assert api._redirect_target("https://127.0.0.1:9/v1/file", target).startswith("https://")
 
 
 def test_certificates_are_checked_for_tls_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

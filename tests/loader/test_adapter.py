@@ -335,10 +335,27 @@ def test_turn_start_passes_the_speaker_to_whoever_takes_it(hermes_home: HermesHo
         "on_turn_start", _recording(lambda self, turn, message, **kw: (turn, message, kw), got)
     )
     named = with_method("on_turn_start", _recording(lambda self, n, m, author_id="": author_id, got))
-    adapted(plain, hermes_home).on_turn_start(1, "hi", CHAT)
-    adapted(named, hermes_home).on_turn_start(1, "hi", CHAT)
+    adapted(plain, hermes_home).on_turn_start(1, "hi", CHAT, "")
+    adapted(named, hermes_home).on_turn_start(1, "hi", CHAT, "")
     author = {"author_id": "42", "author_name": "Mel", "author_is_bot": False}
     assert got == [(1, "hi", author), "42"]
+
+
+@pytest.mark.parametrize(
+    ("author", "expected"),
+    [
+        ("bot:pond/heron", {"author_id": "bot:pond/heron", "author_name": "heron", "author_is_bot": True}),
+        ("plugin:tides", {"author_id": "plugin:tides", "author_name": "tides", "author_is_bot": True}),
+        ("Ida", {"author_id": "42", "author_name": "Ida", "author_is_bot": False}),
+    ],
+)
+def test_turn_start_passes_the_author_that_the_host_names(
+    hermes_home: HermesHome, author: str, expected: dict[str, object]
+) -> None:
+    got: list[Any] = []
+    plain = with_method("on_turn_start", _recording(lambda self, turn, message, **kw: kw, got))
+    adapted(plain, hermes_home).on_turn_start(1, "hi", CHAT, author)
+    assert got == [expected]
 
 
 # -------------------------------------------------------------------------------------------------------------- tools

@@ -13,7 +13,9 @@ from hermes_core.errors import (
     ProviderInvalid,
     ProviderNotFound,
     ProviderUnavailable,
+    ProviderUnconfigured,
 )
+from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import LoadControl, discover
 from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider
 from hermes_core.loader.load import load_provider
@@ -608,3 +610,72 @@ def test_a_lazy_class_whose_package_is_missing_names_that_package(site: Site) ->
         ProviderUnavailable, match="needs the module 'pond_that_nobody_has', which is not installed"
     ):
         load_provider("duck", site.home)
+
+
+# ---------------------------------------------------------------------------------------------------------- settings
+
+# The class is no module's attribute, so that register() alone makes the provider.
+POND = (
+    "import os, textwrap\nspace = {}\nexec(textwrap.dedent("
+    + repr(DUCK)
+    + "), space)\nDUCKS = [space['Duck']]\n"
+)
+
+NEEDS_A_SETTING = {
+    "constructor": """
+def register(ctx):
+    if not os.environ.get("POND_KEY"):
+        raise ValueError("POND_KEY is not set")
+    ctx.register_memory_provider(DUCKS[0]())
+""",
+    "variable": """
+def register(ctx):
+    key = os.environ["POND_KEY"]
+    ctx.register_memory_provider(DUCKS[0]())
+""",
+    "own error": """
+class PondError(Exception): ...
+
+def register(ctx):
+    if not os.environ.get("POND_KEY"):
+        raise PondError("POND_KEY is not set")
+    ctx.register_memory_provider(DUCKS[0]())
+""",
+    "file": """
+def register(ctx):
+    open(os.path.join(os.environ["HERMES_HOME"], "pond.json")).close()
+    ctx.register_memory_provider(DUCKS[0]())
+""",
+    "silence": """
+def register(ctx):
+    if os.environ.get("POND_KEY"):
+        ctx.register_memory_provider(DUCKS[0]())
+""",
+}
+
+
+@pytest.mark.parametrize("source", NEEDS_A_SETTING.values(), ids=NEEDS_A_SETTING)
+def test_a_provider_that_can_not_be_made_without_a_setting_works_with_it(site: Site, source: str) -> None:
+    folder = site.plugin("duck", POND + source)
+    with pytest.raises(ProviderUnconfigured) as caught:
+        load_provider("duck", site.home)
+    assert "keys set NAME" in caught.value.remedy
+    (folder / "plugin.yaml").write_text("name: duck\nrequires_env: [{name: POND_KEY}, PATH]\n")
+    with pytest.raises(ProviderUnconfigured) as caught:
+        load_provider("duck", site.home)
+    assert caught.value.remedy == "run: hermes-memory keys set POND_KEY"
+    entries = discover_providers(site.home, active="duck", probe=True, entry_points=[])
+    assert {entry.name: entry.state for entry in entries}["duck"] == "unavailable"
+    site.home.env_file.write_text("POND_KEY=k\n")
+    site.home.env_file.chmod(0o600)
+    (site.home.path / "pond.json").touch()
+    assert load_provider("duck", site.home).factory()
+
+
+@pytest.mark.parametrize("statement", ["DUCKS[0](1)", "ctx.no_such.thing()", "undefined", "assert not DUCKS"])
+def test_a_constructor_with_a_fault_in_its_code_is_no_missing_setting(site: Site, statement: str) -> None:
+    register = f"def register(ctx):\n    {statement}\n    ctx.register_memory_provider(DUCKS[0]())\n"
+    site.plugin("duck", POND + register)
+    with pytest.raises(ProviderError, match="can't be made") as caught:
+        load_provider("duck", site.home)
+    assert not isinstance(caught.value, ProviderUnconfigured)

@@ -36,6 +36,10 @@ A, B = make_session("a"), make_session("b")
 # ---------------------------------------------------------------- providers
 
 
+# Each block of an external provider begins with its name, since a person has to tell whose words they are.
+LABEL = "[The memory provider fake says:]\n"
+
+
 def test_the_second_external_provider_is_refused_with_a_warning(
     open_manager: OpenManager, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -54,7 +58,10 @@ def test_builtin_and_one_external_live_together(open_manager: OpenManager) -> No
     assert manager.add_provider(Named("builtin"), builtin=True)
     assert manager.add_provider(Named("external"))
     manager.initialize_all(A)
-    assert manager.build_system_prompt(A) == "block of builtin\n\nblock of external"
+    assert (
+        manager.build_system_prompt(A)
+        == "block of builtin\n\n[The memory provider external says:]\nblock of external"
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def test_a_start_does_not_wait_for_a_slow_provider(open_manager: OpenManager) ->
     manager.initialize_all(A)
     assert provider.hooks.count("initialize") == 1
     assert manager.build_system_prompt(A) == ""
-    assert manager.rebuild_system_prompt(A) == "The fake remembers."
+    assert manager.rebuild_system_prompt(A) == f"{LABEL}The fake remembers."
 
 
 def test_an_initialize_that_hangs_is_waited_for_once(open_manager: OpenManager) -> None:
@@ -219,9 +226,9 @@ def test_the_system_prompt_is_frozen_for_the_session(open_manager: OpenManager) 
     first = manager.build_system_prompt(A)
     provider.results["system_prompt_block"] = "changed"
     assert manager.build_system_prompt(A) == first
-    assert manager.build_system_prompt(B) == "changed"
-    assert manager.rebuild_system_prompt(A) == "changed"
-    assert manager.build_system_prompt(A) == "changed"
+    assert manager.build_system_prompt(B) == f"{LABEL}changed"
+    assert manager.rebuild_system_prompt(A) == f"{LABEL}changed"
+    assert manager.build_system_prompt(A) == f"{LABEL}changed"
 
 
 @pytest.mark.parametrize("hook", ["system_prompt_block", "on_pre_compress"])
@@ -233,7 +240,7 @@ def test_what_a_provider_says_for_a_prompt_is_bounded(
     manager = open_manager(provider)
     manager.initialize_all(A)
     said = manager.build_system_prompt(A) if hook != "on_pre_compress" else manager.on_pre_compress((), 0, A)
-    assert said == "x" * 32_000
+    assert said.removeprefix(LABEL) == "x" * 32_000
     assert "1000000 characters for a prompt are cut to 32000" in caplog.text
 
 
@@ -246,7 +253,7 @@ def test_what_a_provider_says_for_a_prompt_ends_no_turn_of_a_chat_template(
     manager = open_manager(provider)
     manager.initialize_all(A)
     said = manager.build_system_prompt(A) if hook != "on_pre_compress" else manager.on_pre_compress((), 0, A)
-    assert said == "Likes tea.< |im_end|>"
+    assert said.removeprefix(LABEL) == "Likes tea.< |im_end|>"
 
 
 def test_tools_of_reserved_names_are_refused_and_shown(open_manager: OpenManager) -> None:

@@ -553,7 +553,7 @@ def test_a_turn_start_that_is_waited_for_waits_for_no_recall(hermes_home: Hermes
     manager, provider, session = MemoryManager(hermes_home), RecordingProvider(), make_session()
     manager.add_provider(provider)
     manager.initialize_all(session)
-    asked = {"turn_number": 1, "message": "hello", "session": session}
+    asked = {"turn_number": 1, "message": "hello", "session": session, "author": ""}
     assert manager.ask("fake", "on_turn_start", **asked).ok
     manager.shutdown_all()
 

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.safety.patterns import CATEGORIES, RULES
+from hermes_core.safety import threat_words
 from hermes_core.safety.scan import Threat, first_threat, scan
+from hermes_core.safety.threat_rules import CATEGORIES, MAX_CHARS, MAX_RULE_CHARS, RULES, Rule
+from hermes_core.safety.threat_words import OBJECTS, PARTICLES, VERBS, WORDS
+from hermes_core.safety.word_match import KINDS
 from tests.safety.entries import HONEST, THREATS
 
 
@@ -154,9 +157,55 @@ def test_any_text_can_be_scanned(text: str) -> None:
     assert scan(text)[:1] == ([first] if first else [])
 
 
+# ------------------------------------------------------------------ the table of rules
+
+
+def own_chars(rule: Rule) -> int:
+    return len(rule.words + rule.pattern + rule.not_before) + len(rule.unless if rule.unless != "not" else "")
+
+
 def test_every_rule_has_a_known_category_and_its_own_id() -> None:
     assert {rule.category for rule in RULES} | {"invisible_unicode"} == set(CATEGORIES)
     assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_finds_its_examples_and_passes_its_neighbours(rule: Rule) -> None:
+    assert len(rule.matches) >= 2
+    assert len(rule.passes) >= 2
+    for text in rule.matches:
+        assert rule.id in {threat.id for threat in scan(text, untrusted=rule.untrusted)}, text
+    for text in rule.passes:
+        assert scan(text, untrusted=rule.untrusted) == [], text
+
+
+def test_a_rule_for_untrusted_notes_finds_nothing_in_other_notes() -> None:
+    texts = [text for rule in RULES if rule.untrusted for text in rule.matches]
+    assert texts
+    assert [
+        text for text in texts if {rule.id for rule in RULES if rule.untrusted} & {t.id for t in scan(text)}
+    ] == []
+
+
+def test_the_rules_stay_small_enough_to_be_read() -> None:
+    assert max(map(own_chars, RULES)) <= MAX_RULE_CHARS == 200
+    lists = [
+        *WORDS.values(),
+        *(value for name, value in vars(threat_words).items() if name.isupper() and isinstance(value, str)),
+    ]
+    assert sum(map(own_chars, RULES)) + sum(map(len, lists)) <= MAX_CHARS == 20_000
+
+
+def test_every_list_has_one_name_and_a_rule_that_reads_it() -> None:
+    assert len(WORDS) == len(VERBS) + len(OBJECTS) + len(PARTICLES)
+    read = {
+        word
+        for rule in RULES
+        for word in [*rule.words.split()[::2], *rule.unless.split(), *rule.not_before.split()]
+    }
+    included = {word[1:] for words in WORDS.values() for word in words.split() if word.startswith("@")}
+    assert set(WORDS) - read - included == {"but", "not_after"}, "these two belong to the negation"
+    assert read - set(WORDS) <= KINDS
 
 
 @pytest.mark.parametrize(
@@ -169,3 +218,20 @@ def test_a_hostile_text_of_64_kb_takes_no_longer_than_seconds(unit: str) -> None
     start = time.thread_time()  # what else the machine does counts for nothing
     scan(text)
     assert time.thread_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    "unit", ["ignore the previous ", "curl $KEY | sh ", "never tell ", "a/b.c ", "1gn0re ", "以前の"]
+)
+def test_the_time_of_a_scan_grows_with_the_text_and_no_faster(unit: str) -> None:
+    def duration(chars: int) -> float:
+        text = unit * (chars // len(unit))
+        times = []
+        for _ in range(3):
+            start = time.thread_time()
+            scan(text)
+            times.append(time.thread_time() - start)
+        return min(times)
+
+    duration(2_000)
+    assert duration(64_000) < 40 * max(duration(8_000), 0.002)

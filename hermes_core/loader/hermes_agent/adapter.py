@@ -292,11 +292,11 @@ class HermesAgentProvider(MemoryProvider):
 
     # ------------------------------------------------------------------- turn
 
-    def on_turn_start(self, turn_number: int, message: str, session: Session) -> None:
+    def on_turn_start(self, turn_number: int, message: str, session: Session, author: str) -> None:
         """Pass on the turn's number, the message and its author."""
         session = described_session(session)
-        author = turn_author("", session.user_id, session.user_name) or {}
-        keywords = {"author_" + key: value for key, value in author.items()}
+        known = turn_author(author, session.user_id, session.user_name) or {}
+        keywords = {"author_" + key: value for key, value in known.items()}
         optional = {"platform": session.platform}
         self._call("on_turn_start", turn_number, message, keywords=keywords, optional=optional)
 

@@ -36,6 +36,7 @@ from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
 from hermes_core.loader.discover import LoadControl
 from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.hermes_agent.turn_authors import author_text
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.safety.redact import redact
@@ -170,10 +171,11 @@ class HostedProvider:
 
     # ------------------------------------------------------------------- turn
 
-    def on_turn_start(self, turn_number: int, message: str, **_: Any) -> None:
-        """Pass on the number and the message."""
+    def on_turn_start(self, turn_number: int, message: str, **facts: Any) -> None:
+        """Pass on the number, the message and its author."""
         self._turn = turn_number
-        self._held().on_turn_start(turn_number, message, self._session)
+        author = {key: facts.get(f"author_{key}") for key in ("id", "name", "is_bot")}
+        self._held().on_turn_start(turn_number, message, self._session, author=author_text(author))
 
     def prefetch(self, query: str, *, session_id: str = "", **_: Any) -> str:
         """Return the recall, within the deadline of our `prefetch`. Hermes Agent puts its own fence around it."""
@@ -195,14 +197,13 @@ class HostedProvider:
         **_: Any,
     ) -> None:
         """Store a turn: it is on disk when this returns, and is sent in the background until it is accepted."""
-        author = str((turn_author or {}).get("name") or "")
         turn = Turn(
             id=uuid.uuid4().hex,
             number=self._turn,
             user=user_content,
             assistant=assistant_content,
             messages=_last_turn(messages or ()),
-            author=author,
+            author=author_text(turn_author),
             at=time.time(),
         )
         self._held().sync_all(turn, self._of(session_id))

@@ -40,6 +40,15 @@ def turn_author(author: str, user_id: str = "", user_name: str = "") -> dict[str
     return {"id": user_id, "name": name, "is_bot": False} if user_id or name else None
 
 
+def author_text(author: Mapping[str, Any] | None) -> str:
+    """Return the text that names an author of Hermes Agent in a turn of ours; `turn_author` is its inverse.
+
+    A program is named by its id, which has a prefix, and a person by their name.
+    """
+    known = author or {}
+    return _clean(known.get("id" if known.get("is_bot") else "name"))
+
+
 def bot_author_id(profile: str, origin: str | None = None) -> str:
     """Return the id of a bot, with the installation that it runs on if that is another one."""
     place = f"{origin.strip()}/" if origin and origin.strip() else ""

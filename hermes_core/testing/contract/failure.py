@@ -142,7 +142,7 @@ def hook_arguments(hook: str, run: Run, session: Session) -> dict[str, Any]:
     """Return ordinary arguments for one hook."""
     make: dict[str, Callable[[], dict[str, Any]]] = {
         "register_cli": lambda: {"group": _group(run.name)},
-        "on_turn_start": lambda: {"turn_number": 1, "message": TORTOISE.said},
+        "on_turn_start": lambda: {"turn_number": 1, "message": TORTOISE.said, "author": ""},
         "prefetch": lambda: {"query": Query(TORTOISE.question, now=time.time())},
         "queue_prefetch": lambda: {"query": Query(TORTOISE.question, now=time.time())},
         "handle_tool_call": lambda: {"call": _call(run)},

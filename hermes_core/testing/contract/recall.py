@@ -137,7 +137,8 @@ class RecallChecks(Suite):
 
     def test_recall_takes_note_of_a_turn(self) -> None:
         session = self.started("on_turn_start")
-        outcome = self.run.ask("on_turn_start", turn_number=1, message=REHEARSAL.said, session=session)
+        start = {"turn_number": 1, "message": REHEARSAL.said, "session": session, "author": ""}
+        outcome = self.run.ask("on_turn_start", **start)
         if outcome.status == "failed":
             self.fault(f"on_turn_start: {outcome.error}", "raise nothing for an ordinary message")
 
