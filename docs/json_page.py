@@ -58,6 +58,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
+    from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
     from hermes_core.cli.verify import VerifiedRecord
     from hermes_core.curated.journal import NoteVersion
@@ -110,6 +111,7 @@ def documents() -> dict[str, Any]:
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
         "hermes-memory forget": ForgetReport,
+        "hermes-memory review": ReviewReport,
         "hermes-memory sessions import": {
             "imported": int,
             "present": int,

@@ -1069,6 +1069,8 @@ class Memory:
             problems += filter(None, [self.sessions.vectors.fault])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
+        origins = notes.origins.read().fault
+        problems += [origins] if origins and not any(store in origins for store in lost) else []
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
         problems += [
             problem

@@ -51,6 +51,7 @@ COMMANDS = {
     "plugins": "hermes_core.cli.plugins:plugins",
     "providers": "hermes_core.cli.providers:providers",
     "recall": "hermes_core.cli.recall:recall",
+    "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
     "verify": "hermes_core.cli.verify:verify",
@@ -75,6 +76,7 @@ SUMMARIES = {
     "plugins": "Install, update, remove and list plugin folders; hand a provider to Hermes Agent.",
     "providers": "List the memory providers; install packages of them; start one of your own.",
     "recall": "Show what a turn with this message would be given.",
+    "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",
@@ -83,8 +85,10 @@ SUMMARIES = {
 
 # Words that people try first, and the command that does it.
 HINTS = {
+    "accept": "review",
     "add": "memory add",
     "backup": "sessions export",
+    "confirm": "review",
     "delete": "sessions delete",
     "export": "sessions export",
     "history": "sessions list",

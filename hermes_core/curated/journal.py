@@ -192,7 +192,8 @@ class NoteFile:
 class NoteVersion:
     """Change in the history of a file. `action` is add, replace, remove, batch, reset, undo, or edit (by hand).
 
-    `before` and `after` are all entries of the file; `undoes` is the id of the change that an undo reverted.
+    `before` and `after` are all entries of the file; `undoes` is the id of the change that an undo reverted. `writes` are
+    the writes for providers, with the origin of each new text in `metadata`; an edit by hand has none.
     """
 
     id: int
@@ -204,6 +205,7 @@ class NoteVersion:
     session_id: str = ""
     undoes: int | None = None
     undone: bool = False
+    writes: tuple[MemoryWrite, ...] = ()
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -345,6 +347,7 @@ class NoteJournal:
                 session_id=json.loads(row["session"])["id"],
                 undoes=row["undoes"],
                 undone=bool(row["undone"]),
+                writes=tuple(_writes(row["writes"])),
             )
 
     def record(self, kind: str, subject: str, **details: Any) -> None:

@@ -19,8 +19,6 @@ from hermes_core.safety.origin import as_origin, rank
 from hermes_core.storage.files import LOCK_TIMEOUT, locked, write_atomic
 from hermes_core.storage.inventory import lost_store
 
-FILE_NAME = "origins.json"
-
 VERSION = 1
 
 # Hashes in the file. The oldest that no note has any more are dropped, and with them an undo that far back.
@@ -135,8 +133,13 @@ class NoteOrigins:
         self._change(change)
 
     def rebuild(self, entries: Iterable[str]) -> None:
-        """Replace an unusable file by one in which all `entries` of the notes wait for a person."""
+        """Replace an unusable file by one in which all `entries` of the notes wait for a person.
+
+        What is left of the old file is kept as `origins.json.damaged` beside it.
+        """
         with locked(self.path, self._lock_timeout):
+            if self.path.is_file():
+                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
             self._write({entry_hash(entry): UNKNOWN for entry in entries})
 
     def _change(self, change: Callable[[dict[str, NoteOrigin]], None]) -> None:

@@ -52,14 +52,14 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import FILE_NAME as ORIGINS_FILE
-from hermes_core.curated.origins import NoteOrigin, NoteOrigins, entry_hash
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
+from hermes_core.storage.inventory import ORIGINS
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -198,7 +198,7 @@ class MemoryStore:
         self._journal = NoteJournal(
             home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
-        self.origins = NoteOrigins(home.memories / ORIGINS_FILE, clock, lock_timeout=lock_timeout)
+        self.origins = NoteOrigins(home.memories / ORIGINS, clock, lock_timeout=lock_timeout)
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -216,7 +216,7 @@ class MemoryStore:
         }
         own._owner = owner
         own.origins = NoteOrigins(
-            self._home.folder_of(owner) / ORIGINS_FILE, self._clock, lock_timeout=self._lock_timeout
+            self._home.folder_of(owner) / ORIGINS, self._clock, lock_timeout=self._lock_timeout
         )
         own._snapshot = NotesSnapshot()
         return own
@@ -307,6 +307,20 @@ class MemoryStore:
                         notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
         return notes
 
+    def waiting_notes(self) -> list[DataNote]:
+        """Return the notes whose origin keeps them out of the system prompt until a person confirms them.
+
+        Unlike `data_notes`, this scans nothing.
+        """
+        notes: list[DataNote] = []
+        table = self.origins.read()
+        for target in self.enabled_targets:
+            with contextlib.suppress(MemoryConflict):
+                for entry in self.entries(target):
+                    if not self._may_command(origin := table.of(entry)):
+                        notes.append(DataNote(target, entry, origin))
+        return notes
+
     def lower(self, session: Session, since: float, reading: Reading) -> None:
         """Lower the origin of notes that a model wrote in a session, now that more of what it had read is known.
 
@@ -337,7 +351,9 @@ class MemoryStore:
         return [] if self._trust == "strict" else self.data_notes()
 
     def _may_command(self, origin: NoteOrigin) -> bool:
-        return self._trust == "open" or may_command(origin.origin) or origin.origin in self._accepted_origins
+        # A note whose origin was lost may come from anywhere, also if imports are accepted.
+        accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
+        return self._trust == "open" or may_command(origin.origin) or accepted
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
         """Return the entries that no model may see. Files that can't be used at all are reported by `problems`.
@@ -774,7 +790,7 @@ class MemoryStore:
                 if isinstance(performed, Refusal):
                     return self.refuse(performed, target, session) | notice
                 waiting = sorted(
-                    {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin))}
+                    {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin, 1.0))}
                 )
                 if waiting and performed:
                     result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Origin, Session
-from hermes_core.curated.origins import FILE_NAME as ORIGINS_FILE
 from hermes_core.curated.origins import NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
@@ -37,6 +36,7 @@ from hermes_core.skills.document import (
 )
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
+from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
 
 FILE = "SKILL.md"
@@ -108,7 +108,7 @@ class SkillStore:
     ) -> None:
         self._root = root
         self.owner = owner
-        self.origins = NoteOrigins(root / f".{ORIGINS_FILE}")
+        self.origins = NoteOrigins(root / f".{ORIGINS}")
         self._always_indexed = frozenset(always_indexed)
         self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan

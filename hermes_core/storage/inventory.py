@@ -1,6 +1,6 @@
 """The inventory of a home: which of its stores have held data, so that an emptied store does not pass for a new one.
 
-The stores are the notes and all SQLite files of the home, also those of providers. A store that is in the inventory and
+The stores are the notes with the file of their origins, and all SQLite files of the home, also those of providers. A store that is in the inventory and
 is empty or missing is lost. Nothing is written to a lost database until a backup is in its place or the loss is accepted.
 """
 
@@ -23,6 +23,9 @@ FILE_NAME = "stores.json"
 
 STATE_DB = "state.db"
 
+# The file of the origins of notes, beside them. Without it every note would pass for a person's.
+ORIGINS = "origins.json"
+
 # Files below deeper folders are parts of a store, or a program's own.
 MAX_DEPTH = 4
 
@@ -33,6 +36,7 @@ LAST_TIME = 10_000_000_000.0
 _SKIPPED_FOLDERS = frozenset(
     {"profiles", "plugins", "logs", "locks", "migration", "node_modules", "venv", ".venv"}
 )
+_NOTES = ("MEMORY.md", "USER.md")
 _COPIES = (".damaged", ".lost-", ".repairing")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -68,6 +72,9 @@ class LostStore:
     @property
     def remedy(self) -> str:
         """The commands that restore the store or accept the loss."""
+        if self.path.name == ORIGINS:
+            user = " --user PLATFORM:ID" if "/users/" in self.name else ""
+            return f"put a backup in its place, or confirm the notes anew: `hermes-memory review{user}`"
         accept = "or accept the loss with `hermes-memory doctor --accept-loss`"
         if self.path.suffix == ".md":
             user = " --user PLATFORM:ID" if "/users/" in self.name else ""
@@ -123,9 +130,12 @@ class Inventory:
     def accept(self) -> list[LostStore]:
         """Take the lost stores off the inventory, so that they begin anew. Return them.
 
-        What is left of a database, such as its write-ahead log, is moved to a folder `NAME.lost-TIME` beside it.
+        What is left of a database, such as its write-ahead log, is moved to a folder `NAME.lost-TIME` beside it. Lost
+        origins of notes that are there stay: a person has to confirm these notes.
         """
-        accepted = self.lost()
+        accepted = [
+            store for store in self.lost() if store.path.name != ORIGINS or not _has_notes(store.path.parent)
+        ]
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
         for store in accepted:
             if store.path.suffix != ".md":
@@ -164,7 +174,7 @@ class Inventory:
             ]
             notes = relative.parts[:1] == ("memories",)
             for name in files:
-                if name.endswith(_DATABASES) or (notes and name in ("MEMORY.md", "USER.md")):
+                if name.endswith(_DATABASES) or (notes and name in (*_NOTES, ORIGINS)):
                     yield (relative / name).as_posix(), Path(folder, name)
 
 
@@ -193,7 +203,7 @@ def holds_data(path: Path) -> bool:
     with contextlib.suppress(OSError, sqlite3.Error, UnicodeError):
         if _is_empty(path):
             return False
-        if path.suffix == ".md":
+        if path.suffix == ".md" or path.name == ORIGINS:
             return True
         # Never opened as a plain file: closing it would drop the locks that SQLite holds on it in this process.
         # Not read-only: such a connection leaves an empty log behind.
@@ -201,6 +211,10 @@ def holds_data(path: Path) -> bool:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
             return _has_rows(connection)
     return False
+
+
+def _has_notes(folder: Path) -> bool:
+    return any(not _is_empty(folder / name) for name in _NOTES)
 
 
 def _has_rows(connection: sqlite3.Connection) -> bool:
