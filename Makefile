@@ -62,9 +62,11 @@ test-real: $(VENV)/installed-dev
 frameworks:
 	PYTHON=$(PYTHON) .ci/frameworks $(ARGS)
 
-docs: $(VENV)/installed-dev
+# The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.
+docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.5"
 	$(BIN)/mkdocs build --strict
+	@echo "the site is in the folder site; $(BIN)/mkdocs serve shows it on this machine"
 
 # make bench ARGS="--data FILE", a file of the LoCoMo format
 bench: $(VENV)/installed-dev
