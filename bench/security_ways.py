@@ -120,11 +120,18 @@ READ = Reply(calls=[("read_page", {})])
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way. `allowed` is True if a person acts, so that the text may stand in a system prompt."""
+    """One way.
+
+    Attributes:
+        allowed: True if a person acts, so that the text may stand in a system prompt.
+        own: True if the text may stand in the prompts of the user who wrote it.
+        per_user: Value of `memory.per_user`.
+    """
 
     name: str
     play: Callable[[Scene, str], None]
     allowed: bool = False
+    own: bool = False
     per_user: str = "true"
 
 
@@ -167,7 +174,12 @@ def _flush(scene: Scene, text: str) -> None:
 
 def _skill(scene: Scene, text: str) -> None:
     scene.page = text
-    arguments = {"action": "create", "name": "invoices", "category": "office", "content": SKILL.format(text=text)}
+    arguments = {
+        "action": "create",
+        "name": "invoices",
+        "category": "office",
+        "content": SKILL.format(text=text),
+    }
     scene.turns(READ, Reply(calls=[("skill_manage", arguments)]))
 
 
@@ -205,7 +217,11 @@ def _provider_repeated(scene: Scene, text: str) -> None:
 
 
 def _provider_tool(scene: Scene, text: str) -> None:
-    schema = {"name": "fact_store", "description": "Facts.", "parameters": {"type": "object", "properties": {}}}
+    schema = {
+        "name": "fact_store",
+        "description": "Facts.",
+        "parameters": {"type": "object", "properties": {}},
+    }
     scene.provider.results |= {
         "get_tool_schemas": [schema],
         "handle_tool_call": json.dumps({"facts": [text]}),
@@ -264,7 +280,12 @@ def _stranger_author(scene: Scene, text: str) -> None:
 
 
 def _stranger_skill(scene: Scene, text: str) -> None:
-    arguments = {"action": "create", "name": "invoices", "category": "office", "content": SKILL.format(text=text)}
+    arguments = {
+        "action": "create",
+        "name": "invoices",
+        "category": "office",
+        "content": SKILL.format(text=text),
+    }
     scene.turns(Reply(calls=[("skill_manage", arguments)]), message=text, **STRANGER)
 
 
@@ -336,7 +357,15 @@ def _laundered(scene: Scene, text: str) -> None:
 
 def _open_turn(scene: Scene, text: str) -> None:
     turn = scene.memory.conversation().turn("What does the page say?")
-    turn.add({"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "read_page", "arguments": "{}"}}]})
+    turn.add(
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "read_page", "arguments": "{}"}}
+            ],
+        }
+    )
     turn.add({"role": "tool", "tool_call_id": "1", "content": text})
     turn.call_tool("memory", {"action": "add", "target": "memory", "content": text})
     turn.finish("Done.")
@@ -350,7 +379,11 @@ def _host_loop(scene: Scene, text: str) -> None:
 
     def call(number: str, name: str) -> dict[str, Any]:
         function = {"name": name, "arguments": "{}"}
-        return {"role": "assistant", "content": "", "tool_calls": [{"id": number, "type": "function", "function": function}]}
+        return {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": number, "type": "function", "function": function}],
+        }
 
     messages = [
         {"role": "user", "content": "What does the page say?"},
@@ -401,10 +434,10 @@ WAYS = (
     Way("provider recall → repeated by the model → memory tool", _provider_repeated),
     Way("provider's tool → memory tool", _provider_tool),
     Way("provider's on_pre_compress → summary → memory tool", _pre_compress),
-    Way("another user's message → notes of their own", _stranger),
+    Way("another user's message → notes of their own", _stranger, own=True),
     Way("another user's message → shared notes", _stranger, per_user="false"),
     Way("another user's skill, shared", _stranger_skill, per_user="false"),
-    Way("another user's skill of their own", _stranger_skill),
+    Way("another user's skill of their own", _stranger_skill, own=True),
     Way("another user's display name", _stranger_name),
     Way("name of a speaker in a group", _stranger_author),
     Way("another user's session → session_search → memory tool", _strangers_session),

@@ -60,6 +60,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.memory import CurationReport, ShownNote
     from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
+    from hermes_core.cli.verify import VerifiedRecord
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.forget import ForgetReport
     from hermes_core.importers.run import ImportResult
@@ -91,6 +92,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"),
             (
@@ -130,6 +132,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
         "hermes-memory skills history": list[SkillChange],
         "hermes-memory skills list": [skill],
+        "hermes-memory verify": list[VerifiedRecord],
     }
 
 
@@ -144,7 +147,7 @@ CHANGE: dict[str, Any] = {
     "usage": Sometimes(str, "when the file took it, and with `current_entries`"),
     "entry_count": Sometimes(int, "when the file took it"),
     "performed": Sometimes(bool, "false when the provider alone took it"),
-    "caution": Sometimes(str, "when a secret came into the file, or is in the history"),
+    "caution": Sometimes(str, "when a removed entry held a secret, which is in the history"),
     "warning": Sometimes(str, "when the change is made and something around it failed"),
     "notice": Sometimes(str, "when the file had been changed by hand, and what was made of it"),
     "error": Sometimes(str, _REFUSED),

@@ -62,6 +62,7 @@ from hermes_core.loader.load import LoadedProvider, declared_settings, load_obse
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
@@ -221,7 +222,7 @@ def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> t
             from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
         except ImportError as exc:
             return None, (
-                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): install 'hermes-memory-core[otel]', or "
+                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): {extra_remedy('otel')}, or "
                 "set telemetry.enabled to false"
             )
         return Telemetry(content=config.content), ""
@@ -818,7 +819,7 @@ class Memory:
         """Lower the origin of notes of a turn if the model had read more before it wrote them than was known then."""
         calls = [place for place, message in enumerate(messages) if _calls_memory(message)]
         before = messages[: calls[-1]] if calls else ()
-        origin = in_scope(lowest(message["origin"] for message in before))
+        origin = in_scope(lowest(message["origin"] for message in before), session.owner)
         if may_command(origin):
             return
         said = [text_of(m.get("content")) for m in before if m["role"] == "user" and is_said(m["origin"])]
@@ -960,10 +961,10 @@ class Memory:
             number=self.sessions.turn_count(session.id) + 1,
             user=question,
             assistant=answer,
-            messages=in_text(map(_for_provider, stored)),
+            messages=in_text(_for_provider(message, session.owner) for message in stored),
             author=author,
             at=time.time() if moment is None else moment,
-            origin=in_scope(lowest(message["origin"] for message in stored)),
+            origin=in_scope(lowest(message["origin"] for message in stored), session.owner),
         )
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
@@ -1857,9 +1858,9 @@ def is_said(origin: str) -> bool:
     return origin in ("person", "owner", "user")
 
 
-def _for_provider(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _for_provider(message: Mapping[str, Any], owner: str) -> Mapping[str, Any]:
     """Return a message with its origin only if nobody of the session's scope said it."""
-    if may_command(in_scope(message["origin"])):
+    if may_command(in_scope(message["origin"], owner)):
         return {key: value for key, value in message.items() if key != "origin"}
     return message
 

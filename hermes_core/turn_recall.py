@@ -249,7 +249,7 @@ class PastSessions:
                     continue
             chosen.append(hit)
         return cut_to_budget(
-            Recall(seen.add_new(_item(hit, in_scope(hit.origin)) for hit in chosen)), query.budget
+            Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
         )
 
     def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:

@@ -54,6 +54,7 @@ COMMANDS = {
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
+    "verify": "hermes_core.cli.verify:verify",
 }
 
 SUMMARIES = {
@@ -77,7 +78,8 @@ SUMMARIES = {
     "recall": "Show what a turn with this message would be given.",
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
-    "skills": "List, show and undo skills that the agent wrote down.",
+    "skills": "List, show, undo and restore skills that the agent wrote down.",
+    "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }
 
 
@@ -99,12 +101,17 @@ HINTS = {
     "remember": "memory add",
     "search": "sessions search",
     "setup": "memory setup",
+    "restore": "memory restore",
     "show": "memory show",
     "status": "memory status",
     "undo": "memory undo",
     "update": "plugins update",
     "use": "memory use",
 }
+
+
+_WORDS = "hermes_core.words"
+"""Key of the words of the command line in the context."""
 
 
 class Failure(click.ClickException):
@@ -204,10 +211,15 @@ class LazyGroup(click.Group):
                     _leave(exc)
                 raise
 
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
         """Read the words; help and the version are printed while that is done."""
-        with _errors_of_the_system():
-            return super().make_context(*args, **extra)
+        words = tuple(args)  # click takes them out of the list
+        with _errors_of_the_system(), _redacted_errors(words):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_WORDS] = words
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an expected failure becomes one line, and what is logged goes to the home's log.
@@ -219,10 +231,12 @@ class LazyGroup(click.Group):
         if ctx.params["debug"]:
             _show_log(ctx)
         try:
-            with _errors_of_the_system(), logging_to(LogFile(home_of(ctx))):
+            with (
+                _redacted_errors(ctx.meta.get(_WORDS, ())),
+                _errors_of_the_system(),
+                logging_to(LogFile(home_of(ctx))),
+            ):
                 return super().invoke(ctx)
-        except HermesError as exc:
-            raise Failure(str(exc)) from exc
         except (KeyboardInterrupt, click.Abort) as exc:
             # Ctrl-C and a "no" need no word; a question at the end of the input does.
             if isinstance(exc.__context__, EOFError):
@@ -258,7 +272,11 @@ def _imported(place: str) -> click.Command:
 @click.pass_context
 def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool) -> None:  # noqa: ARG001  read where the log begins
     """The memory of an AI agent: curated notes, past sessions and one external provider."""
+    from hermes_core.safety.redact import looks_like_key
+
     ctx.obj = {"home": home, "profile": profile}
+    if profile and looks_like_key(profile):
+        raise Failure("that profile name looks like a key; nothing was created")
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         ctx.color = False
 
@@ -302,6 +320,37 @@ def _errors_of_the_system() -> Iterator[None]:
             raise
         where = f"{exc.filename}: " if exc.filename else ""
         raise Failure(f"{where}{exc.strerror or exc}; check the disk and the modes there") from exc
+
+
+@contextlib.contextmanager
+def _redacted_errors(words: tuple[str, ...]) -> Iterator[None]:
+    """Turn an expected failure into one line, and redact a key that was pasted as a name and is quoted in an error.
+
+    Args:
+        words: The words of the command line. One that looks like a key is redacted also if its format is not known.
+    """
+    try:
+        yield
+    except HermesError as exc:
+        raise Failure(_without_pasted_keys(str(exc), words)) from exc
+    except click.ClickException as exc:
+        message = exc.format_message()
+        clean = _without_pasted_keys(message, words)
+        if clean == message:
+            raise
+        raise (
+            click.UsageError(clean, exc.ctx) if isinstance(exc, click.UsageError) else Failure(clean)
+        ) from exc
+
+
+def _without_pasted_keys(message: str, words: tuple[str, ...]) -> str:
+    from hermes_core.safety.redact import looks_like_key, redact
+
+    for word in words:
+        for part in (word, *word.lstrip("-").split("=", 1)):
+            if looks_like_key(part):
+                message = message.replace(part, "[redacted:key]")
+    return redact(message)
 
 
 def _redact_tracebacks() -> None:

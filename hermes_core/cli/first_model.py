@@ -17,6 +17,13 @@ from hermes_core.safety.terminal import printable
 # Names of a server's list that are printed; routers list hundreds.
 MAX_NAMES = 12
 
+INTRODUCTION = """\
+No model is set yet. Name an OpenAI-compatible server:
+  http://127.0.0.1:11434/v1      Ollama on this machine
+  http://127.0.0.1:1234/v1       LM Studio on this machine
+  https://openrouter.ai/api/v1   OpenRouter
+Ctrl-C leaves; nothing is stored before the last answer."""
+
 
 def ask_for_model(home: HermesHome) -> None:
     """Ask a person for the model if none is set, and write it into config.yaml and its key into .env.
@@ -26,11 +33,7 @@ def ask_for_model(home: HermesHome) -> None:
     config = load_config(home)
     if config.model.name:
         return
-    click.echo(
-        "No model is set yet. It may run on this machine (Ollama: http://127.0.0.1:11434/v1, LM Studio: "
-        "http://127.0.0.1:1234/v1)\nor at a service with an OpenAI-compatible API. Ctrl-C leaves; nothing is stored before the end.",
-        err=True,
-    )
+    click.echo(INTRODUCTION, err=True)
     try:
         settings, key, names = _ask_for_server(config, Credentials(home))
         for name in names[:MAX_NAMES]:
@@ -63,11 +66,11 @@ def _ask_for_server(config: Config, credentials: Credentials) -> tuple[ModelSett
                 typed = click.prompt(hidden, hide_input=True, err=True).strip()
                 continue
             warn([str(exc)])
-            if isinstance(exc, ModelError) and not click.confirm(
-                "Use another address?", default=True, err=True
-            ):
-                return settings, typed, []
-        url, typed, default = "", "", url
+            if isinstance(exc, ModelError):
+                if not click.confirm("Use another address?", default=True, err=True):
+                    return settings, typed, []
+                default = url
+            url = typed = ""
 
 
 def _names(settings: ModelSettings) -> list[str]:

@@ -11,6 +11,7 @@ import click
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table, warn
 from hermes_core.config import Credentials
+from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
 
 # Larger than any key; a person who pipes a wrong file gets an error and not a copy of it in .env.
@@ -48,7 +49,7 @@ def set_secret(ctx: click.Context, name: str, value: tuple[str, ...], force: boo
         word = name.partition("=")[0]
         raise Failure(
             "the value must not be on the command line, where other programs and the history of the shell see it; run: "
-            f"hermes-memory keys set {word if value == () and _is_name(word) else 'NAME'}"
+            f"hermes-memory keys set {word if value == () and _is_name(word) and not looks_like_key(word) else 'NAME'}"
         )
     _require_name(name)
     secret = _typed(name) if _is_terminal() else _piped(name)
@@ -103,6 +104,8 @@ def _require_name(name: str) -> None:
     """Raise `Failure` for what can't be a name. The text is not repeated: people mix up name and value."""
     if not _is_name(name):
         raise Failure("that can't name a key; write letters, digits and '_', as in OPENAI_API_KEY")
+    if looks_like_key(name):
+        raise Failure("that looks like a key and not like its name; write the name, as in OPENAI_API_KEY")
 
 
 def _typed(name: str) -> str:

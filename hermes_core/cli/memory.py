@@ -243,6 +243,25 @@ def undo_notes(ctx: click.Context, change: int | None, user: str, as_json: bool)
     _say(ctx, result, late, problems, as_json)
 
 
+@memory.command("restore")
+@click.argument("change", type=int)
+@user_option
+@json_option
+@click.pass_context
+def restore_notes(ctx: click.Context, change: int, user: str, as_json: bool) -> None:
+    """Bring back all entries of a file as they were right after the change with the id CHANGE.
+
+    This is a change too: `hermes-memory memory undo` takes it back.
+    """
+    with open_memory(home_of(ctx)) as opened:
+        who = session_of_user(opened, user)
+        opened.manager.initialize_all(who)
+        result = opened.curated.of(who).restore(change, session=who)
+        late = deliver(opened, who)
+        problems = opened.problems()
+    _say(ctx, result, late, problems, as_json)
+
+
 @memory.command()
 @json_option
 @click.pass_context

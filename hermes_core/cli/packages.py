@@ -24,6 +24,7 @@ from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry, discover, normalise, select
+from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.installer import is_own
 
@@ -62,6 +63,12 @@ def install_packages(
     """
     home = home_of(ctx)
     before, hosted = provider_entries(home), _has_hermes_agent()
+    if any(
+        looks_like_key(name) for name in packages if "/" not in name
+    ):  # the installer prints names, and asks an index for them
+        raise Failure(
+            "one of the packages looks like a key; write the names of packages, and nothing was installed"
+        )
     wanted = [_requirement(package) for package in packages]
     for package in filter(is_own, wanted):
         install(home, "this command", [package], ask=sys.stdin.isatty())

@@ -18,6 +18,7 @@ from hermes_core.cli.shell import complete_provider
 from hermes_core.errors import HermesError, SetupFailed
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import FOLDERS, ProviderEntry, discover
+from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.plugin_folders import (
     InstalledPlugin,
@@ -74,6 +75,8 @@ def install_folder(
     listed as unavailable: pip is never run here, and `hermes-memory memory setup NAME` installs them after a question.
     """
     del enable  # the report says how a provider is chosen
+    if "/" not in source and looks_like_key(source):  # the catalog would be asked for it
+        raise Failure("the source looks like a key; write the name of a plugin, and nothing was downloaded")
     home = home_of(ctx)
     with _interruptible():
         place = _resolved(parse_source(source, ref), allow_removed=allow_removed)

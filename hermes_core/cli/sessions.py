@@ -19,6 +19,7 @@ from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import SessionError
 from hermes_core.kit.cli import limit_option
+from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.origin import in_scope, may_command
 from hermes_core.safety.terminal import counted, printable
@@ -396,10 +397,19 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
 
 def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
     stored = [session for session in map(db.get_session, ids) if session is not None]
-    rows = [(db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title) for s in stored]
+    rows = [
+        (db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or _beginning(db, s.id))
+        for s in stored
+    ]
     print_table(
-        "", ("session", "source", "last active", "messages", "title"), rows, "No session is that old."
+        "", ("session", "source", "last active", "messages", "about"), rows, "No session is that old."
     )
+
+
+def _beginning(db: SessionDB, session_id: str) -> str:
+    """Return the beginning of what the person said first: a host may give its sessions no titles."""
+    messages = db.get_messages(session_id, limit=5)
+    return next((clip(fold_space(m.content), 60) for m in messages if m.role == "user"), "")
 
 
 def _print_progress(unit: str, done: int, total: int = 0) -> None:

@@ -30,7 +30,7 @@ from hermes_core.config import (
 )
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.redact import looks_like_key, redact, redact_value
 from hermes_core.safety.terminal import hanging, printable
 
 
@@ -119,6 +119,10 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
     A running program keeps its old value until its next start.
     """
     _require(ctx, key)
+    if not is_provider_key(key) and looks_like_key(value):
+        raise Failure(
+            "that value looks like a key, and config.yaml holds none; run: hermes-memory keys set NAME"
+        )
     home = home_of(ctx)
     set_value(home, key, _read(key, value))
     name = key.rpartition(".")[2]

@@ -110,6 +110,8 @@ class NoteOrigins:
             for entry, origin in origins.items():
                 key = entry_hash(entry)
                 before = entries.get(key)
+                if before is None and origin == PERSON.origin:
+                    continue  # as every entry that the file does not name
                 if raise_to or before is None or rank(origin) > rank(before.origin):
                     entries[key] = NoteOrigin(origin, now, session)
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -52,11 +52,12 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS
 
@@ -89,6 +90,7 @@ _UNCHANGED = {
     "replace": "Entry already says this (nothing changed).",
     "batch": "All operations were done already (nothing changed).",
     "undo": "The entries are as they were before that change (nothing changed).",
+    "restore": "The entries are as they were after that change (nothing changed).",
 }
 _NOTHING = "Nothing to change."
 _CHANGED = {
@@ -97,6 +99,7 @@ _CHANGED = {
     "remove": "Entry removed.",
     "batch": "Applied {count} operation(s).",
     "undo": "Undone: {count} entry change(s) taken back.",
+    "restore": "Restored: {count} entry change(s).",
     "reset": "Removed {count} entries; undo brings them back.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
@@ -420,6 +423,16 @@ class MemoryStore:
         No tool of a model may call this.
         """
         self.origins.confirm(entries)
+        for entry in entries:
+            self.record("confirm", entry_hash(entry))
+
+    def record(self, kind: str, text_hash: str, **details: Any) -> None:
+        """Record a decision of a person about the text with this hash: confirm, reject or allow.
+
+        Raises:
+            StorageError: The journal can't be written.
+        """
+        self._journal.record(kind, text_hash, **details)
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
         """Append an entry. If the file already has this entry, succeed without a change."""
@@ -485,6 +498,35 @@ class MemoryStore:
             return reverse(entries, version.before, version.after)
 
         return self._restore(version.target, "undo", plan, session, version.id)
+
+    def restore(self, change: int, *, session: Session | None = None) -> Result:
+        """Bring back all entries of a file as they were right after the change with this id.
+
+        The restored version is a change too, and can be undone.
+        """
+        self._settle(None)
+        versions = (version for version in self._journal.versions(self._keys(None)) if version.id == change)
+        version = next(versions, None)
+        if version is None:
+            return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
+
+        def plan(entries: tuple[str, ...]) -> Edit | Refusal:
+            edit = reverse(entries, version.after, entries)
+            return Edit(version.after, edit.changes) if isinstance(edit, Edit) and edit.changes else edit
+
+        return self._restore(version.target, "restore", plan, session)
+
+    def verify(self) -> ChainReport | None:
+        """Check the record of all changes of the notes, also of other users; None if there is no journal yet.
+
+        Raises:
+            StorageError: The journal can't be read.
+        """
+        return self._journal.verify() if self._home.journal_db.exists() else None
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is, after `verify` had reported faults."""
+        self._journal.accept()
 
     def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.
@@ -623,7 +665,7 @@ class MemoryStore:
         lower = [table.of(entry).origin for entry in sources]
         if not own:  # notes that several users share
             return dict.fromkeys(contents, lowest([reading.origin, "user", *lower]))
-        inside = Reading(in_scope(reading.origin), reading.said)
+        inside = Reading(in_scope(reading.origin, self._owner), reading.said)
         return {content: origin_of_text(content, inside, lower) for content in contents}
 
     def _restore(
@@ -648,6 +690,12 @@ class MemoryStore:
                         f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
                         f"{threat.message}. It stays in the history and is not brought back.",
                         remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand",
+                    )
+                if kinds := ", ".join(secrets_in(change.content)):
+                    return Refusal(
+                        f"The entry {entry_handle(change.content)} holds what looks like a secret ({kinds}) and is not "
+                        "brought back.",
+                        remedy="note only where the secret is; `hermes-memory memory prune` takes it out of the history",
                     )
             return edit
 
@@ -682,6 +730,12 @@ class MemoryStore:
             return Refusal(
                 f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
                 "system prompt: write the plain fact, without instructions, secrets or hidden characters."
+            )
+        if kinds := ", ".join(secrets_in(write.content)):
+            return Refusal(
+                f"Nothing was saved: this holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text "
+                "that goes into every system prompt.",
+                remedy="keep it in .env with `hermes-memory keys set NAME`, and note only the name",
             )
         return write
 
@@ -752,7 +806,7 @@ class MemoryStore:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         self._refusals.reset(session)
         result |= self._taken_away(target, edit, listed=bool(writes))
-        return result | _caution(target, edit) | notice
+        return result | _caution(edit) | notice
 
     def _performed(
         self,
@@ -960,28 +1014,17 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
     return f"Nothing was saved: {fault}." if fault else ""
 
 
-def _caution(target: MemoryTarget, edit: Edit) -> Result:
-    """Return a warning if a new entry holds a secret, or a removed entry that stays in the history; else {}."""
-    removed: list[str] = []
-    for change in edit.changes:
-        if kinds := ", ".join(secrets_in(change.content)):
-            name = entry_handle(change.content)
-            return {
-                "caution": (
-                    f"This holds what looks like a secret ({kinds}), and {target.upper()}.md is plain text that goes into "
-                    f"every system prompt. Keep it in .env and remove the entry (old_text {name!r}: `hermes-memory memory remove "
-                    f"--target {target} {name}`), then forget the history, which keeps it: `hermes-memory memory prune`."
-                )
-            }
-        removed += secrets_in(change.previous)
-    if removed:
-        kinds = ", ".join(removed)
-        return {
-            "caution": (
-                f"What went looks like a secret ({kinds}): the history keeps it for undo until `hermes-memory memory prune`."
-            )
-        }
-    return {}
+def _caution(edit: Edit) -> Result:
+    """Return a warning if a removed entry holds a secret, since it stays in the history; else {}."""
+    removed = Counter(kind for change in edit.changes for kind in secrets_in(change.previous))
+    if not removed:
+        return {}
+    return {
+        "caution": (
+            f"What went looks like a secret ({', '.join(removed)}): the history keeps it for undo until "
+            "`hermes-memory memory prune`."
+        )
+    }
 
 
 def _scan(text: str) -> Threat | None:

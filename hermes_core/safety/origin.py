@@ -64,9 +64,13 @@ def may_command(origin: str) -> bool:
     return rank(origin) <= RANKS["file"]
 
 
-def in_scope(origin: str) -> Origin:
-    """Return the origin as its own scope sees it: the user of a scope is the person in it."""
-    return "person" if origin == "user" else as_origin(origin)
+def in_scope(origin: str, owner: str) -> Origin:
+    """Return the origin as the scope of an owner sees it: the user of a scope is the person in it.
+
+    Args:
+        owner: `Session.owner` of the scope. The person at home, "", sees users as they are.
+    """
+    return "person" if origin == "user" and owner else as_origin(origin)
 
 
 # -------------------------------------------------------------------- reading

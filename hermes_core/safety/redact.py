@@ -102,6 +102,17 @@ def secrets_in(text: str) -> tuple[str, ...]:
     return tuple(Counter(_MARK.findall(redact(text))) - Counter(_MARK.findall(text)))
 
 
+def looks_like_key(word: str) -> bool:
+    """Return True if a word that a person gave as a name is a key: of a known format, or long, unbroken and random.
+
+    >>> looks_like_key("OPENAI_API_KEY"), looks_like_key("0123456789abcdef0123456789abcdef")
+    (False, True)
+    """
+    unbroken = len(word) >= 20 and word.isascii() and word.isalnum()
+    random = sum(map(str.isdigit, word)) > 3 and any(map(str.isalpha, word))
+    return (unbroken and random) or bool(secrets_in(word))
+
+
 def _redact(text: str) -> str:
     for _ in range(_PASSES):
         text, before = _redact_once(text), text

@@ -12,15 +12,18 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from hermes_core.config import Config
+from hermes_core.contract.values import Origin, Session
+from hermes_core.curated.origins import NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
 from hermes_core.kit.text import clip, storable
+from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.skills.document import (
     MAX_SKILL_CHARS,
@@ -31,7 +34,9 @@ from hermes_core.skills.document import (
     parse_skill,
     read_skill,
 )
+from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
+from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
 
 FILE = "SKILL.md"
@@ -55,12 +60,20 @@ MAX_FILE_BYTES = 4 * MAX_SKILL_CHARS
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Skill that can be used here. `own` is True if it lies in the home and may be changed."""
+    """Skill that can be used here.
+
+    Attributes:
+        own: True if it lies in the home and may be changed.
+        origin: Who or what its text comes from.
+        waits: True if it is in no index until a person confirms it, because of its origin.
+    """
 
     category: str
     document: SkillDocument
     folder: Path
     own: bool
+    origin: Origin = "file"
+    waits: bool = False
 
     @property
     def name(self) -> str:
@@ -79,6 +92,8 @@ class SkillStore:
         external: Folders; a relative path starts at the home, beside `root`.
         scan: Threat scan of texts that a model reads.
         platform: linux, macos or windows; the default is this system.
+        owner: `Session.owner` of the user whose skills these are.
+        always_indexed: Low origins whose skills are in the index without a confirmation.
     """
 
     def __init__(
@@ -88,8 +103,13 @@ class SkillStore:
         *,
         scan: Scan = first_threat,
         platform: str | None = None,
+        owner: str = "",
+        always_indexed: Collection[str] = (),
     ) -> None:
         self._root = root
+        self.owner = owner
+        self.origins = NoteOrigins(root / f".{ORIGINS}")
+        self._always_indexed = frozenset(always_indexed)
         self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan
         # Every look at one skill reads the index lines of all skills, and a scan takes about a millisecond.
@@ -113,7 +133,7 @@ class SkillStore:
 
     def index(self) -> str:
         """Return the list of skills for the system prompt, or ""."""
-        listed = self.skills()
+        listed = [skill for skill in self.skills() if not skill.waits]
         lines = [
             f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
             for skill in listed
@@ -164,13 +184,49 @@ class SkillStore:
 
     # ------------------------------------------------------------------ changes
 
-    def create(self, name: str, category: str, content: str, session_id: str = "") -> int:
+    def waiting(self) -> list[Skill]:
+        """Return the skills that are in no index until a person confirms them."""
+        return [skill for skill in self.skills() if skill.waits]
+
+    def confirm(self, name: str) -> None:
+        """Store that a person read the present text of a skill and lets it stand in the index.
+
+        No tool of a model may call this.
+        """
+        text = self._view(self.get(name), "")
+        self.origins.confirm([text])
+        self._journal.record("confirm", entry_hash(text))
+
+    def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
+        """Return the origin of a skill's new text.
+
+        Args:
+            session: The session that writes.
+            content: The text that is written.
+            reading: What the model has read; None if a person writes.
+            name: The skill that is changed; "" for a new one.
+        """
+        if session.owner != self.owner:  # skills that several users share
+            return lowest(["user", *([reading.origin] if reading else [])])
+        if reading is None:
+            return "owner" if session.is_owner else "person"
+        earlier = [self.get(name).origin] if name else []
+        inside = Reading(in_scope(reading.origin, self.owner), reading.said)
+        return origin_of_text(content, inside, earlier)
+
+    def create(
+        self, name: str, category: str, content: str, session_id: str = "", origin: Origin = "person"
+    ) -> int:
         """Write a new skill and return the id of the change. Raises `SkillError` if it exists or is not acceptable."""
         check_name(category, "category")
         path = f"{category}/{check_name(name)}/{FILE}"
-        return self._change(path, "create", lambda before: self._new(before, name, content), session_id)
+        return self._change(
+            path, "create", lambda before: self._new(before, name, content), session_id, origin
+        )
 
-    def patch(self, name: str, old_text: str, new_text: str, session_id: str = "") -> int:
+    def patch(
+        self, name: str, old_text: str, new_text: str, session_id: str = "", origin: Origin = "person"
+    ) -> int:
         """Replace the one occurrence of `old_text` in a skill, and return the id of the change."""
         skill = self._own(name)
         return self._change(
@@ -178,6 +234,7 @@ class SkillStore:
             "patch",
             lambda before: self._patched(before, skill.name, old_text, new_text),
             session_id,
+            origin,
         )
 
     def delete(self, name: str, session_id: str = "") -> int:
@@ -199,6 +256,25 @@ class SkillStore:
         self._change(target.path, "undo", lambda now: _restored(target, now), session_id)
         return target
 
+    def restore(self, change: int, session_id: str = "") -> SkillChange:
+        """Bring back a skill as it was right after the change of this id. Raises `SkillError` if there is no such change."""
+        self._settle()
+        version = self._journal.find(change)
+        if version is None:
+            raise SkillError(
+                f"there is no change {change!r} of skills", "hermes-memory skills history lists the changes"
+            )
+        self._change(version.path, "restore", lambda _: version.after, session_id)
+        return version
+
+    def verify(self) -> ChainReport | None:
+        """Check the record of all changes; None if no skill was changed yet. Raises `StorageError`."""
+        return self._journal.verify() if (self._root / SKILLS_JOURNAL).exists() else None
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is, after `verify` had reported faults."""
+        self._journal.accept()
+
     def history(self, limit: int = 50) -> list[SkillChange]:
         """Return the changes, newest first."""
         self._settle()
@@ -211,7 +287,12 @@ class SkillStore:
     # ------------------------------------------------------------------ private
 
     def _change(
-        self, path: str, action: str, edit: Callable[[str | None], str | None], session_id: str
+        self,
+        path: str,
+        action: str,
+        edit: Callable[[str | None], str | None],
+        session_id: str,
+        origin: Origin | None = None,
     ) -> int:
         file = self._root / path
         if not _within(file, self._root):
@@ -227,6 +308,12 @@ class SkillStore:
                 if self._text(path) != before:
                     raise SkillError(f"{path!r} was changed by another program just now", "try again")
 
+            if (
+                after is not None and origin is not None
+            ):  # before the file: after a crash it may not pass for a person's
+                self.origins.record(
+                    {normalize_lines(after): origin}, session_id, raise_to=origin in ("person", "owner")
+                )
             change = self._journal.begin(path, action, before, after, session_id)
             if after is None:
                 check()
@@ -325,7 +412,11 @@ class SkillStore:
         threat = self._scan_line(f"{category}/{document.name}: {document.description}")
         if threat is not None:
             raise SkillError(f"its line in the index was refused: {threat.message}", "rewrite it")
-        return Skill(category, document, path.parent, root == self._root and _within(path, root))
+        own = root == self._root and _within(path, root)
+        origin = self.origins.read().of(text).origin if own else "file"
+        origin = "file" if origin == "person" else origin
+        waits = not may_command(origin) and origin not in self._always_indexed
+        return Skill(category, document, path.parent, own, origin, waits)
 
     def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:
         """Yield the files of skills, each with its root. A folder that can't be read is added to `unusable`."""
@@ -374,9 +465,10 @@ def open_skills(
     owner = owner if config.memory.per_user else ""
     base = home.path / expanded(config.memory.shared_base) / "skills" if config.memory.shared_base else None
     shared = [base] if base is not None and base.is_dir() else []
-    return SkillStore(
-        home.skills_of(owner), [*(() if owner else config.skills.external_dirs), *shared, *provider_folders]
-    )
+    accepted = tuple(RANKS) if config.memory.trust == "open" else config.memory.accepted_origins
+    external: tuple[str, ...] = () if owner else config.skills.external_dirs
+    folders: list[str | Path] = [*external, *shared, *provider_folders]
+    return SkillStore(home.skills_of(owner), folders, owner=owner, always_indexed=accepted)
 
 
 def _restored(change: SkillChange, now: str | None) -> str | None:
@@ -497,7 +589,9 @@ class SkillJournal:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, (("skill-changes", _create),), reopen_moved=True)
+        migrations = (("skill-changes", _create), ("chain of events", EventChain.create))
+        self._database = Database(path, migrations, reopen_moved=True)
+        self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
@@ -512,8 +606,31 @@ class SkillJournal:
             return row.lastrowid or 0
 
     def finish(self, change: int) -> None:
-        """Mark a change as done."""
-        self._database.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
+        """Mark a change as done, and append its event to the record."""
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
+            row = connection.execute(_SELECT + " WHERE id = ?", (change,)).fetchone()
+            if row is not None:
+                details = {"content": _digest(row), "session": row["session_id"]}
+                self._chain.append(row["action"], row["path"], details, change)
+
+    def record(self, kind: str, subject: str, **details: str) -> None:
+        """Record a decision of a person about the text with the hash `subject`: confirm, reject or allow."""
+        self._chain.append(kind, subject, details)
+
+    def verify(self) -> ChainReport:
+        """Check that the record of events is whole and that the history is as it was recorded."""
+        with self._database.transaction():  # no change is stored between the two queries
+            return self._chain.check(self._contents())
+
+    def accept(self) -> None:
+        """Record that a person accepts the history as it is. `verify` checks it from here on."""
+        with self._database.transaction():
+            self._chain.accept(max(self._contents(), default=0))
+
+    def _contents(self) -> dict[int, str]:
+        rows = self._database.execute(_SELECT + " WHERE done = 1 ORDER BY id")
+        return {row["id"]: _digest(row) for row in rows}
 
     def settle(self, read: Callable[[str], str | None]) -> None:
         """Decide the intents that a crash left: done if the file has their text, otherwise the change never happened."""
@@ -558,6 +675,11 @@ class SkillJournal:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def _digest(row: sqlite3.Row) -> str:
+    """Return the digest of what a change did."""
+    return text_digest(row["path"], row["action"], row["before"], row["after"])
 
 
 def same_text(left: str | None, right: str | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SkillError
+from hermes_core.safety.origin import current_reading, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.skills.store import SkillStore
 
@@ -63,6 +64,9 @@ SKILL_MANAGE_SCHEMA: dict[str, Any] = {
 }
 
 
+_WAITS = "The skill is saved. It is in no list of skills until the person confirms it: hermes-memory review."
+
+
 class SkillTools:
     """The two tools on one store."""
 
@@ -89,7 +93,9 @@ class SkillTools:
                 {"name": skill.name, "category": skill.category, "description": skill.document.description}
                 for skill in self._store.skills()
             ]
+            report_result(skill.origin for skill in self._store.skills())
             return {"success": True, "skills": listed}
+        report_result([self._store.get(name).origin])
         return {
             "success": True,
             "name": name,
@@ -100,15 +106,20 @@ class SkillTools:
         name, action = _text(arguments, "name"), _text(arguments, "action")
         if action == "create":
             category = _text(arguments, "category", "general")
-            change = self._store.create(name, category, _text(arguments, "content"), session.id)
+            content = _text(arguments, "content")
+            origin = self._store.origin_of(session, content, current_reading())
+            change = self._store.create(name, category, content, session.id, origin)
         elif action == "patch":
             old, new = _text(arguments, "old_text"), _text(arguments, "new_text")
-            change = self._store.patch(name, old, new, session.id)
+            origin = self._store.origin_of(session, new, current_reading(), name)
+            change = self._store.patch(name, old, new, session.id, origin)
         elif action == "delete":
             change = self._store.delete(name, session.id)
         else:
             raise SkillError(f"action {action!r} is not one of create, patch, delete")
-        return {"success": True, "action": action, "name": name, "change": change}
+        result = {"success": True, "action": action, "name": name, "change": change}
+        waits = action != "delete" and self._store.get(name).waits
+        return result | {"note": _WAITS} if waits else result
 
 
 def _text(arguments: Mapping[str, Any], key: str, default: str | None = None) -> str:

@@ -328,18 +328,12 @@ def test_an_outbox_that_can_not_be_read_is_not_called_empty(
     assert re.search(r"outbox +can't be read", hermes("memory", "status", code=3).stdout)
 
 
-def test_a_pasted_key_is_kept_with_a_warning_that_takes_it_out(hermes: Any, hermes_home: HermesHome) -> None:
+def test_a_pasted_key_is_refused_and_left_nowhere(hermes: Any, hermes_home: HermesHome) -> None:
     key = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
-    added = hermes("memory", "add", f"My token is {key}")
-    assert added.stdout.startswith("Entry added.")
-    assert added.stderr.startswith("warning: ")
-    assert "a secret (github)" in added.stderr
-    commands = re.findall("`hermes-memory (.+?)`", added.stderr)
-    for command in commands:
-        hermes(*command.split(), *(["--yes"] if "prune" in command else []))
-    assert key.encode() not in b"".join(
-        f.read_bytes() for f in hermes_home.memories.rglob("*") if f.is_file()
-    )
+    refused = hermes("memory", "add", f"My token is {key}", code=1)
+    assert "a secret (github)" in refused.stderr
+    assert "`hermes-memory keys set NAME`" in refused.stderr
+    assert key.encode() not in b"".join(f.read_bytes() for f in hermes_home.path.rglob("*") if f.is_file())
 
 
 def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_the_same(

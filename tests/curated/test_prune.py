@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from hermes_core import HermesHome
@@ -93,30 +92,39 @@ def test_pruning_nothing_is_fine(store: MemoryStore) -> None:
 KEY = "sk-" + "proj-" + "a1B2c3D4" * 5
 
 
-def test_a_key_in_plain_text_is_reported_with_the_commands_that_remove_it(
+def test_a_secret_is_refused_and_left_nowhere(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "Uses the vault")
+    batch = [Operation("add", "Likes tea"), Operation("add", "token: 'abcd1234efgh5678'")]
+    for result in (
+        store.add("user", f"The key of the shop is {KEY}"),
+        store.replace("memory", "Uses", f"Uses {KEY}"),
+        store.apply_batch("memory", batch),
+    ):
+        assert not result["success"]
+        assert "what looks like a secret (" in result["error"]
+        assert "`hermes-memory keys set NAME`" in result["remediation"]
+        assert KEY not in str(result)
+    assert store.entries("memory") == ("Uses the vault",)
+    assert holding(hermes_home, KEY) == holding(hermes_home, "abcd1234efgh5678") == []
+
+
+def test_a_secret_that_a_person_wrote_into_the_file_can_be_removed_and_is_not_brought_back(
     store: MemoryStore, hermes_home: HermesHome
 ) -> None:
-    result = store.add("user", f"The key of the shop is {KEY}")
-    assert result["success"]
-    assert "what looks like a secret (openai)" in result["caution"]
-    assert "USER.md" in result["caution"]
-    assert KEY not in result["caution"]
-    (handle,) = re.findall(r"entry:[0-9a-f]{8}(?=`)", result["caution"])
-    gone = store.remove("user", handle)
+    hermes_home.memory_md.parent.mkdir(parents=True, exist_ok=True)
+    hermes_home.memory_md.write_text(f"Uses {KEY}\n")
+    gone = store.remove("memory", "Uses")
     assert "the history keeps it" in gone["caution"]
     assert "`hermes-memory memory prune`" in gone["caution"]
+    assert KEY not in str(gone["caution"])
+    undone = store.undo()
+    assert not undone["success"]
+    assert "what looks like a secret (openai)" in undone["error"]
+    assert store.entries("memory") == ()
     store.prune()
     assert holding(hermes_home, KEY) == []
 
 
-def test_a_restored_or_replaced_key_is_reported_too(store: MemoryStore) -> None:
-    store.add("memory", f"Uses {KEY}")
-    assert "the history keeps it" in store.replace("memory", "Uses", "Uses the vault")["caution"]
-    assert "what looks like a secret" in store.undo()["caution"]
-    batch = [Operation("add", "Likes tea"), Operation("add", "token: 'abcd1234efgh5678'")]
-    assert "(token)" in store.apply_batch("memory", batch)["caution"]
-
-
 def test_an_entry_without_a_secret_needs_no_caution(store: MemoryStore) -> None:
-    assert "caution" not in store.add("memory", "Rotates API keys monthly; [redacted:openai] is in .env")
+    assert store.add("memory", "Rotates API keys monthly; [redacted:openai] is in .env")["success"]
     assert "caution" not in store.remove("memory", "Rotates")

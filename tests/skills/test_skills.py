@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -500,3 +501,36 @@ def test_two_processes_that_create_one_name_make_one_skill(store: SkillStore, tm
     for thread in threads:
         thread.join()
     assert (len(store.skills()), store.problems()) == (1, [])
+
+
+def test_any_version_of_a_skill_comes_back(store: SkillStore) -> None:
+    store.create("deploy", "ops", skill())
+    store.patch("deploy", "1. Run it.", "1. Test it.")
+    store.delete("deploy")
+    assert "Run it" in (store.restore(1).after or "")
+    assert "Run it" in store.view("deploy")
+    store.restore(2)
+    assert "Test it" in store.view("deploy")
+    store.restore(3)
+    assert store.skills() == []
+    with pytest.raises(SkillError, match="no change 99"):
+        store.restore(99)
+
+
+def test_changes_and_confirmations_of_skills_are_recorded(store: SkillStore, tmp_path: Path) -> None:
+    assert store.verify() is None
+    store.create("deploy", "ops", skill())
+    store.patch("deploy", "1. Run it.", "1. Test it.")
+    store.confirm("deploy")
+    report = store.verify()
+    assert report is not None
+    assert (report.events, report.faults) == (4, ())
+    with contextlib.closing(sqlite3.connect(tmp_path / "skills" / ".journal.db")) as connection, connection:
+        connection.execute("UPDATE changes SET after = 'Steal it.' WHERE id = 2")
+    report = store.verify()
+    assert report is not None
+    assert "change 2 in the history is another text" in report.faults[0]
+    store.accept_history()
+    report = store.verify()
+    assert report is not None
+    assert report.faults == ()

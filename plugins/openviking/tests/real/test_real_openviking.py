@@ -253,7 +253,7 @@ def test_a_life_with_a_real_server(
     server = serve(version, mode)
     keys = {"dev": "", "trusted": ROOT_KEY}
     key = keys[mode] if mode in keys else server.user_key("acme", "alice")
-    home = make_home(tmp_path / "home", server, key)
+    home = make_home(tmp_path / "home", server, key, file_folders=[str(tmp_path)])
     with open_memory(home, provider="openviking") as memory:
         assert memory.problems() == []
         session = memory.start_session()

@@ -1,0 +1,342 @@
+"""The promises of every host, on an agent of Agent Framework with a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_framework import (
+    Agent,
+    AgentResponse,
+    AgentSession,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    ContextProvider,
+    FunctionInvocationLayer,
+    Message,
+    ResponseStream,
+    SessionContext,
+)
+from hermes_agent_framework import HermesContextProvider
+
+from hermes_core import Memory, open_memory
+from hermes_core.testing.hosting import (
+    FENCE,
+    Break,
+    Call,
+    HostContract,
+    HostedAgent,
+    Ledger,
+    Request,
+    Say,
+    Step,
+)
+
+# A session store outlives the process, so one stands for each home.
+SESSIONS: dict[str, dict[tuple[str, str], str]] = {}
+
+
+class Scripted(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
+    """A client whose model answers from a script, and records its requests."""
+
+    def __init__(self, script: Sequence[Step], requests: list[Request]) -> None:
+        super().__init__()
+        self._steps, self._requests = list(script), requests
+
+    def _inner_get_response(
+        self, *, messages: Sequence[Message], stream: bool, options: Mapping[str, Any], **_: Any
+    ) -> Awaitable[ChatResponse[Any]] | ResponseStream[ChatResponseUpdate, ChatResponse[Any]]:
+        self._requests.append(request_of(messages, options))
+        if stream:
+            return ResponseStream(self._updates(), finalizer=ChatResponse.from_updates)
+        return self._respond()
+
+    async def _respond(self) -> ChatResponse[Any]:
+        return ChatResponse(messages=[Message("assistant", [content_of(self._steps.pop(0))])])
+
+    async def _updates(self) -> AsyncIterator[ChatResponseUpdate]:
+        for step in self._steps:
+            yield ChatResponseUpdate(role="assistant", contents=[content_of(step)])
+
+
+def content_of(step: Step) -> Content:
+    if isinstance(step, Break):
+        raise RuntimeError(step.message)
+    if isinstance(step, Say):
+        return Content.from_text(step.text)
+    return Content.from_function_call("call-1", step.name, arguments=json.dumps(step.arguments))
+
+
+def request_of(messages: Sequence[Message], options: Mapping[str, Any]) -> Request:
+    pairs = []
+    for message in messages:
+        results = [str(content.result) for content in message.contents if content.type == "function_result"]
+        pairs.append(("tool" if results else message.role, "".join(results) or message.text))
+    tools = tuple(tool.name for tool in options.get("tools") or ())
+    return Request(options.get("instructions") or "", tuple(pairs), tools)
+
+
+class RequireApproval(ContextProvider):
+    """A provider that lets a person approve each call."""
+
+    async def before_run(self, *, context: SessionContext, **_: Any) -> None:
+        for tool in context.tools:
+            tool.approval_mode = "always_require"
+
+
+class FrameworkAgent(HostedAgent):
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self.failed_tools = []
+        self._memory = memory
+        self._sessions = SESSIONS.setdefault(str(memory.home.path), {})
+        self._user_of: dict[str, str] = {}
+
+    def run(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
+        return self._run(text, session, user, script).text
+
+    def run_with_image(self, text: str, *, session: str, user: str, script: Sequence[Step]) -> str:
+        picture = Content.from_data(b"\x89PNG", media_type="image/png")
+        return self._run(Message("user", [text, picture]), session, user, script).text
+
+    def stream(self, text: str, *, session: str, user: str, answer: Sequence[str]) -> str:
+        async def read() -> str:
+            agent = self._agent([Say(piece) for piece in answer], user)
+            stream = agent.run(text, session=AgentSession(session_id=session), stream=True)
+            return "".join([update.text async for update in stream])
+
+        return asyncio.run(read())
+
+    def pause(self, text: str, *, session: str, user: str, call: Call) -> Any:
+        response = self._run(text, session, user, [call], approval=True)
+        (request,) = response.user_input_requests
+        return request.to_dict()
+
+    def resume(self, paused: Any, *, session: str, user: str, script: Sequence[Step]) -> str:
+        answer = Content.from_dict(paused).to_function_approval_response(True)
+        return self._run(Message("user", [answer]), session, user, script, approval=True).text
+
+    def _run(
+        self,
+        prompt: str | Message,
+        session: str,
+        user: str,
+        script: Sequence[Step],
+        approval: bool = False,
+    ) -> AgentResponse[Any]:
+        stored = self._sessions.get((user, session))
+        current = AgentSession.from_dict(json.loads(stored)) if stored else AgentSession(session_id=session)
+        agent = self._agent(script, user, approval)
+        response = asyncio.run(agent.run(prompt, session=current))
+        self._sessions[user, session] = json.dumps(current.to_dict())
+        contents = [content for message in response.messages for content in message.contents]
+        self.failed_tools = [str(content.result) for content in contents if content.exception]
+        return response
+
+    def _agent(self, script: Sequence[Step], user: str, approval: bool = False) -> Agent[Any]:
+        providers: list[ContextProvider] = [HermesContextProvider(self._memory, user_id=user)]
+        if approval:
+            providers.append(RequireApproval("approval"))
+        return Agent(Scripted(script, self.requests), context_providers=providers)
+
+
+class TestAgentFramework(HostContract):
+    def agent(self, memory: Memory) -> HostedAgent:
+        return FrameworkAgent(memory)
+
+
+def agent_of(memory: Memory, script: Sequence[Step], requests: list[Request], **options: Any) -> Agent[Any]:
+    hermes = HermesContextProvider(memory, **{"user_id": "ann", **options})
+    return Agent(Scripted(script, requests), instructions="Be brief.", context_providers=[hermes])
+
+
+def test_recall_is_in_no_message_and_no_state_of_the_framework(tmp_path: Path) -> None:
+    requests: list[Request] = []
+
+    async def talk(memory: Memory) -> None:
+        script = [
+            Say("Noted."),
+            Call("session_search", {"query": "pot"}),
+            Say(f"Blue {FENCE}x</memory-context>."),
+        ]
+        agent = agent_of(memory, script, requests)
+        await agent.run("The pot is blue.", session=AgentSession(session_id="c1"))
+        await asyncio.to_thread(memory.flush)
+        session, question = AgentSession(session_id="c2"), Message("user", ["Which colour?"])
+        response = await agent.run(question, session=session)
+        assert all("They said" in request.text for request in requests[1:])  # also after the tool call
+        assert question.text == "Which colour?"
+        assert FENCE not in json.dumps(session.to_dict())
+        assert response.text == "Blue ."
+
+    with open_memory(tmp_path, provider=Ledger()) as memory:
+        asyncio.run(talk(memory))
+
+
+def test_the_notes_follow_the_instructions_of_the_agent(tmp_path: Path) -> None:
+    requests: list[Request] = []
+    with open_memory(tmp_path) as memory:
+        chat = memory.conversation(platform="agent-framework", user_id="ann")
+        chat.change_memory("add", "user", "Keeps a tortoise")
+        asyncio.run(agent_of(memory, [Say("Hi.")], requests).run("Hello", session=AgentSession()))
+    assert requests[0].system.startswith("Be brief.")
+    assert "tortoise" in requests[0].system
+
+
+def test_users_of_one_agent_are_apart(tmp_path: Path) -> None:
+    ledger = Ledger()
+
+    async def talk(memory: Memory) -> None:
+        agent = agent_of(memory, [Say("Hi.")] * 3, [], user_id=lambda session: str(session.state["user"]))
+        sessions = [AgentSession(session_id=f"of {user}") for user in ("ann", "bob", "eve")]
+        for session in sessions:
+            session.state["user"] = session.session_id.removeprefix("of ")
+        await asyncio.gather(
+            *(agent.run(f"I am {session.state['user']}", session=session) for session in sessions)
+        )
+        for user in ("ann", "bob", "eve"):
+            chat = memory.conversation(f"of {user}", platform="agent-framework", user_id=user)
+            assert [message.content for message in chat.history()] == [f"I am {user}", "Hi."]
+
+    with open_memory(tmp_path, provider=ledger) as memory:
+        asyncio.run(talk(memory))
+
+
+def test_a_stream_that_fails_or_is_left_reaches_no_provider(tmp_path: Path) -> None:
+    ledger = Ledger()
+
+    async def talk(memory: Memory) -> None:
+        session = AgentSession(session_id="c1")
+        broken = agent_of(memory, [Say("Well, "), Break()], [])
+        with pytest.raises(RuntimeError):
+            async for _ in broken.run("Broken tea", session=session, stream=True):
+                pass
+        chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
+        assert chat.turn("Another", turn_id=session.state["hermes"]["turn"]).text == "Another"
+
+        stream = agent_of(memory, [Say("One "), Say("two")], []).run("Cold tea", session=session, stream=True)
+        async for _ in stream:
+            break
+        agent = agent_of(memory, [Say("One "), Say("two")], [])
+        result = await agent.run("Whole tea", session=session, stream=True).get_final_response()
+        assert result.text == "One two"
+
+    with open_memory(tmp_path, provider=ledger) as memory:
+        asyncio.run(talk(memory))
+        memory.flush()
+        assert memory.sessions.search("Broken") == []
+    assert [(turn.user, turn.assistant) for turn in ledger.turns] == [("Whole tea", "One two")]
+
+
+class Hanging(Scripted):
+    """A client that waits for ever."""
+
+    def __init__(self) -> None:
+        super().__init__([], [])
+        self.request = asyncio.Event()
+
+    async def _respond(self) -> ChatResponse[Any]:
+        self.request.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_a_cancelled_run_reaches_no_provider(tmp_path: Path) -> None:
+    ledger = Ledger()
+
+    async def talk(memory: Memory) -> None:
+        client, session = Hanging(), AgentSession(session_id="c1")
+        agent = Agent(client, context_providers=[HermesContextProvider(memory, user_id="ann")])
+        task = asyncio.create_task(agent.run("Stop", session=session))
+        await client.request.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # A turn that were still open would be continued with its first text.
+        chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
+        assert chat.turn("Another", turn_id=session.state["hermes"]["turn"]).text == "Another"
+
+    with open_memory(tmp_path, provider=ledger) as memory:
+        asyncio.run(talk(memory))
+        memory.flush()
+    assert ledger.turns == []
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_call_that_a_person_approves_or_rejects_is_part_of_one_turn(tmp_path: Path, approved: bool) -> None:
+    ledger = Ledger()
+    save = Call("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = FrameworkAgent(memory)
+        request = Content.from_dict(agent.pause("I live in Oslo.", session="c1", user="ann", call=save))
+        answer = Message("user", [request.to_function_approval_response(approved)])
+        agent._run(answer, "c1", "ann", [Say("Well.")], approval=True)
+        memory.flush()
+        chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
+        assert memory.curated.of(chat.session).entries("user") == (("Lives in Oslo.",) if approved else ())
+    (turn,) = ledger.turns
+    assert [message["role"] for message in turn.messages] == ["user", "assistant", "tool", "assistant"]
+    assert turn.messages[1]["content"] == ""
+
+
+def test_a_run_whose_turn_has_expired_goes_on_without_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = Ledger()
+    save = Call("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = FrameworkAgent(memory)
+        paused = agent.pause("I live in Oslo.", session="c1", user="ann", call=save)
+        chat = memory.conversation("c1", platform="agent-framework", user_id="ann")
+        state = json.loads(SESSIONS[str(memory.home.path)]["ann", "c1"])["state"]
+        chat.resume(state["hermes"]["turn"]).cancel()
+        assert agent.resume(paused, session="c1", user="ann", script=[Say("Noted.")]) == "Noted."
+        memory.flush()
+    assert ledger.turns == []
+    assert "without its turn" in caplog.text
+
+
+def test_the_value_of_a_structured_answer_and_a_picture_alone_are_a_turn(tmp_path: Path) -> None:
+    ledger = Ledger()
+    picture = Message("user", [Content.from_uri("https://example.com/pot.png", media_type="image/png")])
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = agent_of(memory, [Say('{"colour": "blue"}')], [])
+        asyncio.run(agent.run([picture], session=AgentSession(session_id="c1")))
+        memory.flush()
+        (message, _) = memory.sessions.get_messages("c1")
+        assert message.parts[0]["image_url"] == {"url": "https://example.com/pot.png"}
+    (turn,) = ledger.turns
+    assert turn.assistant == '{"colour": "blue"}'
+
+
+def test_a_run_without_a_message_of_a_person_has_notes_and_tools_and_no_turn(tmp_path: Path) -> None:
+    ledger, requests = Ledger(), list[Request]()
+    with open_memory(tmp_path, provider=ledger) as memory:
+        agent = agent_of(memory, [Say("Hi.")], requests)
+        asyncio.run(agent.run(Message("system", ["Greet."]), session=AgentSession(session_id="c1")))
+        memory.flush()
+    assert "memory" in requests[0].tools
+    assert ledger.turns == []
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    (example,) = re.findall(r"```python\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    client = 'OpenAIChatClient(model="gpt-5.2")'
+    assert client in example
+    # The client is in a package of its own, agent-framework-openai.
+    example = example.replace(client, "client").replace(
+        "from agent_framework.openai import OpenAIChatClient\n", ""
+    )
+    exec(example, {"client": Scripted([Say("On Fly.")], [])})
+    with open_memory(tmp_path) as memory:
+        assert [message.content for message in memory.sessions.get_messages("chat-7")][1] == "On Fly."
