@@ -21,7 +21,7 @@ from hermes_core.errors import SessionError
 from hermes_core.kit.cli import limit_option
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.origin import in_scope, may_command
+from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
@@ -182,7 +182,7 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
     speaker = message.speaker or message.role
     return (
         speaker
-        if may_command(in_scope(message.origin))
+        if may_command(message.origin) or message.origin == "user"
         else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
     )
 
