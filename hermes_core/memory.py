@@ -62,6 +62,7 @@ from hermes_core.loader.load import LoadedProvider, declared_settings, load_obse
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
@@ -221,8 +222,8 @@ def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> t
             from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
         except ImportError as exc:
             return None, (
-                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): install 'hermes-memory-core[otel]', or "
-                "set telemetry.enabled to false"
+                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): {extra_remedy('otel')}, or set "
+                "telemetry.enabled to false"
             )
         return Telemetry(content=config.content), ""
     return choice, ""
