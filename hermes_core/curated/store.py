@@ -422,9 +422,9 @@ class MemoryStore:
 
         No tool of a model may call this.
         """
-        self.origins.confirm(entries)
-        for entry in entries:
+        for entry in entries:  # before it counts: no confirmation is without an event
             self.record("confirm", entry_hash(entry))
+        self.origins.confirm(entries)
 
     def record(self, kind: str, text_hash: str, **details: Any) -> None:
         """Record a decision of a person about the text with this hash: confirm, reject or allow.
