@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-real frameworks check e2e docs bench clean
+.PHONY: demo dist test test-real frameworks lowest check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -61,6 +61,10 @@ test-real: $(VENV)/installed-dev
 # The pages on frameworks that the tests skip, each in an environment of its own. ARGS names some of them.
 frameworks:
 	PYTHON=$(PYTHON) .ci/frameworks $(ARGS)
+
+# The adapters on the lowest versions of their frameworks, each in an environment of its own. ARGS names some of them.
+lowest:
+	$(PYTHON) .ci/lowest $(ARGS)
 
 # The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.
 docs: $(VENV)/installed

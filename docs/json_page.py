@@ -57,7 +57,7 @@ def documents() -> dict[str, Any]:
     items are, a tuple of what it may be."""
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
-    from hermes_core.cli.memory import CurationReport
+    from hermes_core.cli.memory import CurationReport, ShownNote
     from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
     from hermes_core.cli.verify import VerifiedRecord
@@ -94,7 +94,11 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
         "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
-            ("memory", "user"), Sometimes(list[str], "when it is switched on and can be read")
+            ("memory", "user"),
+            (
+                Sometimes(list[str], "when it is switched on and can be read"),
+                Sometimes([ShownNote], "instead, with --origin"),
+            ),
         ),
         "hermes-memory identity list": list[KnownPerson],
         "hermes-memory memory status": _status(),

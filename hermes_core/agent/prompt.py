@@ -15,9 +15,9 @@ from typing import Any
 
 from hermes_core.agent.answer import ORIGIN, ChatMessage, Messages
 from hermes_core.agent.tools import error
-from hermes_core.safety.fence import without_turns
 from hermes_core.safety.origin import lowest
 from hermes_core.safety.scan import first_threat
+from hermes_core.safety.templates import without_turns
 
 log = logging.getLogger(__name__)
 

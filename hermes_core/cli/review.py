@@ -251,7 +251,10 @@ def _others(memory: Memory) -> str:
     sentences = []
     if memory.config.memory.per_user:
         for owner in owners_with_notes(memory.home):
-            store = memory.curated.of(session_of_user(memory, owner))
+            session = session_of_user(memory, owner)
+            if not session.owner:  # `identity.owners` names this user: the notes of the home are theirs
+                continue
+            store = memory.curated.of(session)
             if sentence := waiting_sentence([note.origin.origin for note in store.waiting_notes()]):
                 sentences.append(f"{sentence} in the memory of {owner}: hermes-memory review --user {owner}")
     return "\n".join(sentences)

@@ -43,8 +43,9 @@ from hermes_core.manager.writes import Writes
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
-from hermes_core.safety.fence import sanitize_context, without_context, without_turns
+from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.redact import redact_value
+from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import stopped
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,9 @@ from hermes_core.manager.stats import (
     State,
 )
 from hermes_core.manager.worker import Coroutines, PendingCall, Worker, ignore_result
-from hermes_core.safety.fence import without_context, without_turns
+from hermes_core.safety.fence import without_context
 from hermes_core.safety.redact import redact_value
+from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import wait_unless_stopped
 
 log = logging.getLogger(__name__)

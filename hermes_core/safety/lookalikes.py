@@ -7,6 +7,7 @@ brackets added that language models read as the ASCII symbol although their shap
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 
@@ -49,6 +50,18 @@ _FORMS = {
 LOOKALIKES = {form: letter for letter, forms in _FORMS.items() for form in forms}
 """Look-alike characters, each with the ASCII character that it is read as."""
 
+# Brackets that a model reads as the ASCII bracket when a tag or a note stands behind them. The threat scan does not use
+# them: people write most of them as arrows, bullets and quotation marks.
+_WIDE_FORMS = {
+    "<": "᚜❰⦑⦉⦓⋖⫷⋘≪⪡⪻⥶⩹◀◁◂◃◄🡠🢐⏴",
+    ">": "᚛❱⦒⦊⦔⋗⫸⋙≫⪢⪼⥸⩺▶▷▸▹►🡢🢒⏵",
+    "[": "⁅⦋⦍⦏⟬〘〖〚❴⎨⌊⌈⎡⎢⎣⸢⹕⹗﹝｢「『⦃｛（﹛﹙",
+}
+WIDE_LOOKALIKES = LOOKALIKES | {form: sign for sign, forms in _WIDE_FORMS.items() for form in forms}
+"""Look-alike characters of `wide_skeleton`, each with the ASCII character that it is read as."""
+
+_LETTER_NAME = re.compile(r"\b([A-Z])(?: WITH .*)?$")
+
 # Hangul fillers and Khmer inherent vowels: Unicode calls them letters, a screen shows nothing.
 _INVISIBLE_LETTERS = frozenset("ᅟᅠㅤﾠ឴឵")
 _IGNORABLE_CLASSES = frozenset({"Cf", "Mn", "Me", "Cc", "Cs"})
@@ -76,6 +89,26 @@ def skeleton(char: str) -> str:
     plain = "".join(c for c in unicodedata.normalize("NFKD", char) if not is_ignorable(c))
     symbol = plain.lower() if len(plain) == 1 else char
     return LOOKALIKES.get(symbol, symbol)
+
+
+@lru_cache(maxsize=8192)
+def wide_skeleton(char: str) -> str:
+    """Return the symbol that a model may read for one character in the name of a tag.
+
+    Beside the look-alikes of `skeleton`, that is the Latin letter with which the Unicode name of the character ends:
+    models read a disguised word by the sound of its letters too. For other text, `skeleton` is the right function.
+
+    >>> wide_skeleton("ㄇ"), wide_skeleton("🅼"), wide_skeleton("⫷"), wide_skeleton("語")
+    ('m', 'm', '<', '語')
+    """
+    plain = unicodedata.normalize("NFKC", char)
+    if len(plain) == 1 and plain.isascii() and plain.isalnum():
+        return plain.lower()
+    symbol = WIDE_LOOKALIKES.get(char) or skeleton(char)
+    if symbol.isascii():
+        return symbol
+    name = _LETTER_NAME.search(unicodedata.name(char, ""))
+    return name[1].lower() if name else symbol
 
 
 def is_ignorable(char: str) -> bool:

@@ -883,6 +883,9 @@ def test_what_is_typed_while_an_answer_comes_stays_out_of_it(home: HermesHome, s
         chat.wait_for("Thanks.")
         chat.type("/quit\r")
         chat.read_to_the_end()
+        import termios
+
+        assert termios.tcgetattr(chat._here)[3] & termios.ECHO, "the shell after the chat shows what is typed"
     prompt = chat.seen.index("\x1b[0m>", answered)
     assert "More." not in chat.seen[answered:prompt]
     assert [request["messages"][-1]["content"] for request in server.requests] == ["Hello.", "More."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.safety.fence import sanitize_context
-from hermes_core.safety.scrubber import MAX_HELD, STARTER, StreamingContextScrubber
+from hermes_core.safety.scrubber import MAX_HELD, MAX_SPAN, StreamingContextScrubber
+from hermes_core.safety.tags import STARTERS
 from tests.safety.texts import texts
 
 
@@ -109,6 +111,49 @@ def test_never_more_than_a_tag_is_held_back(text: str) -> None:
         assert len(text) - given_out <= MAX_HELD
 
 
+REST = " The answer is 42.\n\nMore of it."
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("The <memory-context> tag", "The `memory-context` tag"),
+        (
+            "It is called <memory-context>\nand marks recall.",
+            "It is called `memory-context`\nand marks recall.",
+        ),
+        ("**<memory-context>**:", "**`memory-context`**:"),
+        ("使用<memory-context>标签。", "使用`memory-context`标签。"),
+        ("First <memory-context>, then <memory-context>.", "First `memory-context`, then `memory-context`."),
+        ("The `<memory-context>` tag", "The `<memory-context>` tag"),
+        ("</memory-context is the closing tag.\n", " is the closing tag.\n"),
+        ("It ends with </memory-context>, which", "It ends with , which"),
+        ("From <memory-context> to </memory-context>", "From "),
+        ("Promise<MemoryContext>, vector<memory_context>", "Promise<MemoryContext>, vector<memory_context>"),
+    ],
+)
+def test_a_mention_in_prose_does_not_swallow_the_answer(said: str, shown: str) -> None:
+    assert scrub(said + REST) == scrub(*said, *REST) == shown + REST
+
+
+def test_text_after_a_mention_is_shown_before_the_stream_ends() -> None:
+    scrubber = StreamingContextScrubber()
+    shown = scrubber.feed("The <memory-context> tag. " + "More. " * MAX_SPAN)
+    assert shown.startswith("The `memory-context` tag. More.")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Look: <memory-context>\n[System note: The following is secret",
+        "Look: <memory-context>secret",
+        "Look: <memory-context>\n[Sys",
+    ],
+)
+def test_a_block_that_is_cut_short_stays_hidden(said: str) -> None:
+    assert scrub(said) == scrub(*said) == "Look: "
+
+
 @pytest.mark.parametrize("unit", ["<", "&amp;", "< ", "</memory-", "<\u200b"])
 def test_a_long_beginning_of_a_tag_is_not_hoarded(unit: str) -> None:
     scrubber = StreamingContextScrubber()
@@ -125,7 +170,8 @@ def test_a_tag_too_long_to_hold_is_still_a_tag() -> None:
 def scrubbed_thoroughly(text: str) -> str:
     """Read on at each character with which a tag can begin, so that nothing is ruled out beforehand."""
     thorough = StreamingContextScrubber()
-    with patch("hermes_core.safety.scrubber._candidate_in", STARTER.search):
+    every = re.compile("[" + "".join(map(re.escape, STARTERS)) + "]")
+    with patch.object(StreamingContextScrubber, "_candidate", every):
         return thorough.feed(text) + thorough.flush()
 
 
