@@ -59,7 +59,7 @@ from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, or
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
-from hermes_core.storage.inventory import ORIGINS
+from hermes_core.storage.inventory import ORIGINS, Inventory
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -198,7 +198,9 @@ class MemoryStore:
         self._journal = NoteJournal(
             home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
-        self.origins = NoteOrigins(home.memories / ORIGINS, clock, lock_timeout=lock_timeout)
+        self.origins = NoteOrigins(
+            home.memories / ORIGINS, clock, lock_timeout=lock_timeout, inventory=Inventory(home.path)
+        )
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -216,7 +218,10 @@ class MemoryStore:
         }
         own._owner = owner
         own.origins = NoteOrigins(
-            self._home.folder_of(owner) / ORIGINS, self._clock, lock_timeout=self._lock_timeout
+            self._home.folder_of(owner) / ORIGINS,
+            self._clock,
+            lock_timeout=self._lock_timeout,
+            inventory=Inventory(self._home.path),
         )
         own._snapshot = NotesSnapshot()
         return own
