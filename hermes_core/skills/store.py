@@ -224,8 +224,8 @@ class SkillStore:
         No tool of a model may call this.
         """
         text = self._view(self.get(name), "")
+        self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
         self.origins.confirm([text])
-        self._journal.record("confirm", entry_hash(text))
 
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.
