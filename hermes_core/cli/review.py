@@ -86,7 +86,7 @@ def review(
     acts = bool(accept or reject or accept_all or always)
     with open_memory(home_of(ctx)) as opened:
         session = session_of_user(opened, user)
-        step = _Review(opened, opened.curated.of(session), session, quiet=as_json)
+        step = ReviewDialog(opened, opened.curated.of(session), session, quiet=as_json)
         step.require_origins(rebuild=rebuild)
         if always:
             step.always(always)
@@ -116,18 +116,18 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-class _Review:
+class ReviewDialog:
     """The steps of a review of one owner's notes.
 
     Attributes:
         report: What was done so far.
     """
 
-    def __init__(self, memory: Memory, store: MemoryStore, session: Session, *, quiet: bool) -> None:
+    def __init__(self, memory: Memory, store: MemoryStore, session: Session, *, quiet: bool = False) -> None:
         self.store, self.report = store, ReviewReport()
         self._memory, self._session, self._quiet = memory, session, quiet
 
-    def require_origins(self, *, rebuild: bool) -> None:
+    def require_origins(self, *, rebuild: bool = False) -> None:
         """Rebuild an unusable file of origins if the person agrees. Raise `Failure` if not."""
         fault = origins_fault(self.store)
         if not fault:

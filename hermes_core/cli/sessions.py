@@ -21,7 +21,7 @@ from hermes_core.errors import SessionError
 from hermes_core.kit.cli import limit_option
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.origin import in_scope, may_command
+from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
@@ -180,11 +180,7 @@ def show_session(ctx: click.Context, session_id: str, as_json: bool) -> None:
 def _speaker(message: StoredMessage | SearchHit) -> str:
     """Return who speaks, with the origin of a text that nobody of the session said."""
     speaker = message.speaker or message.role
-    return (
-        speaker
-        if may_command(in_scope(message.origin))
-        else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
-    )
+    return speaker if may_command(message.origin) else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
 
 
 # ---------------------------------------------------------------------- maintenance

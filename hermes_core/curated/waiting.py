@@ -122,7 +122,11 @@ def reject_note(store: MemoryStore, note: WaitingNote, session: Session) -> Resu
     """Remove a note and return the result of the store. An undo brings the note back, and it waits again."""
     # A note whose text is the handle of another note must not remove that one.
     is_handle = note.entry.startswith("entry:")
-    return store.remove(note.target, entry_handle(note.entry) if is_handle else note.entry, session=session)
+    old_text = entry_handle(note.entry) if is_handle else note.entry
+    result = store.remove(note.target, old_text, session=session)
+    if result.get("success"):
+        store.record("reject", entry_hash(note.entry))
+    return result
 
 
 def rebuild_origins(store: MemoryStore) -> int:

@@ -33,6 +33,7 @@ def note(
     who = memory.complete(session) if session else memory.local_session
     operation = Operation("replace", text, old) if old else Operation("add", text)
     assert memory.curated.of(who).write("memory", [operation], who, reading=Reading(origin))["success"]
+    memory.inventory.record()  # as the tool does
 
 
 def prompt(home: HermesHome, session: Session | None = None) -> str:
