@@ -180,7 +180,11 @@ def show_session(ctx: click.Context, session_id: str, as_json: bool) -> None:
 def _speaker(message: StoredMessage | SearchHit) -> str:
     """Return who speaks, with the origin of a text that nobody of the session said."""
     speaker = message.speaker or message.role
-    return speaker if may_command(message.origin) else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
+    return (
+        speaker
+        if may_command(message.origin) or message.origin == "user"
+        else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
+    )
 
 
 # ---------------------------------------------------------------------- maintenance
