@@ -14,7 +14,6 @@ from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.review import ReviewDialog
 from hermes_core.cli.sessions import print_hits
 from hermes_core.curated.store import MemoryStore
-from hermes_core.curated.waiting import waiting_notes
 from hermes_core.errors import CuratedMemoryError, ModelError, SessionError
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
@@ -195,11 +194,10 @@ def _review_notes(chat: TerminalChat) -> None:
     session = chat.agent.session
     dialog = ReviewDialog(chat.agent.memory, chat.agent.memory.curated.of(session), session)
     dialog.require_origins()
-    notes = waiting_notes(dialog.store)
     if not chat.interactive:
-        dialog.list(notes)
+        dialog.list()
         return
-    dialog.ask(notes)
+    dialog.ask()
     if dialog.report.accepted:
         chat.writer.note("the next session has them in its prompt")
 
