@@ -218,12 +218,22 @@ class SkillStore:
         """Return the skills that are in no index until a person confirms them."""
         return [skill for skill in self.skills() if skill.waits]
 
-    def confirm(self, name: str) -> None:
-        """Store that a person read the present text of a skill and lets it stand in the index.
+    def confirm(self, name: str, shown: str | None = None) -> None:
+        """Store that a person read the text of a skill and lets it stand in the index.
 
         No tool of a model may call this.
+
+        Args:
+            shown: The text that the person read; default: the present text.
+
+        Raises:
+            SkillError: The present text is another one.
         """
         text = self._view(self.get(name), "")
+        if shown is not None and text != shown:
+            raise SkillError(
+                f"skill {name!r} was changed since it was shown", "run hermes-memory review again"
+            )
         self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
         self.origins.confirm([text])
 
