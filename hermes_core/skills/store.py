@@ -31,7 +31,7 @@ from hermes_core.skills.document import (
     parse_skill,
     read_skill,
 )
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
 from hermes_core.storage.sqlite import Database
 
 FILE = "SKILL.md"
@@ -407,7 +407,7 @@ def _read_exactly(path: Path, *, cut: bool = False) -> str | None:
         return None
     except OSError as exc:
         raise SkillError(
-            f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
+            f"can't read {str(path)!r}: {exc.strerror or exc}", remedy_for(exc, "check its owner and mode")
         ) from exc
     whole = len(data) <= MAX_FILE_BYTES
     if not whole and not cut:
