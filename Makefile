@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-real check e2e docs bench clean
+.PHONY: demo dist test test-real chaos check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -58,6 +58,15 @@ e2e: $(VENV)/installed-dev
 test-real: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m real -v --timeout=900 tests plugins $(ARGS)
 
+# Kills, broken disks, wrong clocks, crowds and a soak. The suite has a short form of each. A table is printed at the end,
+# and `chaos/` gets the soak as text, and as a picture if matplotlib is here. SOAK is in seconds: make chaos SOAK=3600
+KILLS  ?= 1000
+FAULTS ?= 500
+SOAK   ?= 300
+chaos: $(VENV)/installed-dev
+	CHAOS_TABLE=1 CHAOS_KILLS=$(KILLS) CHAOS_FAULTS=$(FAULTS) CHAOS_SOAK_S=$(SOAK) CHAOS_OUTPUT=chaos \
+		$(BIN)/python -m pytest -v tests/chaos $(ARGS)
+
 docs: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.5"
 	$(BIN)/mkdocs build --strict
@@ -67,4 +76,4 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python bench/recall.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) chaos dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
