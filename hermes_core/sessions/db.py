@@ -1119,6 +1119,10 @@ class SessionDB:
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""
         if not index.damaged(self.database):
+            cause = exc.__cause__
+            if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
+                fact = f"can't read the search index of {str(self.path)!r}, which is whole: {cause}"
+                raise DatabaseUnavailable(fact, "see that the disk works, then try again") from exc
             raise exc
         log.warning("the search index of %s is damaged and is built again: %s", self.path, exc)
         with self.database.transaction() as connection:

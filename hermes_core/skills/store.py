@@ -39,7 +39,7 @@ from hermes_core.skills.document import (
     read_skill,
 )
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
 from hermes_core.storage.verdicts import Review, Verdicts
@@ -553,7 +553,7 @@ def _read_exactly(path: Path, *, cut: bool = False) -> str | None:
         return None
     except OSError as exc:
         raise SkillError(
-            f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
+            f"can't read {str(path)!r}: {exc.strerror or exc}", remedy_for(exc, "check its owner and mode")
         ) from exc
     whole = len(data) <= MAX_FILE_BYTES
     if not whole and not cut:
