@@ -63,6 +63,7 @@ def allow(
             raise Failure(
                 f"no verdict has the id {remove!r}, or several begin so; hermes-memory memory allow --list"
             )
+        _record(home, "reject", verdict)
         click.echo(f"taken back: {verdict.kind} {printable(verdict.subject)}")
         return
     if folder is not None:
@@ -73,6 +74,7 @@ def allow(
         verdict = verdicts.allow(_read(file), "file", str(file.absolute()))
     else:
         verdict = _allow_note(verdicts, home, text or "", user)
+    _record(home, "allow", verdict)
     if as_json:
         _print([verdict], as_json)
     else:
@@ -107,6 +109,12 @@ def _trust(verdicts: Verdicts, folder: Path) -> Verdict:
     if path is None:
         raise Failure(f"{str(folder)!r} has no AGENTS.md and no CLAUDE.md; name the folder that has one")
     return verdicts.allow(_read(path), "folder", str(path.parent))
+
+
+def _record(home: HermesHome, decision: str, verdict: Verdict) -> None:
+    """Record the decision in the chain that `hermes-memory verify` checks."""
+    with open_memory(home, provider="") as opened:
+        opened.curated.record(decision, verdict.hash, what=verdict.kind)
 
 
 def _read(path: Path) -> str:

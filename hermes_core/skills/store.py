@@ -201,16 +201,17 @@ class SkillStore:
         sentences: list[str] = []
         for skill in self.skills():
             with contextlib.suppress(SkillError):  # `problems` says it
-                sentences += self._review(skill, self._view(skill, "")).notices
+                sentences += self._review(skill, self._view(skill, ""), save=False).notices
+        self._verdicts.save()
         return sentences
 
     def new_notices(self) -> list[str]:
         """Return the notices that were not shown in this home yet."""
         return self._verdicts.first_shows(self.notices())
 
-    def _review(self, skill: Skill, text: str) -> Review:
+    def _review(self, skill: Skill, text: str, *, save: bool = True) -> Review:
         command = f"hermes-memory memory allow --skill {shlex.quote(skill.name)}"
-        return self._verdicts.review(text, f"skill {skill.name!r}", command)
+        return self._verdicts.review(text, f"skill {skill.name!r}", command, save=save)
 
     # ------------------------------------------------------------------ changes
 
