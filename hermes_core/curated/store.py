@@ -60,7 +60,7 @@ from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, or
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
-from hermes_core.storage.inventory import ORIGINS
+from hermes_core.storage.inventory import ORIGINS, Inventory
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -199,7 +199,9 @@ class MemoryStore:
         self._journal = NoteJournal(
             home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
-        self.origins = NoteOrigins(home.memories / ORIGINS, clock, lock_timeout=lock_timeout)
+        self.origins = NoteOrigins(
+            home.memories / ORIGINS, clock, lock_timeout=lock_timeout, inventory=Inventory(home.path)
+        )
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -217,7 +219,10 @@ class MemoryStore:
         }
         own._owner = owner
         own.origins = NoteOrigins(
-            self._home.folder_of(owner) / ORIGINS, self._clock, lock_timeout=self._lock_timeout
+            self._home.folder_of(owner) / ORIGINS,
+            self._clock,
+            lock_timeout=self._lock_timeout,
+            inventory=Inventory(self._home.path),
         )
         own._snapshot = NotesSnapshot()
         return own
@@ -423,9 +428,9 @@ class MemoryStore:
 
         No tool of a model may call this.
         """
-        self.origins.confirm(entries)
-        for entry in entries:
+        for entry in entries:  # before it counts: no confirmation is without an event
             self.record("confirm", entry_hash(entry))
+        self.origins.confirm(entries)
 
     def record(self, kind: str, text_hash: str, **details: Any) -> None:
         """Record a decision of a person about the text with this hash: confirm, reject or allow.

@@ -234,8 +234,8 @@ class SkillStore:
             raise SkillError(
                 f"skill {name!r} was changed since it was shown", "run hermes-memory review again"
             )
+        self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
         self.origins.confirm([text])
-        self._journal.record("confirm", entry_hash(text))
 
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.

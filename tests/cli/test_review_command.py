@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -225,3 +227,16 @@ def test_an_origin_is_accepted_always_without_a_terminal(hermes: Any, data: Any,
     note(memory, "Imported", "import")
     done = data("review", "--always", "web")
     assert (done["accepted_origins"], [one["entry"] for one in done["waiting"]]) == (["web"], ["Imported"])
+
+
+def test_each_decision_is_in_the_record(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    note(memory, PAGE)
+    note(memory, "The pool opens at 7")
+    first, second = (one["handle"] for one in data("review")["waiting"])
+    hermes("review", "--accept", first, "--reject", second)
+    with contextlib.closing(sqlite3.connect(hermes_home.journal_db)) as connection:
+        kinds = [row[0] for row in connection.execute("SELECT kind FROM events ORDER BY id")]
+    assert sorted(kinds[-3:]) == ["confirm", "reject", "remove"]
+    hermes("verify")
