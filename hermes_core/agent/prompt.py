@@ -16,6 +16,7 @@ from typing import Any
 from hermes_core.agent.answer import ORIGIN, ChatMessage, Messages
 from hermes_core.agent.tools import error
 from hermes_core.safety.origin import lowest
+from hermes_core.safety.templates import without_turns
 from hermes_core.storage.verdicts import MAX_FILE_CHARS, Verdicts, read_for_prompt
 
 log = logging.getLogger(__name__)

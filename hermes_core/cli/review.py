@@ -14,6 +14,7 @@ from hermes_core.cli.memory import deliver, session_of_user, user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
 from hermes_core.config import set_value
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
+from hermes_core.curated.document import entry_handle
 from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import (
@@ -184,7 +185,11 @@ class ReviewDialog:
             self._skills.confirm(item.name, item.text)
         else:
             accept_notes(self.store, [item])
-            flag = f"; it stays data, because of the safety scan: {item.flag}" if item.flag else ""
+            if item.flag:
+                flag = (
+                    f"; it stays data, because of the safety scan: {item.flag}; "
+                    f"hermes-memory memory allow {entry_handle(item.entry)} overrules it"
+                )
         self.report.accepted.append(item.handle)
         self._say(f"accepted {item.handle}{flag}")
 
