@@ -47,6 +47,7 @@ from hermes_core.safety.fence import clean_result, sanitize_context, without_con
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import stopped
+from hermes_core.tracing import Tracer, traced
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class MemoryManager:
             is called first and is the outermost wrapper, unless `tryfirst` or `trylast` change the order.
         on_event: Called with each event, on a thread of its own.
         redact: Removes secrets from everything that providers receive.
+        tracer: Makes spans of what is stored for the providers; None if telemetry is off.
 
     Raises:
         ProviderInvalid: An object in `observers` is not an observer.
@@ -98,8 +100,9 @@ class MemoryManager:
         observers: Sequence[object] = (),
         on_event: Callable[[Event], None] | None = None,
         redact: Callable[[Any], Any] = redact_value,
+        tracer: Tracer | None = None,
     ) -> None:
-        self.home = home
+        self.home, self.tracer = home, tracer
         self._transcripts = transcripts
 
         def outgoing(value: Any) -> Any:
@@ -364,6 +367,7 @@ class MemoryManager:
         if row is not None:
             self._writes.put(session, row)
 
+    @traced
     def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
         """Store a change of the notes for the provider, as `sync_all` does. Return False if no provider takes it.
 
@@ -380,6 +384,7 @@ class MemoryManager:
             )
         return taken or not session.primary
 
+    @traced
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Store the task and the result of a subagent in the outbox, for delivery in the background."""
         session = self._complete(session)
@@ -432,6 +437,7 @@ class MemoryManager:
             _require_checkpoint(calls)
         return _joined(calls)
 
+    @traced
     def on_session_end(
         self,
         session: Session,
@@ -449,6 +455,7 @@ class MemoryManager:
         stored = None if by_reference else messages
         self._writes.put(session, encode_end(event, session, reason, last_message_id, stored, self._redact))
 
+    @traced
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Continue under another session id.
 
