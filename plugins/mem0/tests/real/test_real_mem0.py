@@ -18,7 +18,8 @@ from hermes_core import HermesHome
 from plugins.mem0.tests.stand_in import Models
 from plugins.mem0.tests.test_setup import survives_being_killed
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
+# The first test also installs gigabytes, and the last also deletes them: half an hour on a machine that is busy.
+pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).resolve().parents[4]
 EXTRAS = "local,faiss,chroma,pgvector"
