@@ -89,6 +89,15 @@ def documents() -> dict[str, Any]:
             Sometimes(CurationReport, "for one --target"),
             Sometimes([CurationReport], "for both"),
         ),
+        "hermes-memory memory allow": [
+            {
+                "id": str,
+                "kind": Literal["text", "file", "skill", "folder"],
+                "subject": str,
+                "allowed": bool,
+                "at": float,
+            }
+        ],
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},

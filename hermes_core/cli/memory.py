@@ -83,7 +83,7 @@ target_option = click.option(
 )
 
 
-@click.group(cls=Group, lazy={"setup": "hermes_core.cli.setup:setup"})
+@click.group(cls=Group, lazy={"allow": "hermes_core.cli.allow:allow", "setup": "hermes_core.cli.setup:setup"})
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
 

@@ -27,8 +27,8 @@ def skills() -> None:
 def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
     """List the skills that can be used here."""
     with closing(_store(ctx, user)) as store:
-        found, problems = store.skills(), store.problems()
-    warn(problems)
+        found, problems, notices = store.skills(), store.problems(), store.notices()
+    warn([*problems, *notices])
     if as_json:
         print_document(
             [

@@ -16,6 +16,7 @@ import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -138,7 +139,7 @@ class MemoryStore:
     Args:
         memory_char_limit: Largest number of characters in MEMORY.md.
         user_char_limit: Largest number of characters in USER.md.
-        scan: Threat scan of entries; default: `safety.scan.first_threat`.
+        scan: Threat scan of entries; default: `safety.scan.first_threat` without the texts that a person allowed.
         filter_write: Called before each write. It may return a changed write or a refusal.
         suppresses: Returns True for a target whose entries only the provider keeps, so that the file is not changed.
         on_write: Called with every accepted write, in order and under the file's lock. If it raises `OutboxError` or
@@ -192,7 +193,7 @@ class MemoryStore:
         }
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
-        self._scan = scan or _scan
+        self._scan = scan or partial(_scan, home)
         self._filter_write = filter_write
         self._suppresses = suppresses
         self._journal = NoteJournal(
@@ -694,7 +695,8 @@ class MemoryStore:
                     return Refusal(
                         f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
                         f"{threat.message}. It stays in the history and is not brought back.",
-                        remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand",
+                        remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand; "
+                        f"{ALLOW_HINT}",
                     )
                 if kinds := ", ".join(secrets_in(change.content)):
                     return Refusal(
@@ -734,7 +736,8 @@ class MemoryStore:
         if threat:
             return Refusal(
                 f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
-                "system prompt: write the plain fact, without instructions, secrets or hidden characters."
+                "system prompt: write the plain fact, without instructions, secrets or hidden characters.",
+                remedy=ALLOW_HINT,
             )
         if kinds := ", ".join(secrets_in(write.content)):
             return Refusal(
@@ -1032,9 +1035,12 @@ def _caution(edit: Edit) -> Result:
     }
 
 
-def _scan(text: str) -> Threat | None:
+ALLOW_HINT = "only a person can overrule the scan: hermes-memory memory allow 'the exact text'"
+
+
+def _scan(home: HermesHome, text: str) -> Threat | None:
     # Imported at the first use: loading and compiling the rules takes a tenth of a second, and many processes never
     # write.
-    from hermes_core.safety.scan import first_threat
+    from hermes_core.storage.verdicts import Verdicts
 
-    return first_threat(text)
+    return Verdicts(home).scan(text)

@@ -20,7 +20,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.health.databases import examine_databases, examine_vectors
-from hermes_core.health.files import examine_files
+from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
 from hermes_core.health.provider import (
     check_provider,
@@ -90,6 +90,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         entries = memory.providers()
         return [
             *run_check("built-in memory", lambda: _examine_curated(memory)),
+            *run_check("text", lambda: examine_texts(home, memory.config)),
             *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),

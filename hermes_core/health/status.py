@@ -12,7 +12,7 @@ from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.curated.waiting import earlier_notes, owners_with_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
-from hermes_core.health.files import examine_files
+from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, error_finding, run_check
 from hermes_core.health.provider import (
     HookRecord,
@@ -161,6 +161,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         *broken,
         *run_check("provider", lambda: examine_provider(memory, entries)),
         *run_check("provider", lambda: _last_call(memory)),
+        *run_check("text", lambda: examine_texts(memory.home, memory.config)),
         *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
         *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]
