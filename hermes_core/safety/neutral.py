@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hermes_core.safety.fence import sanitize_context, without_turns
+from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scan import invisible_characters
+from hermes_core.safety.templates import without_turns
 
 # A line that a model which was trained on plain dialogues could take for the turn of somebody else.
 _ROLE = re.compile(

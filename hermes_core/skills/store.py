@@ -24,10 +24,11 @@ from hermes_core.curated.origins import NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
 from hermes_core.kit.text import clip, storable
-from hermes_core.safety.fence import sanitize_context, without_turns
+from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.neutral import neutralize
 from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
+from hermes_core.safety.templates import without_turns
 from hermes_core.skills.document import (
     MAX_SKILL_CHARS,
     OPERATING_SYSTEMS,
