@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-real frameworks lowest check e2e docs bench clean
+.PHONY: demo dist test test-real chaos frameworks lowest check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -66,6 +66,15 @@ frameworks:
 lowest:
 	$(PYTHON) .ci/lowest $(ARGS)
 
+# Kills, broken disks, wrong clocks, crowds and a soak. The suite has a short form of each. A table is printed at the end,
+# and `chaos/` gets the soak as text, and as a picture if matplotlib is here. SOAK is in seconds: make chaos SOAK=3600
+KILLS  ?= 1000
+FAULTS ?= 500
+SOAK   ?= 300
+chaos: $(VENV)/installed-dev
+	CHAOS_TABLE=1 CHAOS_KILLS=$(KILLS) CHAOS_FAULTS=$(FAULTS) CHAOS_SOAK_S=$(SOAK) CHAOS_OUTPUT=chaos \
+		$(BIN)/python -m pytest -v tests/chaos $(ARGS)
+
 # The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.
 docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "mkdocs-material>=9.5"
@@ -77,4 +86,4 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python bench/recall.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .frameworks dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .frameworks chaos dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

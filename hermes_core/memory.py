@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import logging
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import TRUSTED_TOOLS, RecallConfig, TelemetryConfig
@@ -83,6 +82,7 @@ from hermes_core.sessions.records import (
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
+from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
     PastSessions,
@@ -101,7 +101,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Parameters = ParamSpec("Parameters")
 Value = TypeVar("Value")
 Name = TypeVar("Name")
 MessageContent = TypeVar("MessageContent")
@@ -229,20 +228,6 @@ def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> t
     return choice, ""
 
 
-def _traced(
-    method: Callable[Concatenate[Memory, Parameters], Value],
-) -> Callable[Concatenate[Memory, Parameters], Value]:
-    """Return the method of `Memory` so that telemetry, if it is on, makes a span of each call."""
-
-    @functools.wraps(method)
-    def call(self: Memory, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value:
-        if self.tracer is None:
-            return method(self, *args, **kwargs)
-        return self.tracer.trace(method.__name__, partial(method, self, *args, **kwargs))
-
-    return call
-
-
 class Memory:
     """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
@@ -294,6 +279,7 @@ class Memory:
             transcripts=self.sessions.transcript,
             observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
+            tracer=self.tracer,
         )
         self.curated = MemoryStore(
             home,
@@ -566,7 +552,6 @@ class Memory:
         )
         return Conversation(self, self.complete(session), source=source, title=title)
 
-    @_traced
     def commit_session(self, session: Session) -> None:
         """Let the provider learn from the session so far, as at its end. The session stays open.
 
@@ -616,7 +601,6 @@ class Memory:
         """
         self._end_session(self.complete(session), reason)
 
-    @_traced
     def _end_session(self, session: Session, reason: EndReason) -> None:
         with self.sessions.transaction():
             last = self.sessions.last_message_id(session.id)
@@ -624,7 +608,6 @@ class Memory:
                 self._enqueue(partial(self.manager.on_session_end, session, reason, last))
             self.sessions.end_session(session.id, reason)
 
-    @_traced
     def switch_session(self, switch: SessionSwitch) -> None:
         """Continue under another session id.
 
@@ -632,7 +615,7 @@ class Memory:
         """
         self._enqueue(partial(self.manager.on_session_switch, switch))
 
-    @_traced
+    @traced
     def rewind(self, session: Session, message_id: int) -> list[str]:
         """Undo the message with this id and all later messages of the session. Return the ids of the rewound turns.
 
@@ -651,7 +634,7 @@ class Memory:
 
         return self.sessions.with_index(undo)
 
-    @_traced
+    @traced
     def delete_session(self, session_id: str) -> None:
         """Delete a session, the sessions of its subagents, and the pending writes of all these sessions.
 
@@ -710,7 +693,7 @@ class Memory:
         """
         self._search.summarise = summarise
 
-    @_traced
+    @traced
     def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called, and return the text for the model.
 
@@ -863,7 +846,7 @@ class Memory:
             self.ask_recall(session, text, recent=recent, author=author, origin=origin)
         )
 
-    @_traced
+    @traced
     def ask_recall(
         self,
         session: Session,
@@ -887,7 +870,7 @@ class Memory:
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(query, session, pending, is_first=not turns, at=query.now, speaker=speaker)
 
-    @_traced
+    @traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
         query, session = pending.query, pending.session
@@ -911,7 +894,7 @@ class Memory:
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
 
-    @_traced
+    @traced
     def end_turn(
         self,
         session: Session,
@@ -1036,7 +1019,7 @@ class Memory:
         self.manager.initialize_all(session)
         return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
 
-    @_traced
+    @traced
     def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session

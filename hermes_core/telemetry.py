@@ -131,9 +131,10 @@ class MemoryTracer:
             "call_tool": self._call_tool,
             "rewind": self._rewind,
             "delete_session": self._delete_session,
-            "_end_session": partial(self._session_event, "hermes.session_end"),
-            "commit_session": partial(self._session_event, "hermes.session_commit"),
-            "switch_session": self._switch_session,
+            "on_memory_write": self._store,
+            "on_delegation": self._store,
+            "on_session_end": self._store,
+            "on_session_switch": self._store,
         }
 
     def watch(self, manager: MemoryManager) -> None:
@@ -142,7 +143,7 @@ class MemoryTracer:
         self._telemetry.instruments.tracers.add(self)
 
     def trace(self, method: str, call: partial[Result]) -> Result:
-        """Run `call`, a call of the method of `Memory` with this name, and return its result."""
+        """Run `call`, a call of the method of this name of `Memory` or its manager, and return its result."""
         arguments = inspect.signature(call.func).bind(*call.args, **call.keywords).arguments
         return cast(Result, self._traces[method](call, arguments))
 
@@ -193,7 +194,7 @@ class MemoryTracer:
             if health.name == self._provider()
         ]
 
-    # -------------------------------------------------------- methods of Memory
+    # ------------------------------------- methods of the memory and its manager
 
     def _ask_recall(self, call: partial[PendingTurn], arguments: Mapping[str, Any]) -> PendingTurn:
         span = self.start(SEARCH, arguments["session"])
@@ -277,13 +278,19 @@ class MemoryTracer:
         with self.start(DELETE, None, attributes=attributes):
             call()
 
-    def _session_event(self, name: str, call: partial[None], arguments: Mapping[str, Any]) -> None:
-        with self.start(name, arguments["session"]):
-            call()
-
-    def _switch_session(self, call: partial[None], arguments: Mapping[str, Any]) -> None:
-        with self.start("hermes.session_switch", arguments["switch"].new):
-            call()
+    def _store(self, call: partial[Result], arguments: Mapping[str, Any]) -> Result:
+        """Make a span of a method of the manager that stores a row, unless a method of `Memory` has called it."""
+        if TRACE_CONTEXT.get():
+            return call()
+        session, operation = arguments.get("session"), UPSERT
+        if "write" in arguments:
+            operation = OPERATIONS_OF_WRITES[arguments["write"].action]
+        elif "reason" in arguments:
+            operation = "hermes.session_commit" if arguments["reason"] == "cadence" else "hermes.session_end"
+        elif "switch" in arguments:
+            session, operation = arguments["switch"].new, "hermes.session_switch"
+        with self.start(operation, session):
+            return call()
 
     def _note_records(self, span: OperationSpan, records: Sequence[Mapping[str, Any]]) -> None:
         span.set({RECORD_COUNT: len(records)})

@@ -26,7 +26,7 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import read_meta
 from hermes_core.storage.files import locked, sync_folder
 from hermes_core.storage.inventory import remove_from_inventory
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import Database, file_errors
 
 log = logging.getLogger(__name__)
 
@@ -132,10 +132,11 @@ def _set_aside(path: Path) -> None:
         # The backup has to be complete without the write-ahead log.
         old.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     remove_from_inventory(path)
-    path.replace(backup_of(path))
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with file_errors(path):
+        path.replace(backup_of(path))
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        sync_folder(path.parent)
 
 
 def _add_turns(old: Database, sessions: SessionDB, outbox: Outbox, redact: Redact) -> None:

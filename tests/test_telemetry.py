@@ -24,18 +24,22 @@ from opentelemetry.trace import SpanKind, StatusCode
 from hermes_core import (
     AsyncMemory,
     BackendUnavailable,
+    Delegation,
     Memory,
     MemoryProvider,
     Query,
     Recall,
     RecallItem,
     Refused,
+    SessionSwitch,
     Turn,
     hookimpl,
     open_memory,
 )
+from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.errors import SessionError
 from hermes_core.telemetry import Telemetry
+from hermes_core.testing.model_server import ModelServer, Reply
 
 SECRET = "the tea is Lapsang"
 
@@ -544,3 +548,43 @@ def test_durations_and_failures_are_counted(memory: Memory, exported: Exported, 
     memory.close()  # events are delivered by then
     failures = exported.points("hermes.provider.call.failures")
     assert [(point["hermes.hook"], point["error.type"]) for point, _ in failures] == [("prefetch", "failed")]
+
+
+def test_the_turns_of_the_agent_have_spans_too(memory: Memory, exported: Exported) -> None:
+    save = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
+    with ModelServer([Reply(calls=[save]), Reply("Noted.")]) as server:
+        model = OpenAIModel(ModelSettings(server.base_url, "scripted"))
+        with Agent(memory, model) as agent:
+            assert agent.run_turn("I live in Oslo.").outcome == "answered"
+        model.close()
+    assert memory.flush()
+    for name in ("search_memory", "create_memory", "upsert_memory", "hermes.session_end"):
+        assert exported.named(name, SpanKind.INTERNAL), name
+    (upsert,) = exported.named("upsert_memory", SpanKind.INTERNAL)
+    (delivery,) = [
+        span
+        for span in exported.named("upsert_memory", SpanKind.CLIENT)
+        if attributes(span)["hermes.hook"] == "sync_turn"
+    ]
+    assert [link.context.span_id for link in delivery.links] == [upsert.context.span_id]
+
+
+def test_the_work_of_a_subagent_and_a_switch_are_linked_too(tmp_path: Path, exported: Exported) -> None:
+    class Notified(MemoryProvider):
+        name = "notified"
+
+        def on_delegation(self) -> None:
+            pass
+
+        def on_session_switch(self) -> None:
+            pass
+
+    with open_memory(tmp_path, provider=Notified(), telemetry=exported.telemetry()) as memory:
+        old, new = memory.start_session("c1"), memory.start_session("c2")
+        memory.manager.on_delegation(Delegation("d1", "Look it up.", "Done."), old)
+        memory.switch_session(SessionSwitch("s1", old, new, "branch"))
+        assert memory.flush()
+    for name in ("upsert_memory", "hermes.session_switch"):
+        (stored,) = exported.named(name, SpanKind.INTERNAL)
+        (delivery,) = exported.named(name, SpanKind.CLIENT)
+        assert [link.context.span_id for link in delivery.links] == [stored.context.span_id]

@@ -23,6 +23,7 @@ from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.origin import in_scope, lowest, may_command
+from hermes_core.safety.templates import without_turns
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 
@@ -214,7 +215,9 @@ class SummaryCompressor:
         try:
             request = summary_request(middle, memory_context, room, max_tokens)
             # Providers add text to the request. If the model copied a fence from it, the fence would be stored.
-            summary = sanitize_context(ask_without_tools(self._model, request, cancel).text).strip()
+            summary = without_turns(
+                sanitize_context(ask_without_tools(self._model, request, cancel).text)
+            ).strip()
             failure = "" if summary else "the model wrote no summary"
         except ModelError as exc:
             summary, failure = "", str(exc)
@@ -454,8 +457,8 @@ def _shortened(text: str, limit: int) -> str:
 
 
 def _as_data(text: str) -> str:
-    """Escape a text so that it can't close the element around it."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Escape a text so that it can't close the element around it, and ends no turn."""
+    return without_turns(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 # -------------------------------------------------------------- the use of the context

@@ -28,6 +28,7 @@ from hermes_core.curated.edits import Edit, Operation, apply
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, HermesError
 from hermes_core.memory import Memory
+from hermes_core.safety.origin import Reading, lowest
 from hermes_core.sessions.records import read_meta
 
 log = logging.getLogger(__name__)
@@ -203,8 +204,16 @@ def propose(
     return read_proposal(target, before, second.text)
 
 
-def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str, Any]:
+def accept(
+    store: MemoryStore, proposal: Proposal, session: Session, *, by_person: bool = False
+) -> dict[str, Any]:
     """Apply a proposal as one change of the notes and return the store's result.
+
+    Args:
+        store: The notes.
+        proposal: The proposal.
+        session: The session of the change.
+        by_person: True if a person saw the new version and agreed to it.
 
     Raise `CuratedMemoryError` if the proposal has faults, the entries have changed since, or the store refuses it.
     """
@@ -212,10 +221,19 @@ def accept(store: MemoryStore, proposal: Proposal, session: Session) -> dict[str
     # Unchanged entries must still exist too: a dropped entry may have been merged into one of them.
     if not set(proposal.before) <= set(store.entries(proposal.target)):
         raise CuratedMemoryError("the entries were changed since the proposal was made", "ask for another")
-    result = store.apply_batch(proposal.target, proposal.operations(), session=session)
+    reading = None if by_person else _reading_of(store, proposal)
+    result = store.write(proposal.target, proposal.operations(), session, batch=True, reading=reading)
     if not result["success"]:
         raise CuratedMemoryError(f"the proposal was refused: {result['error']}", "ask for another")
     return result
+
+
+def _reading_of(store: MemoryStore, proposal: Proposal) -> Reading:
+    """Return what the model has read: all entries of the file. What the person wrote is the person's in a merged entry too."""
+    table = store.origins.read()
+    origins = {entry: table.of(entry).origin for entry in proposal.before}
+    said = [entry for entry, origin in origins.items() if origin in ("person", "owner")]
+    return Reading(lowest(origins.values()), lambda: said)
 
 
 def read_proposal(target: MemoryTarget, before: Sequence[str], text: str) -> Proposal:

@@ -412,10 +412,12 @@ def chat_of(message: StoredMessage) -> ChatMessage:
     If an import or a host stored tool calls or content parts in another form, convert the calls, and turn the parts
     into text.
     """
-    # Earlier versions, other hosts and imports stored recall with the message.
-    chat: ChatMessage = without_context(message.as_chat())
+    # Earlier versions, other hosts and imports stored recall with the message. What a tool returned stays, because a
+    # file that the agent read may hold a tag.
+    clean = dict if message.role == "tool" else without_context
+    chat: ChatMessage = clean(message.as_chat())
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
-        chat["content"] = without_context(message.content)
+        chat["content"] = clean({"content": message.content})["content"]
     chat[ORIGIN] = message.origin
     if message.tool_calls:
         chat["tool_calls"] = [_chat_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]

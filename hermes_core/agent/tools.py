@@ -37,7 +37,7 @@ from hermes_core.loader.extras import ProviderExtras
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
 from hermes_core.memory import Memory
-from hermes_core.safety.fence import without_context
+from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import text_of
 from hermes_core.skills.store import SkillStore
@@ -472,7 +472,7 @@ def delegate_tool(delegate: Callable[[str, str], str]) -> Tool:
             return error(f"task must be a text, is {task!r}", "say what to do")
         if not isinstance(context, str):
             context = json.dumps(context, ensure_ascii=False)
-        return json.dumps({"report": delegate(task, context)}, ensure_ascii=False)
+        return json.dumps({"report": clean_result(delegate(task, context))}, ensure_ascii=False)
 
     return Tool(
         "delegate_task", _DELEGATE_DESCRIPTION, _DELEGATE_PARAMETERS, run, "delegation", parallel=True

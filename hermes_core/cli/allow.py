@@ -13,7 +13,6 @@ from hermes_core.cli.memory import session_of_user, user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table
 from hermes_core.config import load_config
 from hermes_core.curated.document import entry_handle
-from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
@@ -64,7 +63,7 @@ def allow(
             raise Failure(
                 f"no verdict has the id {remove!r}, or several begin so; hermes-memory memory allow --list"
             )
-        record_verdict(home, "withdraw", verdict)
+        _record(home, "reject", verdict)
         click.echo(f"taken back: {verdict.kind} {printable(verdict.subject)}")
         return
     if folder is not None:
@@ -75,7 +74,7 @@ def allow(
         verdict = verdicts.allow(_read(file), "file", str(file.absolute()))
     else:
         verdict = _allow_note(verdicts, home, text or "", user)
-    record_verdict(home, "allow", verdict)
+    _record(home, "allow", verdict)
     if as_json:
         _print([verdict], as_json)
     else:
@@ -83,12 +82,6 @@ def allow(
             f"allowed: {verdict.kind} {printable(verdict.subject)}; "
             f"hermes-memory memory allow --remove {verdict.id} takes it back"
         )
-
-
-def record_verdict(home: HermesHome, kind: str, verdict: Verdict) -> None:
-    """Append a decision to the record that `hermes-memory verify` checks."""
-    with closing(MemoryStore(home)) as store:
-        store.record(kind, verdict.hash, text=verdict.kind)
 
 
 def _allow_note(verdicts: Verdicts, home: HermesHome, text: str, user: str) -> Verdict:
@@ -116,6 +109,12 @@ def _trust(verdicts: Verdicts, folder: Path) -> Verdict:
     if path is None:
         raise Failure(f"{str(folder)!r} has no AGENTS.md and no CLAUDE.md; name the folder that has one")
     return verdicts.allow(_read(path), "folder", str(path.parent))
+
+
+def _record(home: HermesHome, decision: str, verdict: Verdict) -> None:
+    """Record the decision in the chain that `hermes-memory verify` checks."""
+    with open_memory(home, provider="") as opened:
+        opened.curated.record(decision, verdict.hash, what=verdict.kind)
 
 
 def _read(path: Path) -> str:

@@ -25,7 +25,6 @@ from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.prompt import find_context_file
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
-from hermes_core.cli.allow import record_verdict
 from hermes_core.cli.chat_commands import (
     COMMANDS,
     Quit,
@@ -193,8 +192,7 @@ def _trusts_folder(home: HermesHome, folder: Path | None, *, ask: bool) -> bool:
             err=True,
         )
         trusted = click.confirm("Take it into the prompt, now and from now on?", default=False, err=True)
-        verdict = verdicts.allow(text, "folder", str(path.parent), allowed=trusted)
-        record_verdict(home, "allow" if trusted else "reject", verdict)
+        verdicts.allow(text, "folder", str(path.parent), allowed=trusted)
     elif trusted is None:
         command = f"hermes-memory memory allow --folder {shlex.quote(str(path.parent))}"
         warn([f"{path} is not in the prompt, since nobody said yet that this folder is trusted: {command}"])

@@ -571,8 +571,9 @@ def _curate(
         if not proposal.changes_anything:
             return
         proposal.require_sound()
-        if agreed or (not quiet and click.confirm("apply?", default=False)):
-            result = accept(store, proposal, session)
+        by_person = not agreed and not quiet and click.confirm("apply?", default=False)
+        if agreed or by_person:
+            result = accept(store, proposal, session, by_person=by_person)
             report.applied = True
             if not quiet:
                 click.echo(f"{report.target}: {result['message']}{_undo_hint(store, session)}")

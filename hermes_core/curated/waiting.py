@@ -122,8 +122,8 @@ def reject_note(store: MemoryStore, note: WaitingNote, session: Session) -> Resu
     """Remove a note and return the result of the store. An undo brings the note back, and it waits again."""
     # A note whose text is the handle of another note must not remove that one.
     is_handle = note.entry.startswith("entry:")
-    named = entry_handle(note.entry) if is_handle else note.entry
-    result = store.remove(note.target, named, session=session)
+    old_text = entry_handle(note.entry) if is_handle else note.entry
+    result = store.remove(note.target, old_text, session=session)
     if result.get("success"):
         store.record("reject", entry_hash(note.entry), origin=note.origin)
     return result

@@ -246,8 +246,11 @@ def _process_name(pid: str) -> str:
 
 def _left_behind(home: HermesHome) -> Iterator[Finding]:
     """Report temporary files of interrupted writes. The files themselves are whole."""
-    for folder in (home.path, home.memories):
-        for path in sorted(folder.glob(".*.tmp")):
+    # Not below `plugins`: what lies there is a program's own.
+    places = [folder.glob(".*.tmp") for folder in (home.path, home.plugins)]
+    places += [folder.rglob(".*.tmp") for folder in (home.memories, home.skills)]
+    for place in places:
+        for path in sorted(place):
             if path.is_file() and time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
                 yield Finding(
                     f"file {_relative_name(path, home)}",

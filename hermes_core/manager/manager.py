@@ -43,10 +43,11 @@ from hermes_core.manager.writes import Writes
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
-from hermes_core.safety.fence import sanitize_context, without_context
+from hermes_core.safety.fence import clean_result, sanitize_context, without_context
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import stopped
+from hermes_core.tracing import Tracer, traced
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class MemoryManager:
             is called first and is the outermost wrapper, unless `tryfirst` or `trylast` change the order.
         on_event: Called with each event, on a thread of its own.
         redact: Removes secrets from everything that providers receive.
+        tracer: Makes spans of what is stored for the providers; None if telemetry is off.
 
     Raises:
         ProviderInvalid: An object in `observers` is not an observer.
@@ -98,8 +100,9 @@ class MemoryManager:
         observers: Sequence[object] = (),
         on_event: Callable[[Event], None] | None = None,
         redact: Callable[[Any], Any] = redact_value,
+        tracer: Tracer | None = None,
     ) -> None:
-        self.home = home
+        self.home, self.tracer = home, tracer
         self._transcripts = transcripts
 
         def outgoing(value: Any) -> Any:
@@ -318,7 +321,10 @@ class MemoryManager:
                 self._prefetch.warm(handle, clean, session)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
-        """Run a provider's tool and return the text for the model: a JSON object with `error` if it went wrong."""
+        """Run a provider's tool and return the text for the model: a JSON object with `error` if it went wrong.
+
+        The text is cleaned as recall is cleaned, because a provider may return what a web page said.
+        """
         session = self._complete(session)
         call = dataclasses.replace(call, name=self._registry.tools.current_name(call.name))
         handle = self._registry.tools.owner(call.name)
@@ -334,7 +340,7 @@ class MemoryManager:
         instance = handle.instance(session, wait=True)
         result = instance.call("handle_tool_call", {"call": call, "session": session})
         if result.ok:
-            return str(result.value)
+            return str(clean_result(str(result.value)))
         return _error(f"memory tool {call.name!r} {result.status}: {result.error or 'it can not be called'}")
 
     def sync_all(self, turn: Turn, session: Session) -> None:
@@ -361,6 +367,7 @@ class MemoryManager:
         if row is not None:
             self._writes.put(session, row)
 
+    @traced
     def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:
         """Store a change of the notes for the provider, as `sync_all` does. Return False if no provider takes it.
 
@@ -377,6 +384,7 @@ class MemoryManager:
             )
         return taken or not session.primary
 
+    @traced
     def on_delegation(self, delegation: Delegation, session: Session) -> None:
         """Store the task and the result of a subagent in the outbox, for delivery in the background."""
         session = self._complete(session)
@@ -429,6 +437,7 @@ class MemoryManager:
             _require_checkpoint(calls)
         return _joined(calls)
 
+    @traced
     def on_session_end(
         self,
         session: Session,
@@ -446,6 +455,7 @@ class MemoryManager:
         stored = None if by_reference else messages
         self._writes.put(session, encode_end(event, session, reason, last_message_id, stored, self._redact))
 
+    @traced
     def on_session_switch(self, switch: SessionSwitch) -> None:
         """Continue under another session id.
 
@@ -631,15 +641,15 @@ def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool 
         text = without_turns(call.wait().value or "").strip()
         if not handle.builtin:
             text = sanitize_context(text).strip()
-        if label and not handle.builtin:
-            handle.warn_of_threats("prompt block", text)
-            for schema in handle.schemas:
-                handle.warn_of_threats(f"tool {schema['name']!r}", json.dumps(schema, ensure_ascii=False))
         if len(text) > MAX_PROMPT_CHARS and not handle.builtin:
             log.warning(
                 "%s: %d characters for a prompt are cut to %d", handle.name, len(text), MAX_PROMPT_CHARS
             )
             text = text[:MAX_PROMPT_CHARS]
+        if label and not handle.builtin:
+            handle.warn_of_threats("prompt block", text)
+            for schema in handle.schemas:
+                handle.warn_of_threats(f"tool {schema['name']!r}", json.dumps(schema, ensure_ascii=False))
         if text and label and not handle.builtin:
             text = f"[The memory provider {handle.name} says:]\n{text}"
         texts.append(text)
@@ -647,7 +657,7 @@ def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool 
 
 
 def _error(message: str) -> str:
-    return json.dumps({"error": message}, ensure_ascii=False)
+    return json.dumps({"error": clean_result(message)}, ensure_ascii=False)
 
 
 def _turn_start(number: int, message: str, session: Session, author: str) -> dict[str, Any]:

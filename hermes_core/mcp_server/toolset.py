@@ -19,7 +19,7 @@ from hermes_core.errors import HermesError, SessionError
 from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.memory import Memory
-from hermes_core.safety.fence import sanitize_context, without_context
+from hermes_core.safety.fence import clean_result, sanitize_context, without_context
 from hermes_core.safety.origin import Reading, as_origin, current_reading, lowest, may_command, report_result
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
@@ -267,7 +267,7 @@ class _ReadingTools:
         results = [
             {
                 "source": result.source,
-                "text": sanitize_context(self._cut(result, query, share)),
+                "text": clean_result(self._cut(result, query, share)),
                 **({"when": result.when} if result.when else {}),
                 **({"speaker": result.speaker} if result.speaker else {}),
                 **(

@@ -310,9 +310,8 @@ class OutboxWorker:
         Store its result with a new database connection.
         """
         row = next(iter(self._in_doubt.values()))
-        _HELD_AFTER_STOP[self._lock.path] = (
-            f"{row.hook} of session {row.session_id!r} has not returned since this was last closed"
-        )
+        why = "its result can't be stored" if self._late else "it has not returned since this was last closed"
+        _HELD_AFTER_STOP[self._lock.path] = f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
         while self._in_doubt and self._outbox.path.exists():
             if not self._late:
                 self._wake_up.wait(IDLE_POLL_S)

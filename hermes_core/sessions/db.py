@@ -755,7 +755,7 @@ class SessionDB:
     ) -> list[dict[str, Any]]:
         """Return the messages of a session in chat form, as a model gets them, without compacted messages.
 
-        Recall and system prompts that a host stored with them are left out.
+        Recall and system prompts that a host stored with them are left out. What a tool returned is not changed.
 
         With `include_ancestors`, return all messages of the conversation: first those of the sessions that were
         compressed into this session, then its own messages. No message is repeated.
@@ -764,7 +764,7 @@ class SessionDB:
         if include_ancestors:
             chain = lineage.compressed_from(self.database, session_id)
         return [
-            without_context(message.as_chat())
+            message.as_chat() if message.role == "tool" else without_context(message.as_chat())
             for link in chain
             for message in self.get_messages(link)
             if not (message.compacted or (message.copied and link != chain[0]))
@@ -1119,6 +1119,10 @@ class SessionDB:
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""
         if not index.damaged(self.database):
+            cause = exc.__cause__
+            if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
+                fact = f"can't read the search index of {str(self.path)!r}, which is whole: {cause}"
+                raise DatabaseUnavailable(fact, "see that the disk works, then try again") from exc
             raise exc
         log.warning("the search index of %s is damaged and is built again: %s", self.path, exc)
         with self.database.transaction() as connection:

@@ -17,6 +17,7 @@ from functools import partial
 from hermes_core.manager.call import CallResult, attempt
 from hermes_core.manager.worker import PendingCall, Worker
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
+from hermes_core.safety.templates import without_turns
 from hermes_core.sessions.records import StoredMessage
 from hermes_core.stopping import stopped
 
@@ -45,7 +46,8 @@ MAX_SUMMARY_CHARS = 4_000
 
 def transcript_text(messages: Sequence[StoredMessage]) -> str:
     """Return messages as one text with a paragraph for each message, which begins with its speaker or role."""
-    return "\n\n".join(f"{m.speaker or m.role}: {m.content}" for m in messages if m.content)
+    said = (without_turns(f"{m.speaker or m.role}: {m.content}") for m in messages if m.content)
+    return "\n\n".join(said)
 
 
 def window_of(text: str, query: str, size: int = WINDOW_CHARS) -> str:

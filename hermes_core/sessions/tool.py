@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SessionError
-from hermes_core.safety.fence import without_context
+from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import may_command, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.sessions import lineage
@@ -183,7 +183,7 @@ class SessionSearchTool:
             search = _Call(db, session, self._zone, self.summarise)
             answer = search.answer(given)
             report_result(search.origins)
-            return _json({"success": True, **without_context(answer)})
+            return _json({"success": True, **clean_result(without_context(answer))})
         except SessionError as exc:
             return _failed(exc.message, exc.remedy)
         except HermesError as exc:
@@ -568,7 +568,7 @@ def _cap(messages: Sequence[StoredMessage], budget: int) -> int:
 
 def _failed(error: str, remedy: str = "") -> str:
     remedies = {"remedy": redact(remedy)} if remedy else {}
-    return _json({"success": False, "error": redact(error), **remedies})
+    return _json(clean_result({"success": False, "error": redact(error), **remedies}))
 
 
 def _json(value: object) -> str:

@@ -36,6 +36,8 @@ from hermes_core.storage.files import ensure_folder, locked, write_atomic
 logger = logging.getLogger(__name__)
 
 _STAGE = ".staged-"
+# In a staged folder, the name and the record of the plugin that is moved into its place.
+_INTENT = "record.json"
 
 # Hermes Agent keeps the same record in a home that both share.
 RECORD = ".install-metadata.json"
@@ -203,12 +205,25 @@ def _stage(home: HermesHome) -> Iterator[Path]:
 
 
 def recover(home: HermesHome) -> None:
-    """Put back what was moved aside and has no successor, and delete hidden folders. The caller holds the lock."""
+    """Put back what was moved aside and has no successor, complete a missing record, and delete hidden folders.
+
+    The caller holds the lock.
+    """
     for stage in home.plugins.glob(f"{_STAGE}*"):
         for old in (stage / "old").glob("*"):
             if not os.path.lexists(home.plugins / old.name):
                 old.replace(home.plugins / old.name)
+        _complete_record(home, stage)
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _complete_record(home: HermesHome, stage: Path) -> None:
+    """Record a plugin that is in its place, if the process died before it did so."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        record = json.loads((stage / _INTENT).read_text(encoding="utf-8"))
+        name = record["name"]
+        if (home.plugins / name).is_dir() and not (stage / "new" / name).exists():
+            _record(home, name, record["entry"])
 
 
 def _publish(
@@ -232,18 +247,22 @@ def _publish(
     if source.catalog:
         entry["catalog_name"] = source.catalog
     with contextlib.ExitStack() as undo:
-        undo.callback(_take_back, home, staged, target, before)
+        undo.callback(_take_back, home, stage, target, before)
+        # Nothing makes the move and the record one step: a kill in between is completed from this file.
+        write_atomic(stage / _INTENT, json.dumps({"name": target.name, "entry": entry}).encode())
         if os.path.lexists(target):
             target.replace(old)
         staged.replace(target)
         _record(home, target.name, entry)
+        (stage / _INTENT).unlink()
         undo.pop_all()
     return InstalledPlugin(target.name, selector_of(target.name), target, revision, load)
 
 
-def _take_back(home: HermesHome, staged: Path, target: Path, before: dict[str, Any] | None) -> None:
+def _take_back(home: HermesHome, stage: Path, target: Path, before: dict[str, Any] | None) -> None:
     """Delete a plugin that is in its place already. `recover` then puts back the one that was moved aside."""
-    if not staged.exists():
+    (stage / _INTENT).unlink(missing_ok=True)
+    if not (stage / "new" / target.name).exists():
         _delete(target)
     _record(home, target.name, before)
 

@@ -80,7 +80,7 @@ def read_skill(text: str, folder: str) -> SkillDocument:
     - Without front matter, or if `name` is a name for people, `folder` is the name.
     - Without a description, the first line of prose is the description. A long description is cut.
 
-    Raises `SkillError` if there is no text, if `platforms` can't be read, or if the folder's name shows nothing.
+    Raises `SkillError` if there is no text and no description, if `platforms` can't be read, or if the folder's name shows nothing.
 
     >>> read_skill("# Agent Browser\\n\\nDrive a browser: click and type.", "agent-browser").description
     'Drive a browser: click and type.'
@@ -89,12 +89,12 @@ def read_skill(text: str, folder: str) -> SkillDocument:
     match = _FRONT.match(text)
     fields = _lenient_fields(match[1]) if match else {}
     body = text[match.end() if match else 0 :].strip()
-    if not body:
-        raise SkillError("the skill has no text after its front matter", "write the steps")
     name, description, version = fields.get("name"), fields.get("description"), fields.get("version")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         name = _folder_name(folder)
     description = " ".join(description.split()) if isinstance(description, str) else ""
+    if not body and not description:  # some skills say all in their description, or in files beside them
+        raise SkillError("the skill has no description and no text after its front matter", "write the steps")
     return SkillDocument(
         name,
         clip(description or _first_prose(body) or name, MAX_DESCRIPTION_CHARS),

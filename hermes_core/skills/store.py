@@ -39,7 +39,7 @@ from hermes_core.skills.document import (
     read_skill,
 )
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
 from hermes_core.storage.verdicts import Review, Verdicts
@@ -201,16 +201,17 @@ class SkillStore:
         sentences: list[str] = []
         for skill in self.skills():
             with contextlib.suppress(SkillError):  # `problems` says it
-                sentences += self._review(skill, self._view(skill, "")).notices
+                sentences += self._review(skill, self._view(skill, ""), save=False).notices
+        self._verdicts.save()
         return sentences
 
     def new_notices(self) -> list[str]:
         """Return the notices that were not shown in this home yet."""
         return self._verdicts.first_shows(self.notices())
 
-    def _review(self, skill: Skill, text: str) -> Review:
+    def _review(self, skill: Skill, text: str, *, save: bool = True) -> Review:
         command = f"hermes-memory memory allow --skill {shlex.quote(skill.name)}"
-        return self._verdicts.review(text, f"skill {skill.name!r}", command)
+        return self._verdicts.review(text, f"skill {skill.name!r}", command, save=save)
 
     # ------------------------------------------------------------------ changes
 
@@ -218,12 +219,22 @@ class SkillStore:
         """Return the skills that are in no index until a person confirms them."""
         return [skill for skill in self.skills() if skill.waits]
 
-    def confirm(self, name: str) -> None:
-        """Store that a person read the present text of a skill and lets it stand in the index.
+    def confirm(self, name: str, shown: str | None = None) -> None:
+        """Store that a person read the text of a skill and lets it stand in the index.
 
         No tool of a model may call this.
+
+        Args:
+            shown: The text that the person read; default: the present text.
+
+        Raises:
+            SkillError: The present text is another one.
         """
         text = self._view(self.get(name), "")
+        if shown is not None and text != shown:
+            raise SkillError(
+                f"skill {name!r} was changed since it was shown", "run hermes-memory review again"
+            )
         self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
         self.origins.confirm([text])
 
@@ -543,7 +554,7 @@ def _read_exactly(path: Path, *, cut: bool = False) -> str | None:
         return None
     except OSError as exc:
         raise SkillError(
-            f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode"
+            f"can't read {str(path)!r}: {exc.strerror or exc}", remedy_for(exc, "check its owner and mode")
         ) from exc
     whole = len(data) <= MAX_FILE_BYTES
     if not whole and not cut:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SkillError
+from hermes_core.safety.fence import clean_result
 from hermes_core.safety.origin import current_reading, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.skills.store import SkillStore
@@ -83,7 +84,7 @@ class SkillTools:
             result = self._tools[name](arguments, session)
         except HermesError as exc:
             result = {"success": False, "error": redact(str(exc))}
-        return json.dumps(result, ensure_ascii=False)
+        return json.dumps(clean_result(result), ensure_ascii=False)
 
     def _view(self, arguments: Mapping[str, Any], session: Session) -> dict[str, Any]:
         del session

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ LOCK_TIMEOUT = 10.0
 # Half a second in all: well below the time after which a person thinks that a write hangs.
 _WINDOWS_RENAME_ATTEMPTS = 25
 _WINDOWS_RENAME_PAUSE_S = 0.02
+
+# Threads of one process wait so many times as long as for another process: each waits for the writes of all before it.
+_THREAD_TIMEOUT_FACTOR = 6
+
+# A lock for each lock file that this process has used. A fork forgets them: their holders are threads of its parent.
+_thread_locks: dict[str, threading.Lock] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_thread_locks.clear)
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -72,19 +81,36 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
         LockTimeout: Another process held the lock for more than `timeout` seconds, or the current turn was stopped.
     """
     ensure_folder(path.parent)
-    # Not thread-local: the generator may be closed on another thread than the one that opened it.
-    lock = FileLock(f"{path}.lock", mode=PRIVATE_FILE, thread_local=False)
+    name = f"{path}.lock"
+    # Threads of this process queue here: at the lock file each would only look every 50 ms whether it is free, so that
+    # some of 64 threads waited for more than ten seconds.
+    threads = _thread_locks.setdefault(os.path.realpath(name), threading.Lock())
+    if not wait_unless_stopped(partial(_acquire_thread, threads), timeout * _THREAD_TIMEOUT_FACTOR):
+        raise _lock_timeout(name, timeout * _THREAD_TIMEOUT_FACTOR)
     try:
-        acquired = wait_unless_stopped(partial(_acquire, lock), timeout)
-    except OSError as exc:
-        raise _storage_error("lock", path, exc) from exc
-    if not acquired:
-        long = "" if stopped() else f" for more than {timeout:g} s"
-        raise LockTimeout(f"another process has held {lock.lock_file!r}{long}", "stop it, then try again")
-    try:
-        yield
+        # Not thread-local: the generator may be closed on another thread than the one that opened it.
+        lock = FileLock(name, mode=PRIVATE_FILE, thread_local=False)
+        try:
+            acquired = wait_unless_stopped(partial(_acquire, lock), timeout)
+        except OSError as exc:
+            raise _storage_error("lock", path, exc) from exc
+        if not acquired:
+            raise _lock_timeout(name, timeout)
+        try:
+            yield
+        finally:
+            lock.release()
     finally:
-        lock.release()
+        threads.release()
+
+
+def _lock_timeout(name: str, timeout: float) -> LockTimeout:
+    long = "" if stopped() else f" for more than {timeout:g} s"
+    return LockTimeout(f"another process has held {name!r}{long}", "stop it, then try again")
+
+
+def _acquire_thread(lock: threading.Lock, seconds: float) -> bool:
+    return lock.acquire(timeout=seconds)
 
 
 def _acquire(lock: BaseFileLock, seconds: float) -> bool:
@@ -190,7 +216,8 @@ def read_utf8(path: Path, error: type[HermesError]) -> str:
     except UnicodeDecodeError as exc:
         raise error(f"{str(path)!r} is not UTF-8 text ({exc.reason})", "save it as UTF-8") from exc
     except OSError as exc:
-        raise error(f"can't read {str(path)!r}: {exc.strerror or exc}", "check its owner and mode") from exc
+        remedy = remedy_for(exc, "check its owner and mode")
+        raise error(f"can't read {str(path)!r}: {exc.strerror or exc}", remedy) from exc
 
 
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
@@ -228,15 +255,25 @@ def _mounted_kind(path: Path) -> str:
     return kind
 
 
+_REMEDIES = {
+    errno.ENOSPC: "free disk space, then try again",
+    errno.EDQUOT: "your disk quota is used up: free space, then try again",
+    errno.EROFS: "the file system is read-only: remount it or use another HERMES_HOME",
+    errno.EACCES: "check who owns the folder and its mode",
+    errno.EPERM: "check who owns the folder and its mode",
+    # A write may have failed after the replacement, so this promises nothing about the file.
+    errno.EIO: "see that the disk works, then try again",
+}
+
+
+def remedy_for(exc: OSError, default: str) -> str:
+    """Return what to do about an error of a disk, or `default` if the disk is not to blame."""
+    disk = exc.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+    return _REMEDIES[exc.errno or 0] if disk else default
+
+
 def _storage_error(verb: str, path: Path, exc: OSError) -> StorageError:
-    remedies = {
-        errno.ENOSPC: "free disk space, then try again",
-        errno.EDQUOT: "your disk quota is used up: free space, then try again",
-        errno.EROFS: "the file system is read-only: remount it or use another HERMES_HOME",
-        errno.EACCES: "check who owns the folder and its mode",
-        errno.EPERM: "check who owns the folder and its mode",
-    }
     return StorageError(
         f"can't {verb} {str(path)!r}: {exc.strerror or exc}",
-        remedies.get(exc.errno or 0, "nothing was changed"),
+        _REMEDIES.get(exc.errno or 0, "nothing was changed"),
     )

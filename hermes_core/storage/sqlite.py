@@ -116,7 +116,7 @@ class Database:
         self._busy_timeout = self._patience = busy_timeout
         self._file_system = file_system
         self._repair = repair
-        self._translated = TranslatedErrors(path, repair)
+        self._translated = TranslatedErrors(path, repair, self._suspect_connection)
         self._empty_is_damage = empty_is_damage
         self._reopen_moved = reopen_moved
         self._queue = _WriterQueue(path) if queue_writers and os.name != "nt" else None
@@ -141,7 +141,8 @@ class Database:
         self._refuse_fork()
         known: _ThreadConnection | None = getattr(self._local, "connection", None)
         if known is not None and not known.closed:
-            if known.sqlite.in_transaction or not (self._closed or self._must_reopen(known.inode)):
+            stale = self._closed or known.suspect or self._must_reopen(known.inode)
+            if known.sqlite.in_transaction or not stale:
                 return known.sqlite
             known.close()
         with self._open_lock:
@@ -323,6 +324,16 @@ class Database:
                 self._queue.leave()
             connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
 
+    def _suspect_connection(self) -> None:
+        """Let the current thread open a new connection after its transaction.
+
+        After a failed read, SQLite may hold pages and schema that do not fit the file. A statement on the old connection
+        then reports damage, although the disk works again and the file is whole.
+        """
+        known: _ThreadConnection | None = getattr(self._local, "connection", None)
+        if known is not None:
+            known.suspect = True
+
     def _shorten_next_wait(self, exc: sqlite3.DatabaseError) -> None:
         """Make the next wait short if another process kept the file locked for the whole busy timeout."""
         if _is_locked(exc):
@@ -497,6 +508,7 @@ class _ThreadConnection:
         self.thread = threading.get_ident()
         self.process = os.getpid()
         self.closed = False
+        self.suspect = False
         _open_files[connection] = path
 
     def close(self) -> None:
@@ -581,11 +593,14 @@ class TranslatedErrors:
     and each row would take time.
     """
 
-    __slots__ = ("_path", "_repair")
+    __slots__ = ("_on_fault", "_path", "_repair")
 
-    def __init__(self, path: Path, repair: str = RESTORE) -> None:
+    def __init__(
+        self, path: Path, repair: str = RESTORE, on_fault: Callable[[], None] = lambda: None
+    ) -> None:
         self._path = path
         self._repair = repair
+        self._on_fault = on_fault  # called for damage and for failed reads and writes
 
     def __enter__(self) -> None:
         pass
@@ -597,10 +612,36 @@ class TranslatedErrors:
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES or any(
             sign in text for sign in _DAMAGE_TEXTS
         ):
+            self._on_fault()
+            if failure := _read_failure(self._path, exc):
+                raise DatabaseUnavailable(
+                    f"can't read {str(self._path)!r}: {failure}", _UNAVAILABLE["disk i/o error"]
+                ) from exc
             raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
+                if "locked" not in sign:
+                    self._on_fault()
                 raise DatabaseUnavailable(f"can't use {str(self._path)!r}: {exc}", remedy) from exc
+
+
+def _read_failure(path: Path, exc: sqlite3.DatabaseError) -> str:
+    """Return why the file, which SQLite reported as damaged, is not: "" if it is.
+
+    SQLite reports a read that the disk failed as damage in some places. A person who believes it gives up a whole file.
+    """
+    if getattr(exc, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+        return ""
+    try:
+        # Not read-only: such a connection leaves an empty log behind.
+        uri = f"file:{quote(str(path))}?mode=rw"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
+            fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as again:
+        return str(again) if "i/o error" in str(again).lower() else ""
+    # The check passes over indexes in virtual tables, which have a code of their own for damage.
+    virtual = exc.sqlite_errorcode == sqlite3.SQLITE_CORRUPT_VTAB
+    return f"a read failed ({exc}), and the file is whole" if fault == "ok" and not virtual else ""
 
 
 _DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -617,8 +658,10 @@ _DAMAGE_TEXTS = (
 _UNAVAILABLE = {
     "database or disk is full": "free disk space, then try again; nothing was written",
     "disk i/o error": "see that the disk has room and works; nothing was written",
-    "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm)",
-    "unable to open": "check that the folder exists, who owns it, and that this program has not too many files open",
+    "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm), and that the file "
+    "system is not read-only",
+    "unable to open": "check that the folder exists, who owns it, that the disk has room and works, and that this "
+    "program has not too many files open",
     "database is locked": "another program holds the file: stop it, then try again",
     "authorization denied": "check the file's owner and mode",
 }

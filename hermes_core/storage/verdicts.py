@@ -80,6 +80,7 @@ class Verdicts:
         self._clock = clock
         self._stamp: tuple[int, int] | None = None
         self._data: dict[str, Any] = {}
+        self._findings: dict[str, str] = {}  # by hash; not in the file yet
 
     def scan(self, text: str) -> Threat | None:
         """Return the first threat in a note, or None; also None if a person allowed the exact text."""
@@ -131,7 +132,7 @@ class Verdicts:
         digest = _folder_hash(str(folder), text)
         return next((verdict.allowed for verdict in self.entries() if verdict.hash == digest), None)
 
-    def review(self, text: str, name: str, command: str) -> Review:
+    def review(self, text: str, name: str, command: str, *, save: bool = True) -> Review:
         """Return the text of a file that a person put there, as a model may get it.
 
         A finding of the scan is a notice, and the text stays. Invisible text, forged roles and forged fences are
@@ -141,6 +142,7 @@ class Verdicts:
             text: Text of the file.
             name: Name of the file in notices.
             command: Command with which a person allows the text.
+            save: False if the caller reviews many texts and calls `save` after them.
         """
         if self.allows(text):
             return Review(text)
@@ -148,7 +150,22 @@ class Verdicts:
         notices = [f"{name}, {change}" for change in changes]
         if finding := self._finding(neutral):
             notices.append(f"{name} may give the model orders, and is used as it is: {finding}")
+        if save:
+            self.save()
         return Review(neutral, tuple(f"{notice}; if it is right: {command}" for notice in notices))
+
+    def save(self) -> None:
+        """Store the findings of the reviews, so that no later process scans these texts again."""
+        if not self._findings:
+            return
+        rules, new = _rules_digest(), self._findings
+
+        def add(old: Any) -> dict[str, Any]:
+            texts = old["texts"] if old and old.get("rules") == rules else {}
+            return {"rules": rules, "texts": dict([*texts.items(), *new.items()][-MAX_REMEMBERED:])}
+
+        self._remember("findings", add)
+        self._findings = {}
 
     def first_shows(self, notices: Sequence[str]) -> list[str]:
         """Return the notices that were not shown in this home yet, and remember that they are shown now."""
@@ -162,18 +179,13 @@ class Verdicts:
 
     def _finding(self, text: str) -> str:
         """Return what the scan finds in a text, with its line; "" for nothing. The scan of a known text is skipped."""
-        digest, rules = hash_of(text), _rules_digest()
+        digest = hash_of(text)
         known = self._read().get("findings", {})
-        if known.get("rules") == rules and digest in known.get("texts", {}):
+        if known.get("rules") == _rules_digest() and digest in known.get("texts", {}):
             return str(known["texts"][digest])
-        finding = _first_finding(text)
-
-        def add(old: Any) -> dict[str, Any]:
-            texts = old["texts"] if old and old.get("rules") == rules else {}
-            return {"rules": rules, "texts": dict([*texts.items(), (digest, finding)][-MAX_REMEMBERED:])}
-
-        self._remember("findings", add)
-        return finding
+        if digest not in self._findings:
+            self._findings[digest] = _first_finding(text)
+        return self._findings[digest]
 
     def _remember(self, key: str, change: Callable[[Any], Any]) -> None:
         """Store what only saves time or repetition; a home that can't be written does without."""

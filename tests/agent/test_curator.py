@@ -18,10 +18,11 @@ from hermes_core.agent.curator import Proposal, ProposedEntry, accept, propose, 
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import Session
-from hermes_core.curated.edits import Edit, apply
+from hermes_core.curated.edits import Edit, Operation, apply
 from hermes_core.errors import CuratedMemoryError
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
+from hermes_core.safety.origin import Reading
 from hermes_core.testing.fakes import Clock
 from hermes_core.testing.model_server import ModelServer, Reply
 
@@ -385,3 +386,29 @@ def test_an_answer_does_not_wait_for_the_tidying(stage: Any) -> None:
 
 def test_without_the_setting_nothing_tidies_itself(stage: Any) -> None:
     assert Untended(stage, "memory: {nudge_interval: 0}\n").turn() == 0
+
+
+@pytest.mark.parametrize("by_person", [False, True])
+def test_a_merged_entry_keeps_the_lowest_origin_until_a_person_agrees(
+    hermes_home: HermesHome, by_person: bool
+) -> None:
+    with open_memory(hermes_home) as memory:
+        store, session = memory.curated, memory.local_session
+        store.add("memory", "The pool opens at 7")
+        for text in ("The museum opens at 9", "The museum costs 5"):
+            store.write("memory", [Operation("add", text)], session, reading=Reading("web"))
+        text = answer([("The pool opens at 7 daily", [1]), ("The museum opens at 9 and costs 5", [2, 3])])
+        proposal = read_proposal("memory", store.entries("memory"), text)
+        accept(store, proposal, session, by_person=by_person)
+        waiting = [note.entry for note in store.waiting_notes()]
+        assert waiting == ([] if by_person else list(store.entries("memory")))
+
+
+def test_a_curation_without_low_origins_is_the_agents(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        store, session = memory.curated, memory.local_session
+        store.add("memory", "The pool opens at 7")
+        proposal = read_proposal("memory", store.entries("memory"), answer([("Pool: opens at 7", [1])]))
+        accept(store, proposal, session)
+        assert store.waiting_notes() == []
+        assert [store.origins.read().of(entry).origin for entry in store.entries("memory")] == ["assistant"]

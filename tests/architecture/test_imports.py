@@ -18,7 +18,7 @@ CORE = ROOT / "hermes_core"
 # A package imports packages of earlier steps, and packages of its own step as long as they form no circle. What it needs
 # of a later one is a parameter that memory.py passes in.
 STEPS = [
-    ("errors", "contract", "packages", "safety", "recall", "stopping"),
+    ("errors", "contract", "packages", "safety", "recall", "stopping", "tracing"),
     ("home",),
     ("storage",),
     ("config", "logs"),

@@ -140,5 +140,5 @@ def test_each_verdict_is_in_the_record(hermes: Run, hermes_home: HermesHome) -> 
     hermes("memory", "allow", "--remove", verdict)
     with contextlib.closing(sqlite3.connect(hermes_home.journal_db)) as connection:
         kinds = [row[0] for row in connection.execute("SELECT kind FROM events ORDER BY id")]
-    assert kinds == ["begin", "allow", "withdraw"]
+    assert kinds == ["begin", "allow", "reject"]
     assert "whole" in hermes("verify").stdout

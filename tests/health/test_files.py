@@ -135,7 +135,10 @@ def test_locks_and_temporary_files_that_were_left_are_removed_and_fresh_ones_sta
     hermes_home: HermesHome,
 ) -> None:
     hermes_home.path.mkdir(mode=0o700)
+    skill = hermes_home.skills / "work" / "deploy"
+    skill.mkdir(parents=True, mode=0o700)
     old = [hermes_home.path / name for name in ("gone.json.lock", ".config.yaml.abc.tmp")]
+    old.append(skill / ".SKILL.md.abc.tmp")
     fresh = [hermes_home.path / name for name in ("new.json.lock", ".config.yaml.def.tmp")]
     for path in (*old, *fresh):
         path.touch(mode=0o600)

@@ -12,9 +12,12 @@ from click.testing import CliRunner
 
 from hermes_core import open_memory
 from hermes_core.cli import main
+from hermes_core.curated.edits import Operation
 from hermes_core.errors import HermesError
+from hermes_core.forget import forget_user
 from hermes_core.home import HermesHome
 from hermes_core.kit import Database
+from hermes_core.safety.origin import Reading
 from hermes_core.storage.inventory import Inventory
 
 PROVIDER_DB = "facts/facts.db"
@@ -145,3 +148,39 @@ def test_a_damaged_inventory_is_written_anew(filled: HermesHome, content: bytes)
     assert run("memory", "status")[0] == 0
     filled.state_db.unlink()
     assert run("memory", "status")[0] == 3
+
+
+def add_note_of_a_page(home: HermesHome, user: str = "") -> None:
+    with open_memory(home) as memory:
+        session = memory.session("s2", platform="telegram" if user else "cli", user_id=user)
+        operations = [Operation("add", "The museum opens at 9")]
+        assert memory.curated.of(session).write("memory", operations, session, reading=Reading("web"))[
+            "success"
+        ]
+
+
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+def test_lost_origins_of_notes_are_accepted_only_when_the_notes_are_gone_too(
+    filled: HermesHome, how: str
+) -> None:
+    add_note_of_a_page(filled)
+    lose(filled.memories / "origins.json", how)
+    for command in (("memory", "status"), ("doctor",), ("doctor", "--accept-loss"), ("memory", "status")):
+        code, output = run(*command)
+        assert code == 3
+        assert "origins.json" in output
+        assert "hermes-memory review" in output
+    with open_memory(filled) as memory:
+        assert memory.system_prompt(memory.start_session("later")) == ""
+    lose(filled.memory_md, "deleted")
+    lose(filled.user_md, "deleted")
+    run("doctor", "--accept-loss")
+    assert run("memory", "status")[0] == 0
+
+
+def test_a_user_who_is_forgotten_leaves_no_lost_origins(filled: HermesHome) -> None:
+    add_note_of_a_page(filled, user="42")
+    with open_memory(filled) as memory:
+        memory.end_turn(memory.start_session("s3", platform="telegram", user_id="42"), "Hello.", "Hello.")
+        forget_user(memory, "telegram:42")
+    assert run("memory", "status")[0] == 0

@@ -550,3 +550,22 @@ def test_changes_and_confirmations_of_skills_are_recorded(store: SkillStore, tmp
     report = store.verify()
     assert report is not None
     assert report.faults == ()
+
+
+def test_a_skill_that_says_all_in_its_description_is_usable(store: SkillStore, tmp_path: Path) -> None:
+    write(tmp_path / "team" / "ops" / "a", "---\nname: a\ndescription: Say it in German.\n---\n")
+    write(tmp_path / "team" / "ops" / "b", "---\nname: b\n---\n")
+    assert store.index() == "- ops/a: Say it in German."
+    (problem,) = store.problems()
+    assert "the skill has no description and no text after its front matter" in problem
+
+
+def test_many_skills_are_reviewed_with_one_write(
+    store: SkillStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        write(tmp_path / "team" / "ops" / name, skill(name))
+    writes: list[Path] = []
+    monkeypatch.setattr("hermes_core.storage.verdicts.write_atomic", lambda path, _: writes.append(path))
+    assert store.notices() == []
+    assert writes == [tmp_path / "verdicts.json"]
