@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,3 +133,12 @@ def test_a_folder_can_be_trusted_before_a_program_runs_there(
     (tmp_path / "CLAUDE.md").write_text("Use tabs.")
     hermes("memory", "allow", "--folder", tmp_path)
     assert Verdicts(hermes_home).trusts_folder(tmp_path, "Use tabs.") is True
+
+
+def test_each_verdict_is_in_the_record(hermes: Run, hermes_home: HermesHome) -> None:
+    verdict = hermes("memory", "allow", SLY).stdout.split("--remove ")[1].split()[0]
+    hermes("memory", "allow", "--remove", verdict)
+    with contextlib.closing(sqlite3.connect(hermes_home.journal_db)) as connection:
+        kinds = [row[0] for row in connection.execute("SELECT kind FROM events ORDER BY id")]
+    assert kinds == ["begin", "allow", "reject"]
+    assert "whole" in hermes("verify").stdout
