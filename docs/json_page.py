@@ -57,9 +57,10 @@ def documents() -> dict[str, Any]:
     items are, a tuple of what it may be."""
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
-    from hermes_core.cli.memory import CurationReport
+    from hermes_core.cli.memory import CurationReport, ShownNote
     from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
+    from hermes_core.cli.verify import VerifiedRecord
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.forget import ForgetReport
     from hermes_core.importers.run import ImportResult
@@ -88,11 +89,25 @@ def documents() -> dict[str, Any]:
             Sometimes(CurationReport, "for one --target"),
             Sometimes([CurationReport], "for both"),
         ),
+        "hermes-memory memory allow": [
+            {
+                "id": str,
+                "kind": Literal["text", "file", "skill", "folder"],
+                "subject": str,
+                "allowed": bool,
+                "at": float,
+            }
+        ],
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
-            ("memory", "user"), Sometimes(list[str], "when it is switched on and can be read")
+            ("memory", "user"),
+            (
+                Sometimes(list[str], "when it is switched on and can be read"),
+                Sometimes([ShownNote], "instead, with --origin"),
+            ),
         ),
         "hermes-memory identity list": list[KnownPerson],
         "hermes-memory memory status": _status(),
@@ -126,6 +141,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
         "hermes-memory skills history": list[SkillChange],
         "hermes-memory skills list": [skill],
+        "hermes-memory verify": list[VerifiedRecord],
     }
 
 

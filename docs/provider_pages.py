@@ -174,7 +174,7 @@ def provider_page(name: str) -> Iterator[str]:
     it = known(name)
     yield f"# {it.facts.title}\n\n{introduction(name)}\n"
     yield (
-        f"Package `{BUNDLED[name]}`, also as `hermes-memory-core[{name}]`; it comes with {joined(it.needs) or 'nothing else'}. "
+        f"Package `{BUNDLED[name]}`; it comes with {joined(it.needs) or 'nothing else'}. "
         f"Inside [Hermes Agent](../../how-to/use-in-hermes-agent.md) it is `core-{name}`. "
         "[All eight side by side](index.md).\n"
     )

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from hermes_core.contract.values import AgentContext, Session
+from hermes_core.contract.values import AgentContext, Origin, Session
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.memory import Conversation, Memory, OpenTurn, ToolForm, ToolResult, TurnDraft, open_memory
@@ -322,6 +322,7 @@ class AsyncConversation(_Twin[Conversation]):
         *,
         turn_id: str = "",
         author: str = "",
+        origin: Origin | None = None,
         native: object = None,
         history: int | None = None,
         read_your_writes: bool = False,
@@ -333,6 +334,7 @@ class AsyncConversation(_Twin[Conversation]):
             text,
             turn_id=turn_id,
             author=author,
+            origin=origin,
             native=native,
             read_your_writes=read_your_writes,
         )
@@ -452,10 +454,18 @@ class AsyncMemory(_Twin[Memory]):
         return AsyncConversation(await self._threads.read(make), self._threads)
 
     async def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
+        self,
+        session: Session,
+        text: Content,
+        *,
+        recent: Sequence[Mapping[str, Any]] = (),
+        author: str = "",
+        origin: Origin | None = None,
     ) -> TurnRecall:
         """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
-        ask = functools.partial(self.memory.ask_recall, session, text, recent=recent, author=author)
+        ask = functools.partial(
+            self.memory.ask_recall, session, text, recent=recent, author=author, origin=origin
+        )
         pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
         await _recall_of(pending)
         return await self._threads.read(functools.partial(self.memory.collect_recall, pending))

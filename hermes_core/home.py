@@ -170,6 +170,11 @@ class HermesHome:
         return self.path / "SOUL.md"
 
     @property
+    def verdicts_json(self) -> Path:
+        """What the person allowed although the threat scan flags it, and the folders that they trust."""
+        return self.path / "verdicts.json"
+
+    @property
     def logs(self) -> Path:
         """Folder of log files."""
         return self.path / "logs"

@@ -62,6 +62,7 @@ from hermes_core.loader.load import LoadedProvider, declared_settings, load_obse
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
@@ -221,7 +222,7 @@ def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> t
             from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
         except ImportError as exc:
             return None, (
-                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): install 'hermes-memory-core[otel]', or "
+                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): {extra_remedy('otel')}, or "
                 "set telemetry.enabled to false"
             )
         return Telemetry(content=config.content), ""
@@ -740,8 +741,12 @@ class Memory:
                 answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
         if name == MEMORY_SCHEMA["name"]:
             self.inventory.record()
-        _remember(self._results, (session.id, _digest(answer)), reading.result)
+        self.remember_result(session, answer, reading.result)
         return answer
+
+    def remember_result(self, session: Session, text: str, origin: Origin) -> None:
+        """Remember the origin of a tool's result, which the host adds to the turn later."""
+        _remember(self._results, (session.id, _digest(text)), origin)
 
     def reading_of(self, session: Session) -> Reading:
         """Return what the model has read in a session, as far as this memory knows: stored messages, unfinished turns, recall.
@@ -753,12 +758,13 @@ class Memory:
         origins: list[str] = [author_origin(session), stored]
         said: list[str] = []
         if begun := self._begun.get(session.id):
-            said.append(begun.text)
-            origins.append(begun.origin)
+            said += [begun.text] if is_said(begun.speaker) else []
+            origins += [begun.origin, begun.speaker]
         for turn in self._read(
             "open turns", lambda: OpenTurnStore(self.sessions).open_in(session.id), list[StoredOpenTurn]()
         ):
-            messages = self._with_origins(session, [turn.user, *turn.messages], turn.author, turn.origin)
+            speaker = author_origin(session, turn.author)
+            messages = self._with_origins(session, [turn.user, *turn.messages], speaker, turn.origin)
             origins += [turn.origin, *(message["origin"] for message in messages)]
             said += [
                 text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
@@ -773,11 +779,12 @@ class Memory:
         return Reading(lowest(origins), all_said)
 
     def _with_origins(
-        self, session: Session, messages: Sequence[Mapping[str, Any]], author: str, recalled: Origin
+        self, session: Session, messages: Sequence[Mapping[str, Any]], speaker: Origin, recalled: Origin
     ) -> list[dict[str, Any]]:
         """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
 
         Args:
+            speaker: Origin of messages of the role "user" that have none.
             recalled: The lowest origin of the recall of the turn.
         """
         read = lowest(
@@ -794,7 +801,7 @@ class Memory:
             origin: str = message.get("origin") or ""
             if origin not in RANKS:
                 if message["role"] == "user":
-                    origin = author_origin(session, author)
+                    origin = speaker
                 elif message["role"] == "tool":
                     name = (
                         message.get("name")
@@ -829,7 +836,13 @@ class Memory:
         return "assistant" if trusted else "tool"
 
     def begin_turn(
-        self, session: Session, text: Content, *, recent: Sequence[Mapping[str, Any]] = (), author: str = ""
+        self,
+        session: Session,
+        text: Content,
+        *,
+        recent: Sequence[Mapping[str, Any]] = (),
+        author: str = "",
+        origin: Origin | None = None,
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -841,8 +854,14 @@ class Memory:
             text: The message: a text, or a list of content parts.
             recent: The last messages before this one, which the providers get with the query.
             author: Name of the person, if several speak in the session. `bot:NAME` and `plugin:NAME` are programs.
+            origin: Origin of a message that no person of the session wrote, such as "tool" for a mail or a webhook's text.
+
+        Raises:
+            SessionError: There is no such origin.
         """
-        return self.collect_recall(self.ask_recall(session, text, recent=recent, author=author))
+        return self.collect_recall(
+            self.ask_recall(session, text, recent=recent, author=author, origin=origin)
+        )
 
     @_traced
     def ask_recall(
@@ -852,6 +871,7 @@ class Memory:
         *,
         recent: Sequence[Mapping[str, Any]] = (),
         author: str = "",
+        origin: Origin | None = None,
         begins_turn: bool = True,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
@@ -860,11 +880,12 @@ class Memory:
             begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
         """
         session = self.complete(session)
+        speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent)
         turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
         number = turns + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
-        return PendingTurn(query, session, pending, is_first=not turns, at=query.now)
+        return PendingTurn(query, session, pending, is_first=not turns, at=query.now, speaker=speaker)
 
     @_traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
@@ -886,7 +907,7 @@ class Memory:
                 *(item.origin for item in past.items),
             ]
         )
-        _remember(self._begun, session.id, BegunTurn(query.text, origin, pending.at))
+        _remember(self._begun, session.id, BegunTurn(query.text, origin, pending.at, pending.speaker))
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
 
@@ -902,6 +923,7 @@ class Memory:
         at: float | None = None,
         warm: bool = True,
         author: str = "",
+        origin: Origin | None = None,
         recalled_origin: Origin = "person",
     ) -> Turn:
         """Store a completed turn and its outbox row in one commit. A search finds the turn as soon as this returns.
@@ -915,6 +937,7 @@ class Memory:
             at: Time of the turn in seconds since the epoch; default: now.
             warm: True to let providers prepare the recall of the next turn.
             author: Name of the person, if several people speak in the session.
+            origin: Origin of the message, if no person of the session wrote it; default: as `begin_turn` got it.
             recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
 
         Raises:
@@ -925,9 +948,11 @@ class Memory:
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
-        begun = self._begun.pop(session.id, BegunTurn(question))
+        speaker = message_origin(session, author, origin)
+        begun = self._begun.pop(session.id, BegunTurn(question, speaker=speaker))
+        speaker = lowest([speaker, begun.speaker])
         recalled = lowest([begun.origin, recalled_origin])
-        stored = self._with_origins(session, tuple(messages) or both, author, recalled)
+        stored = self._with_origins(session, tuple(messages) or both, speaker, recalled)
         self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
         turn = Turn(
@@ -1396,6 +1421,7 @@ class Conversation:
         *,
         turn_id: str = "",
         author: str = "",
+        origin: Origin | None = None,
         native: object = None,
         history: int | None = None,
         read_your_writes: bool = False,
@@ -1406,16 +1432,23 @@ class Conversation:
             text: The message: a text, or a list of content parts. Recall in it is removed.
             turn_id: Id of the turn; default: a new one. If a turn with this id is open, it is continued.
             author: Name of the person, if several people speak in the conversation.
+            origin: Origin of a message that no person of the conversation wrote, such as "tool" for a mail, a webhook's
+                text or a cron job, or "web" for a page.
             native: The message as JSON in the form of a framework. It is stored and given to nobody.
             history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
 
         Raises:
-            SessionError: A turn with this id is finished, or belongs to another conversation.
+            SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
         draft = self.prepare_turn(
-            text, turn_id=turn_id, author=author, native=native, read_your_writes=read_your_writes
+            text,
+            turn_id=turn_id,
+            author=author,
+            origin=origin,
+            native=native,
+            read_your_writes=read_your_writes,
         )
         return self.open_turn(draft, history=history)
 
@@ -1425,11 +1458,14 @@ class Conversation:
         *,
         turn_id: str = "",
         author: str = "",
+        origin: Origin | None = None,
         native: object = None,
         read_your_writes: bool = False,
     ) -> TurnDraft:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
         memory, now, turn_id = self.memory, time.time(), sqlite_text(str(turn_id or ""))
+        if origin is not None:
+            origin = message_origin(self._own(), author, origin)
         self._begin()
         if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
             return TurnDraft(stored)
@@ -1441,12 +1477,14 @@ class Conversation:
         user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
         if native is not None:
             user["native"] = native
+        if origin is not None:
+            user["origin"] = origin
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
-        recall = memory.ask_recall(self.session, clean, recent=messages, author=author)
+        recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin)
         return TurnDraft(stored, recall)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
@@ -1491,7 +1529,13 @@ class Conversation:
         if stored.contexts is None:  # the process that began the turn died while it waited for the recall
             question = stored.user["content"]
             recall = self.memory.collect_recall(
-                self.memory.ask_recall(self.session, question, begins_turn=False)
+                self.memory.ask_recall(
+                    self.session,
+                    question,
+                    author=stored.author,
+                    origin=stored.user.get("origin"),
+                    begins_turn=False,
+                )
             )
             self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
         else:
@@ -1763,11 +1807,19 @@ def tool_schemas_as(schemas: Sequence[Mapping[str, Any]], form: ToolForm) -> lis
 
 @dataclass(frozen=True, slots=True)
 class BegunTurn:
-    """A turn that a host began and that is not stored yet: the person's message, the lowest origin of its recall, its time."""
+    """A turn that a host began and that is not stored yet.
+
+    Attributes:
+        text: The message.
+        origin: The lowest origin of its recall.
+        at: Its time in epoch seconds.
+        speaker: Origin of the message.
+    """
 
     text: str
     origin: Origin = "person"
     at: float = 0.0
+    speaker: Origin = "person"
 
 
 def _calls_memory(message: Mapping[str, Any]) -> bool:
@@ -1786,6 +1838,19 @@ def author_origin(session: Session, author: str = "") -> Origin:
     if session.owner:
         return "user"
     return "owner" if session.is_owner else "person"
+
+
+def message_origin(session: Session, author: str, origin: Origin | None) -> Origin:
+    """Return the origin of a message of the role "user": the lower of its author's and the one that the host gives.
+
+    Raises:
+        SessionError: There is no such origin.
+    """
+    if origin is None:
+        return author_origin(session, author)
+    if origin not in RANKS:
+        raise SessionError(f"there is no origin {origin!r}", f"use one of {', '.join(RANKS)}")
+    return lowest([author_origin(session, author), origin])
 
 
 def is_said(origin: str) -> bool:

@@ -26,13 +26,19 @@ OWN_PACKAGES = frozenset(
         *(
             f"hermes-memory-{name}"
             for name in (
+                "agent-framework",
                 "byterover",
+                "google-adk",
                 "hindsight",
                 "holographic",
                 "honcho",
+                "langchain",
                 "mem0",
+                "openai-agents",
                 "openviking",
+                "pydantic-ai",
                 "retaindb",
+                "strands",
                 "supermemory",
             )
         ),
@@ -114,5 +120,6 @@ def _sources(folder: Path) -> dict[str, Path]:
     if not (folder / "pyproject.toml").is_file() or not (folder / "hermes_core/packages.py").is_file():
         return {}
     found = {CORE: folder, TESTING: folder / "hermes_core/testing"}
-    found |= {f"hermes-memory-{path.name}": path for path in (folder / "plugins").glob("*")}
+    for group in ("plugins", "integrations"):
+        found |= {f"hermes-memory-{path.name}": path for path in (folder / group).glob("*")}
     return {name: path for name, path in found.items() if (path / "pyproject.toml").is_file()}

@@ -80,6 +80,7 @@ class PendingTurn:
         recall: The calls of the providers.
         is_first: True if no turn of the session is stored yet.
         at: Time of the question in epoch seconds.
+        speaker: Origin of the message.
         span: The open span of the operation, if telemetry is on.
     """
 
@@ -88,6 +89,7 @@ class PendingTurn:
     recall: PendingRecall
     is_first: bool = False
     at: float = 0.0
+    speaker: Origin = "person"
     span: RecallSpan | None = None
 
     def with_span(self, span: RecallSpan) -> PendingTurn:

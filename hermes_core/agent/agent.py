@@ -31,7 +31,12 @@ from hermes_core.agent.curator import AutoCurator
 from hermes_core.agent.lifecycle import SessionLifecycle, TurnGuard
 from hermes_core.agent.loop import OnToolCall, ToolLoop
 from hermes_core.agent.model import ChatModel, OnText, require_model
-from hermes_core.agent.prompt import context_file, read_part, repair_messages, system_prompt
+from hermes_core.agent.prompt import (
+    context_file,
+    read_part,
+    repair_messages,
+    system_prompt,
+)
 from hermes_core.agent.review import Background, Review, Reviewer
 from hermes_core.agent.sessions import (
     AgentTurn,
@@ -65,6 +70,7 @@ from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.origin import current_reading, lowest, report_result
 from hermes_core.skills.store import SkillStore, open_skills
 from hermes_core.stopping import current_stop, stopped_by
+from hermes_core.storage.verdicts import Verdicts
 from hermes_core.turn_recall import TurnRecall
 
 Item = TypeVar("Item")
@@ -94,6 +100,7 @@ class Agent:
         tools: The host's own tools.
         toolsets: Names of the enabled toolsets; None for the toolsets that config.yaml enables on the platform.
         folder: Folder whose AGENTS.md, or else CLAUDE.md, becomes part of the system prompt.
+        trust_folder: True to take that file, False to leave it out; None for what `agent.trust_folder` and the person say.
         source: Name under which sessions are listed; the platform by default.
         skip_memory: Leave notes and providers out; `session_search` still works.
         compressor: The host's compressor of long conversations; None for `SummaryCompressor`.
@@ -119,6 +126,7 @@ class Agent:
         tools: Iterable[Tool] = (),
         toolsets: Collection[str] | None = None,
         folder: str | os.PathLike[str] | None = None,
+        trust_folder: bool | None = None,
         source: str = "",
         skip_memory: bool = False,
         compressor: Compressor | None = None,
@@ -136,6 +144,7 @@ class Agent:
         require_function("on_review", on_review)
         require("instructions", instructions, str, "a text")
         require("folder", folder, (str, os.PathLike, NoneType), "a path")
+        require("trust_folder", trust_folder, (bool, NoneType), "True, False or None")
         self._host_tools = _require_all("tool", tools, Tool, "Tool(name, description, parameters, run)")
         if toolsets is not None:
             toolsets = _require_all("toolset", toolsets, str, "a name")
@@ -146,6 +155,9 @@ class Agent:
         self._skip_memory = skip_memory
         self._instructions = instructions
         self._folder = None if folder is None else Path(folder)
+        self._trust_folder = {"yes": True, "no": False}.get(self._settings.trust_folder)
+        if trust_folder is not None:
+            self._trust_folder = trust_folder
         problems: list[str] = []
         session, stored = resolve_session(memory, session_id, identity, problems)
         enabled = toolsets if toolsets is not None else memory.config.enabled_toolsets.of(session.platform)
@@ -482,13 +494,17 @@ class Agent:
 
     def _build_prompt(self, session: Session, problems: list[str]) -> str:
         """Build the system prompt of a new session. Append to `problems` a sentence for each part that is left out."""
+        verdicts = Verdicts(self.memory.home)
+        skills = self._skills if self._has_toolset("skills") else None
+        if skills is not None:
+            problems += skills.new_notices()
         return system_prompt(
             [schema["name"] for schema in self.tools.schemas],
-            identity=read_part(self.memory.home.soul_md, problems),
+            identity=read_part(self.memory.home.soul_md, verdicts, problems) or "",
             instructions=self._instructions,
             memory="" if self._skip_memory else self.memory.system_prompt(session),
-            skills=self._skills.index() if self._skills is not None and self._has_toolset("skills") else "",
-            context_file=context_file(self._folder, problems),
+            skills=skills.index() if skills is not None else "",
+            context_file=context_file(self._folder, verdicts, problems, trusted=self._trust_folder),
             today=datetime.fromtimestamp(self._clock()).astimezone().date(),
             platform=session.platform,
         )

@@ -6,8 +6,8 @@ a resume, so that the server's prefix cache can be used.
 
 from __future__ import annotations
 
-import errno
 import logging
+import shlex
 from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
@@ -16,17 +16,14 @@ from typing import Any
 from hermes_core.agent.answer import ORIGIN, ChatMessage, Messages
 from hermes_core.agent.tools import error
 from hermes_core.safety.origin import lowest
-from hermes_core.safety.scan import first_threat
 from hermes_core.safety.templates import without_turns
+from hermes_core.storage.verdicts import MAX_FILE_CHARS, Verdicts, read_for_prompt
 
 log = logging.getLogger(__name__)
 
 # Files of the working folder with instructions for work there. Only the first that exists is read, because projects
 # that have both usually repeat the text.
 CONTEXT_FILES = ("AGENTS.md", "CLAUDE.md")
-
-# Characters of a file in the prompt; every request sends them.
-CONTEXT_FILE_LIMIT = 20_000
 
 # Result of a tool call that was interrupted.
 INTERRUPTED_RESULT = error("the tool was interrupted; whether it did its work is not known")
@@ -112,51 +109,69 @@ def system_prompt(
     return "\n\n".join(filter(None, sections))
 
 
-def context_file(folder: Path | None, problems: list[str]) -> str:
-    """Return the text of AGENTS.md, or else CLAUDE.md, in `folder`; "" if there is none.
+def find_context_file(folder: Path | None) -> Path | None:
+    """Return the path of AGENTS.md, or else of CLAUDE.md, in `folder`; None if neither can be read as a file."""
+    names = CONTEXT_FILES if folder is not None else ()
+    return next((folder / name for name in names if folder and (folder / name).is_file()), None)
 
-    A file that can't be read, or in which the safety scan finds a threat, is left out; `problems` gets the reason.
+
+def context_file(
+    folder: Path | None, verdicts: Verdicts, problems: list[str], *, trusted: bool | None
+) -> str:
+    """Return the text of AGENTS.md, or else CLAUDE.md, in `folder` for the prompt; "" if there is none.
+
+    Args:
+        folder: Working folder; None for none.
+        verdicts: Verdicts of the person.
+        problems: List that gets a sentence for each finding, and the reason if a file is left out.
+        trusted: True to take the file, False to leave it out, None if the verdict of the person on it decides.
     """
-    if folder is None:
-        return ""
-    for name in CONTEXT_FILES:
-        if text := read_part(folder / name, problems):
-            return f"{name} of the folder {folder}:\n{text}"
+    names = CONTEXT_FILES if trusted is not False else ()
+    for path in (folder / name for name in names if folder is not None):
+        text = read_part(path, verdicts, problems, trust=trusted is None)
+        if text is None:
+            return ""
+        if text:
+            return f"{path.name} of the folder {folder}:\n{text}"
     return ""
 
 
-def read_part(path: Path, problems: list[str]) -> str:
-    """Return the text of a file for the prompt, cut to `CONTEXT_FILE_LIMIT` characters; "" if there is no such file.
+def read_part(path: Path, verdicts: Verdicts, problems: list[str], *, trust: bool = False) -> str | None:
+    """Return the text of a file for the prompt, cut to `MAX_FILE_CHARS` characters; "" if there is no such file.
 
-    A file that can't be read, or in which the safety scan finds a threat, is left out; `problems` gets the reason.
+    A person put the file there, so a finding of the safety scan is a notice: `problems` gets it once. A file that can't
+    be read is left out; `problems` gets the reason.
+
+    Args:
+        path: Path of the file.
+        verdicts: Verdicts of the person.
+        problems: List of sentences.
+        trust: True to return None unless the person trusts this text in its folder.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe would block, and a device has no end
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            text = file.read(CONTEXT_FILE_LIMIT + 1)
-        reason = _refused(text)
+        text = read_for_prompt(path)
     except FileNotFoundError:
         return ""
     except OSError as exc:
-        reason = exc.strerror or str(exc)
-    if reason:
-        problems.append(f"{path} is not in the prompt: {reason}")
+        problems.append(f"{path} is not in the prompt: {exc.strerror or exc}")
         log.warning(problems[-1])
         return ""
-    if len(text) > CONTEXT_FILE_LIMIT:
-        log.warning("%s is in the prompt up to %d characters", path, CONTEXT_FILE_LIMIT)
-        text = f"{text[:CONTEXT_FILE_LIMIT]}\n[The rest of the file is left out.]"
-    return without_turns(text).strip()
-
-
-def _refused(text: str) -> str:
-    """Return the threat that the safety scan finds in a text, with its line; "" if it finds none."""
-    threat = first_threat(text)
-    if threat is None:
-        return ""
-    place = next((f" in line {at}" for at, line in enumerate(text.split("\n"), 1) if first_threat(line)), "")
-    return f"{threat.message}{place}"
+    if trust and not (trusted := verdicts.trusts_folder(path.parent, text)):
+        if trusted is None:
+            problems.append(
+                f"{path} is not in the prompt, since nobody said yet that this folder is trusted: "
+                f"hermes-memory memory allow --folder {shlex.quote(str(path.parent))}"
+            )
+        return None
+    review = verdicts.review(text, str(path), f"hermes-memory memory allow --file {shlex.quote(str(path))}")
+    for notice in verdicts.first_shows(review.notices):
+        problems.append(notice)
+        log.warning(notice)
+    text = review.text
+    if len(text) > MAX_FILE_CHARS:
+        log.warning("%s is in the prompt up to %d characters", path, MAX_FILE_CHARS)
+        text = f"{text[:MAX_FILE_CHARS]}\n[The rest of the file is left out.]"
+    return text.strip()
 
 
 def repair_messages(messages: Messages) -> list[ChatMessage]:

@@ -54,6 +54,7 @@ COMMANDS = {
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
+    "verify": "hermes_core.cli.verify:verify",
 }
 
 SUMMARIES = {
@@ -77,7 +78,8 @@ SUMMARIES = {
     "recall": "Show what a turn with this message would be given.",
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
-    "skills": "List, show and undo skills that the agent wrote down.",
+    "skills": "List, show, undo and restore skills that the agent wrote down.",
+    "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }
 
 
@@ -99,6 +101,7 @@ HINTS = {
     "remember": "memory add",
     "search": "sessions search",
     "setup": "memory setup",
+    "restore": "memory restore",
     "show": "memory show",
     "status": "memory status",
     "undo": "memory undo",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ from hermes_core.agent import Agent, ConfiguredModels, TurnResult
 from hermes_core.agent.cancel import call_later, start_thread
 from hermes_core.agent.locks import SessionLock
 from hermes_core.agent.monitor import ProcessMonitor
+from hermes_core.agent.prompt import find_context_file
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.chat_commands import (
@@ -33,12 +35,14 @@ from hermes_core.cli.chat_commands import (
 from hermes_core.cli.chat_terminal import TerminalChat, TerminalWriter
 from hermes_core.cli.first_model import ask_for_model
 from hermes_core.cli.output import json_option, print_document, warn
+from hermes_core.curated.edits import preview
 from hermes_core.errors import HermesError
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import hanging
+from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_core.stopping import current_stop, wait_unless_stopped
+from hermes_core.storage.verdicts import Verdicts, read_for_prompt
 
 Result = TypeVar("Result")
 
@@ -140,11 +144,16 @@ def _open(
     models = stack.enter_context(ConfiguredModels(memory, partial(_note_retry, writer), name=model))
     lock = SessionLock(home)
     stack.callback(lock.release)
+    folder = _folder()
+    trust = None
+    if resume is None and memory.config.agent.trust_folder == "ask":
+        trust = _trusts_folder(home, folder, ask=not once and sys.stdin.isatty())
     agent = stack.enter_context(
         models.agent(
             memory,
             session_id=stored_session(memory, resume) if resume is not None else "",
-            folder=_folder(),
+            folder=folder,
+            trust_folder=trust,
             skip_memory=no_memory,
             on_review=partial(_note_review, writer, once),
         )
@@ -160,6 +169,34 @@ def _folder() -> Path | None:
     with suppress(FileNotFoundError):
         return Path.cwd()
     return None
+
+
+def _trusts_folder(home: HermesHome, folder: Path | None, *, ask: bool) -> bool:
+    """Return True if the AGENTS.md of the working folder may stand in the prompt.
+
+    The person is asked once and the decision is remembered. A file that was changed since is asked for again: somebody
+    else may have changed it. Without `ask`, a file that nobody decided on is left out, with a warning.
+    """
+    path, verdicts = find_context_file(folder), Verdicts(home)
+    if path is None:
+        return True  # an unreadable file is reported by the agent
+    try:
+        text = read_for_prompt(path)
+    except OSError:
+        return True
+    trusted = verdicts.trusts_folder(path.parent, text)
+    if trusted is None and ask:
+        click.secho(
+            f"{printable(str(path))} wants to be part of the system prompt: {counted(len(text), 'character')}, "
+            f"beginning with {printable(preview(text))!r}. Trust it only if you know who wrote it.",
+            err=True,
+        )
+        trusted = click.confirm("Take it into the prompt, now and from now on?", default=False, err=True)
+        verdicts.allow(text, "folder", str(path.parent), allowed=trusted)
+    elif trusted is None:
+        command = f"hermes-memory memory allow --folder {shlex.quote(str(path.parent))}"
+        warn([f"{path} is not in the prompt, since nobody said yet that this folder is trusted: {command}"])
+    return bool(trusted)
 
 
 def _answer(terminal: TerminalChat, message: str, as_json: bool, *, with_provider: bool) -> int:

@@ -11,6 +11,7 @@ import click
 from hermes_core.agent import OpenAIModel, TurnResult
 from hermes_core.cli.chat_terminal import TerminalChat
 from hermes_core.cli.output import moment, print_table, warn
+from hermes_core.cli.review import ReviewDialog
 from hermes_core.cli.sessions import print_hits
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, ModelError, SessionError
@@ -189,6 +190,18 @@ def _memory(chat: TerminalChat) -> None:
     print_table("", ("file", "entry"), rows, empty)
 
 
+def _review_notes(chat: TerminalChat) -> None:
+    session = chat.agent.session
+    dialog = ReviewDialog(chat.agent.memory, chat.agent.memory.curated.of(session), session)
+    dialog.require_origins()
+    if not chat.interactive:
+        dialog.list()
+        return
+    dialog.ask()
+    if dialog.report.accepted:
+        chat.writer.note("the next session has them in its prompt")
+
+
 def _entries(curated: MemoryStore) -> list[str]:
     """Return all entries of files that can be read."""
     readable = (target for target in curated.enabled_targets if target not in curated.problems())
@@ -260,6 +273,7 @@ COMMANDS: Mapping[str, tuple[str, Callable[..., TurnResult | None]]] = {
     "search": ("find messages of past sessions", _search),
     "compress": ("summarise the conversation so far", _compress),
     "memory": ("show MEMORY.md and USER.md", _memory),
+    "review": ("confirm or reject the notes that nobody said", _review_notes),
     "undo-memory": ("undo the last change of memory", _undo_memory),
     "skills": ("list the skills", _skills),
     "undo-skill": ("undo the last change of a skill", _undo_skill),

@@ -13,6 +13,8 @@ import click
 from hermes_core.agent import Agent, ToolRequest, TurnResult
 from hermes_core.agent.locks import SessionLock
 from hermes_core.cli.output import console, warn
+from hermes_core.curated.origins import entry_hash
+from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.health.provider import selected_health
 from hermes_core.safety.terminal import counted, hanging, printable
 
@@ -76,6 +78,8 @@ class TerminalChat:
     lock: SessionLock
     show_recall: bool = False
     writer: TerminalWriter = field(default_factory=TerminalWriter)
+    _announced: set[str] = field(default_factory=set)
+    """Hashes of the notes that wait and that the person was told of."""
 
     @property
     def interactive(self) -> bool:
@@ -93,6 +97,7 @@ class TerminalChat:
             finally:
                 writer.end_line()
             self.print_outcome(result)
+            self.note_waiting()
         return result
 
     def print_outcome(self, result: TurnResult) -> None:
@@ -113,6 +118,15 @@ class TerminalChat:
                 click.secho(f"error: {hanging(problem)}", fg="red", err=True)
         else:
             warn(result.problems)
+
+    def note_waiting(self) -> None:
+        """Name the notes that wait for the person, each of them once."""
+        waiting = self.agent.memory.curated.of(self.agent.session).waiting_notes()
+        new = [note for note in waiting if entry_hash(note.entry) not in self._announced]
+        self._announced |= {entry_hash(note.entry) for note in new}
+        if new:
+            command = "/review" if self.interactive else "hermes-memory review"
+            self.writer.note(f"{waiting_sentence([note.origin.origin for note in new])}: {command}")
 
     def show_models(self, *, with_memory: bool) -> None:
         """Print which model answers and which provider remembers."""

@@ -10,8 +10,10 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
+from hermes_core.cli.review import visible
 from hermes_core.importers.openclaw.migration import (
     MigrationOptions,
+    MigrationPlan,
     MigrationReport,
     Preset,
     SkillConflict,
@@ -27,8 +29,9 @@ from hermes_core.importers.openclaw.source import (
     read_tree,
     running_warnings,
 )
-from hermes_core.importers.openclaw.target_home import apply_plan, migrations_folder, read_home
+from hermes_core.importers.openclaw.target_home import apply_plan, migrations_folder, new_entries, read_home
 from hermes_core.memory import open_memory
+from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import printable
 
 STYLES = {"migrated": "green", "archived": "cyan", "skipped": "dim", "conflict": "yellow", "error": "red"}
@@ -96,7 +99,8 @@ def migrate(
 
     MEMORY.md and the daily notes become entries of MEMORY.md, USER.md entries of USER.md, newest notes first; what has
     no room is kept for session_search. SOUL.md and skills go into place, the rest is archived for you to look at.
-    OpenClaw's folder is never changed, and doing it twice changes nothing more.
+    OpenClaw's folder is never changed, and doing it twice changes nothing more. The new entries are shown, and your yes
+    (or --yes) confirms them: they stand in the prompt of every later session.
     """
     options = _options(preset, overwrite, migrate_secrets, workspace_target, skill_conflict)
     tree = read_tree(source or _found())
@@ -106,6 +110,7 @@ def migrate(
         preview = MigrationReport(plan, None, now, executed=False)
         if not as_json:
             _show(preview)
+        _show_notes(plan, err=as_json)
         warn([*running_warnings(), *plan.warnings])
         if dry_run or not plan.changes:
             errors = _errors(preview)
@@ -115,7 +120,7 @@ def migrate(
             return
         if not yes:
             click.confirm("Do this now?", abort=True, err=as_json)
-        report = apply_plan(plan, memory, now, backup=not no_backup)
+        report = apply_plan(plan, memory, now, backup=not no_backup, confirmed=True)
         memory.flush()
         problems = memory.problems()
     _finish(report, as_json, f"done; report, archive and backup: {report.folder}")
@@ -178,6 +183,19 @@ def _show(report: MigrationReport) -> None:
             (f"; {printable(item.reason)}" if item.reason else "", "dim"),
         )
     click.echo(_counts(report))
+
+
+def _show_notes(plan: MigrationPlan, *, err: bool) -> None:
+    """Print each entry that comes into the notes, because the person's yes confirms exactly these texts."""
+    entries = new_entries(plan)
+    if entries:
+        click.echo("These entries come into your notes, and your yes confirms them:", err=err)
+    for target, entry in entries:
+        lines = visible(redact(entry)).replace("\n", "\n    ")
+        waits = (
+            "" if redact(entry) == entry else " (waits for hermes-memory review, because of the secret in it)"
+        )
+        click.echo(f"  {target}: {lines}{waits}", err=err)
 
 
 def _finish(report: MigrationReport, as_json: bool, text: str) -> None:

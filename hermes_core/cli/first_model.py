@@ -18,7 +18,7 @@ from hermes_core.safety.terminal import printable
 MAX_NAMES = 12
 
 INTRODUCTION = """\
-No model is set yet. Name a server with an OpenAI-compatible API:
+No model is set yet. Name an OpenAI-compatible server:
   http://127.0.0.1:11434/v1      Ollama on this machine
   http://127.0.0.1:1234/v1       LM Studio on this machine
   https://openrouter.ai/api/v1   OpenRouter

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -19,13 +19,16 @@ from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_table, warn
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import set_value
-from hermes_core.contract.values import MemoryTarget, Session, parse_outside_id
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
+from hermes_core.curated.document import entry_handle
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import HermesError
 from hermes_core.kit.cli import limit_option
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.origin import as_origin
 from hermes_core.safety.terminal import counted, hanging, printable
 
 if TYPE_CHECKING:
@@ -80,17 +83,38 @@ target_option = click.option(
 )
 
 
-@click.group(cls=Group, lazy={"setup": "hermes_core.cli.setup:setup"})
+@click.group(cls=Group, lazy={"allow": "hermes_core.cli.allow:allow", "setup": "hermes_core.cli.setup:setup"})
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShownNote:
+    """One entry with its origin: who or what it comes from, when and in which session it was written.
+
+    `confirmed` is the origin before a person confirmed the text; "" if nobody had to. `waits` is True if the origin keeps
+    the note out of the system prompt.
+    """
+
+    entry: str
+    handle: str
+    origin: Origin
+    at: float
+    session: str
+    confirmed: str
+    waits: bool
+
+
 @memory.command("show")
+@click.option("--origin", "with_origin", is_flag=True, help="Show each entry with who or what it comes from.")
 @user_option
 @json_option
 @click.pass_context
-def show_notes(ctx: click.Context, user: str, as_json: bool) -> None:
-    """Print MEMORY.md and USER.md as the next session's prompt will hold them."""
+def show_notes(ctx: click.Context, with_origin: bool, user: str, as_json: bool) -> None:
+    """Print MEMORY.md and USER.md as the next session's prompt will hold them.
+
+    With --origin every entry is printed, also those that wait for hermes-memory review.
+    """
     with open_memory(home_of(ctx), provider="") as opened:
         curated = opened.curated.of(session_of_user(opened, user))
         broken = curated.problems()
@@ -99,15 +123,55 @@ def show_notes(ctx: click.Context, user: str, as_json: bool) -> None:
         }
         text = curated.take_snapshot().render()
         withheld = curated.flagged()
+        notes = {target: _with_origins(curated, target, entries) for target, entries in stores.items()}
     if as_json:
-        print_document(stores)
+        print_document(notes if with_origin else stores)
+    elif with_origin:
+        _print_origins(notes)
     elif text or not broken:
         nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
         if withheld:
             nothing = "Nothing of what is remembered is shown to the model."
         click.echo(printable(text) or nothing)
     warn(one.problem for one in withheld)
+    waiting = [note.origin for of_target in notes.values() for note in of_target if note.waits]
+    if waiting and not with_origin:
+        option = f" --user {user}" if user else ""
+        warn([f"{waiting_sentence(waiting)} and is in no prompt: hermes-memory review{option}"])
     finish(ctx, [str(conflict) for conflict in broken.values()])
+
+
+def _with_origins(curated: MemoryStore, target: MemoryTarget, entries: Iterable[str]) -> list[ShownNote]:
+    table = curated.origins.read()
+    waiting = {note.entry for note in curated.waiting_notes() if note.target == target}
+    notes = []
+    for entry in entries:
+        known = table.of(entry)
+        notes.append(
+            ShownNote(
+                entry,
+                entry_handle(entry),
+                known.origin,
+                known.at,
+                known.session,
+                known.confirmed,
+                entry in waiting,
+            )
+        )
+    return notes
+
+
+def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
+    rows = []
+    for target, of_target in notes.items():
+        for note in of_target:
+            source = ORIGIN_NAMES[note.origin]
+            if note.confirmed:
+                source += f", who confirmed {ORIGIN_NAMES.get(as_origin(note.confirmed))}"
+            state = "waits for hermes-memory review" if note.waits else ""
+            rows.append((target, source, moment(note.at), note.session, note.entry, state))
+    columns = ("file", "from", "when", "session", "entry", "state")
+    print_table("", columns, rows, "Nothing is remembered yet.")
 
 
 @memory.command("add")
@@ -158,8 +222,9 @@ def history_notes(ctx: click.Context, limit: int, user: str, as_json: bool) -> N
     if as_json:
         print_document(changes)
         return
-    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c)) for c in changes]
-    print_table("", ("change", "when", "target", "action", "what"), rows, "Nothing has changed yet.")
+    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), _source(c)) for c in changes]
+    columns = ("change", "when", "target", "action", "what", "from")
+    print_table("", columns, rows, "Nothing has changed yet.")
 
 
 @memory.command("undo")
@@ -178,18 +243,39 @@ def undo_notes(ctx: click.Context, change: int | None, user: str, as_json: bool)
     _say(ctx, result, late, problems, as_json)
 
 
+@memory.command("restore")
+@click.argument("change", type=int)
+@user_option
+@json_option
+@click.pass_context
+def restore_notes(ctx: click.Context, change: int, user: str, as_json: bool) -> None:
+    """Bring back all entries of a file as they were right after the change with the id CHANGE.
+
+    This is a change too: `hermes-memory memory undo` takes it back.
+    """
+    with open_memory(home_of(ctx)) as opened:
+        who = session_of_user(opened, user)
+        opened.manager.initialize_all(who)
+        result = opened.curated.of(who).restore(change, session=who)
+        late = deliver(opened, who)
+        problems = opened.problems()
+    _say(ctx, result, late, problems, as_json)
+
+
 @memory.command()
 @json_option
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
     """Say what memory there is and whether it works. Exits with 3 when something configured does not."""
-    from hermes_core.health.status import status_of
+    from hermes_core.health.status import forget_earlier_notes, status_of
 
-    report = status_of(home_of(ctx))
+    home = home_of(ctx)
+    report = status_of(home)
     if as_json:
         print_document(report)
     else:
         _show_status(report)
+        forget_earlier_notes(home, report)
     finish(ctx, report.problems)
 
 
@@ -281,6 +367,14 @@ def _summary(change: NoteVersion) -> str:
     return "\n".join(lines) + (" (undone)" if change.undone else "")
 
 
+def _source(change: NoteVersion) -> str:
+    """Return who or what the new entries of a change come from; "" for a removal, and if an earlier version made it."""
+    if change.action == "edit":
+        return ORIGIN_NAMES["person"]
+    origins = [write.metadata.get("origin") for write in change.writes if write.content]
+    return ", ".join(dict.fromkeys(ORIGIN_NAMES[as_origin(origin)] for origin in origins if origin))
+
+
 def _show_status(report: Status) -> None:
     from hermes_core.health.provider import age
 
@@ -288,6 +382,23 @@ def _show_status(report: Status) -> None:
     for target, store in report.builtin.items():
         remarks = (*_fullness(store), *store.flagged)
         rows.append((f"built-in {target}", _store_state(store), "; ".join(remarks)))
+    if report.waiting.count or report.waiting.of_users:
+        of_users = ", ".join(f"{count} of {owner}" for owner, count in report.waiting.of_users.items())
+        rows.append(
+            (
+                "notes that wait",
+                report.waiting.count,
+                "; ".join(filter(None, (_review_hint(report), of_users))),
+            )
+        )
+    if report.waiting.earlier:
+        rows.append(
+            (
+                "notes before this version",
+                report.waiting.earlier,
+                "they count as yours; hermes-memory memory show --origin",
+            )
+        )
     who = report.identity
     rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
     rows += _provider_rows(report.selected, next((h for h in report.health if h.name != "builtin"), None))
@@ -306,6 +417,10 @@ def _show_status(report: Status) -> None:
     others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
     if others:
         click.echo(printable(f"also installed: {', '.join(others)}; hermes-memory memory setup chooses"))
+
+
+def _review_hint(report: Status) -> str:
+    return "hermes-memory review confirms or rejects them" if report.waiting.count else ""
 
 
 def _provider_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import click
@@ -14,8 +14,10 @@ from hermes_core.cli.memory import deliver, session_of_user, user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
 from hermes_core.config import set_value
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
+from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import (
+    HASH_DIGITS,
     WaitingNote,
     accept_notes,
     named_note,
@@ -29,6 +31,7 @@ from hermes_core.curated.waiting import (
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.origin import RANKS, may_command
 from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.skills.store import open_skills
 
 LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
 
@@ -37,24 +40,35 @@ _VISIBLE_CONTROLS = frozenset("\n\t")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingSkill:
+    """Skill that is in no list of skills until a person confirms exactly this text."""
+
+    handle: str
+    name: str
+    text: str
+    origin: Origin
+
+
 @dataclass(slots=True)
 class ReviewReport:
-    """The result of a review: handles of accepted and rejected notes, and the notes that still wait."""
+    """The result of a review: handles of what was accepted and rejected, and what still waits."""
 
     accepted: list[str] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     waiting: list[WaitingNote] = field(default_factory=list)
+    skills: list[WaitingSkill] = field(default_factory=list)
     accepted_origins: list[str] = field(default_factory=list)
 
 
 @click.command()
 @click.option(
-    "--accept", "accept", multiple=True, metavar="HANDLE", help="Confirm this note; may be repeated."
+    "--accept", "accept", multiple=True, metavar="HANDLE", help="Confirm this note or skill; may be repeated."
 )
 @click.option(
-    "--reject", "reject", multiple=True, metavar="HANDLE", help="Remove this note; may be repeated."
+    "--reject", "reject", multiple=True, metavar="HANDLE", help="Remove this note or skill; may be repeated."
 )
-@click.option("--accept-all", is_flag=True, help="Confirm every note that waits.")
+@click.option("--accept-all", is_flag=True, help="Confirm every note and skill that waits.")
 @click.option(
     "--always",
     type=click.Choice(LOW_ORIGINS),
@@ -76,31 +90,25 @@ def review(
     user: str,
     as_json: bool,
 ) -> None:
-    """Show the notes that come from a tool, a web page, an import, a provider or another user, and confirm or reject them.
+    """Show notes and skills that come from a tool, a web page, an import, a provider or another user; confirm or reject them.
 
-    Until then they are data for the model and stand in no system prompt. In a terminal each note is shown and asked
-    about. Without one, notes are only listed, unless an option says what to do with them.
+    Until then such notes are data for the model and stand in no system prompt, and such skills are in no list. In a
+    terminal each is shown and asked about. Without one, they are only listed, unless an option says what to do with them.
     """
     if accept_all and (accept or reject):
         raise click.UsageError("--accept-all leaves no note for --accept and --reject")
     acts = bool(accept or reject or accept_all or always)
     with open_memory(home_of(ctx)) as opened:
         session = session_of_user(opened, user)
-        step = _Review(opened, opened.curated.of(session), session, quiet=as_json)
+        step = ReviewDialog(opened, opened.curated.of(session), session, quiet=as_json)
         step.require_origins(rebuild=rebuild)
         if always:
             step.always(always)
-        shown = waiting_notes(step.store)
-        chosen = shown if accept_all else [named_note(shown, handle) for handle in accept]
-        unwanted = [named_note(shown, handle) for handle in reject]
-        for note in chosen if not as_json else ():
-            step.show(note)
-        step.accept(chosen)
-        for note in unwanted:
-            step.reject(note)
-        if not acts and not as_json:
-            step.ask(shown) if is_interactive() else step.list(shown)
-        step.report.waiting = waiting_notes(step.store)
+        if acts:
+            step.act(accept, reject, accept_all=accept_all)
+        elif not as_json:
+            step.ask() if is_interactive() else step.list()
+        step.finish()
         late = deliver(opened, session) if step.report.rejected else ""
         others = "" if user else _others(opened)
         problems = opened.problems(session)
@@ -116,18 +124,20 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-class _Review:
-    """The steps of a review of one owner's notes.
+class ReviewDialog:
+    """The steps of a review of one owner's notes and skills.
 
     Attributes:
         report: What was done so far.
     """
 
-    def __init__(self, memory: Memory, store: MemoryStore, session: Session, *, quiet: bool) -> None:
+    def __init__(self, memory: Memory, store: MemoryStore, session: Session, *, quiet: bool = False) -> None:
         self.store, self.report = store, ReviewReport()
         self._memory, self._session, self._quiet = memory, session, quiet
+        self._skills = open_skills(memory.home, memory.config, session.owner)
+        memory.at_close.callback(self._skills.close)
 
-    def require_origins(self, *, rebuild: bool) -> None:
+    def require_origins(self, *, rebuild: bool = False) -> None:
         """Rebuild an unusable file of origins if the person agrees. Raise `Failure` if not."""
         fault = origins_fault(self.store)
         if not fault:
@@ -150,61 +160,84 @@ class _Review:
             "hermes-memory config unset memory.accepted_origins takes that back"
         )
 
-    def accept(self, notes: Sequence[WaitingNote]) -> None:
-        """Confirm the texts of these notes, all or none."""
-        accept_notes(self.store, notes)
-        for note in notes:
-            self.report.accepted.append(note.handle)
-            self._say(f"accepted {note.handle}" + (f"; {_flag_remedy(note)}" if note.flag else ""))
+    def waiting(self) -> list[WaitingNote | WaitingSkill]:
+        """Return the notes and skills that wait, without those of an origin that this review accepts always."""
+        waiting: list[WaitingNote | WaitingSkill] = [*waiting_notes(self.store), *self._waiting_skills()]
+        return [item for item in waiting if item.origin not in self.report.accepted_origins]
 
-    def reject(self, note: WaitingNote) -> None:
-        """Remove a note."""
-        result = reject_note(self.store, note, self._session)
-        if not result.get("success"):
-            raise Failure(f"{note.handle} was not removed: {result.get('error')}")
-        self.report.rejected.append(note.handle)
-        self._say(f"rejected {note.handle}; hermes-memory memory undo brings it back")
+    def act(self, accept: Iterable[str], reject: Iterable[str], *, accept_all: bool) -> None:
+        """Confirm and remove what these handles name. If one of them names nothing, do nothing."""
+        items = self.waiting()
+        chosen = items if accept_all else [_named(items, handle) for handle in accept]
+        unwanted = [_named(items, handle) for handle in reject]
+        for item in chosen if not self._quiet else ():
+            self.show(item)
+        for item in chosen:
+            self.accept(item)
+        for item in unwanted:
+            self.reject(item)
 
-    def show(self, note: WaitingNote, number: str = "") -> None:
-        """Print a note with all that a person needs to judge it."""
-        when = moment(note.at)
-        source = ", ".join(
-            filter(
-                None,
-                (
-                    f"from {ORIGIN_NAMES[note.origin]}",
-                    when,
-                    f"session {note.session}" if note.session else "",
-                    f"change {note.change}" if note.change is not None else "",
-                ),
-            )
-        )
+    def accept(self, item: WaitingNote | WaitingSkill) -> None:
+        """Confirm the text of a note or skill as it was shown."""
+        flag = ""
+        if isinstance(item, WaitingSkill):
+            self._skills.confirm(item.name, item.text)
+        else:
+            accept_notes(self.store, [item])
+            flag = f"; it stays data, because of the safety scan: {item.flag}" if item.flag else ""
+        self.report.accepted.append(item.handle)
+        self._say(f"accepted {item.handle}{flag}")
+
+    def reject(self, item: WaitingNote | WaitingSkill) -> None:
+        """Remove a note or skill."""
+        if isinstance(item, WaitingSkill):
+            self._skills.delete(item.name)
+        else:
+            result = reject_note(self.store, item, self._session)
+            if not result.get("success"):
+                raise Failure(f"{item.handle} was not removed: {result.get('error')}")
+        self.report.rejected.append(item.handle)
+        group = "skills" if isinstance(item, WaitingSkill) else "memory"
+        self._say(f"rejected {item.handle}; hermes-memory {group} undo brings it back")
+
+    def show(self, item: WaitingNote | WaitingSkill, number: str = "") -> None:
+        """Print a note or skill with all that a person needs to judge it."""
+        parts = [f"from {ORIGIN_NAMES[item.origin]}"]
+        if isinstance(item, WaitingSkill):
+            name, lines, flag = f"skill {item.name}", item.text.split("\n"), ""
+        else:
+            name, lines, flag = item.target, item.diff(), item.flag
+            parts += [moment(item.at), f"session {item.session}" if item.session else ""]
+            parts += [f"change {item.change}" if item.change is not None else ""]
         click.echo()
-        print_styled((f"{number}{note.target}  {note.handle}", "bold"), f"  {printable(source)}")
-        for line in note.diff():
+        source = printable(", ".join(filter(None, parts)))
+        print_styled((f"{number}{printable(name)}  {item.handle}", "bold"), f"  {source}")
+        for line in lines:
             print_styled(f"  {visible(line)}")
-        if note.flag:
-            print_styled((f"  the safety scan: {printable(note.flag)}", "yellow"))
+        if flag:
+            print_styled((f"  the safety scan: {printable(flag)}", "yellow"))
 
-    def list(self, notes: Sequence[WaitingNote]) -> None:
-        """Print the notes that wait, and how to act on them."""
-        for note in notes:
-            self.show(note)
-        if notes:
+    def list(self) -> None:
+        """Print what waits, and how to act on it."""
+        items = self.waiting()
+        for item in items:
+            self.show(item)
+        if items:
             click.echo("\nConfirm with --accept HANDLE or --accept-all, remove with --reject HANDLE.")
         else:
             self._say_nothing_waits()
 
-    def ask(self, notes: Sequence[WaitingNote]) -> None:
-        """Show each note and ask what to do with it."""
-        if not notes:
+    def ask(self) -> None:
+        """Show each note and skill and ask what to do with it."""
+        items = self.waiting()
+        if not items:
             self._say_nothing_waits()
-        for place, note in enumerate(notes, 1):
-            if note.origin in self.report.accepted_origins:
+        for place, item in enumerate(items, 1):
+            if item.origin in self.report.accepted_origins:
                 continue
-            self.show(note, f"{place} of {len(notes)}  ")
+            self.show(item, f"{place} of {len(items)}  ")
             answer = click.prompt(
-                f"[a]ccept, [r]eject, a[l]ways accept from {ORIGIN_NAMES[note.origin]}, [s]kip, [q]uit",
+                f"[a]ccept, [r]eject, a[l]ways accept from {ORIGIN_NAMES[item.origin]}, [s]kip, [q]uit",
                 type=click.Choice(["a", "r", "l", "s", "q"]),
                 default="s",
                 show_choices=False,
@@ -212,19 +245,38 @@ class _Review:
             if answer == "q":
                 return
             if answer == "l":
-                self.always(note.origin)
+                self.always(item.origin)
             elif answer == "a":
-                self.accept([note])
+                self.accept(item)
             elif answer == "r":
-                self.reject(note)
+                self.reject(item)
+
+    def finish(self) -> None:
+        """Put what still waits into the report."""
+        for item in self.waiting():
+            if isinstance(item, WaitingSkill):
+                self.report.skills.append(item)
+            else:
+                self.report.waiting.append(item)
+
+    def _waiting_skills(self) -> Iterator[WaitingSkill]:
+        for skill in self._skills.waiting() if self._memory.config.skills.enabled else ():
+            text = self._skills.view(skill.name)
+            yield WaitingSkill(f"skill:{entry_hash(text)[:HASH_DIGITS]}", skill.name, text, skill.origin)
 
     def _say_nothing_waits(self) -> None:
         trust = self._memory.config.memory.trust
-        click.echo("No note waits: memory.trust is open." if trust == "open" else "No note waits.")
+        click.echo("Nothing waits: memory.trust is open." if trust == "open" else "Nothing waits.")
 
     def _say(self, text: str) -> None:
         if not self._quiet:
             click.echo(printable(text))
+
+
+def _named(items: Sequence[WaitingNote | WaitingSkill], handle: str) -> WaitingNote | WaitingSkill:
+    """Return the note or skill with this handle. Raise `CuratedMemoryError` if there is none."""
+    skill = next((item for item in items if isinstance(item, WaitingSkill) and item.handle == handle), None)
+    return skill or named_note([item for item in items if isinstance(item, WaitingNote)], handle)
 
 
 def visible(text: str) -> str:
@@ -242,16 +294,15 @@ def _is_hidden(char: str) -> bool:
     return unicodedata.category(char) in _HIDDEN_CATEGORIES
 
 
-def _flag_remedy(note: WaitingNote) -> str:
-    return f"it stays data, because of the safety scan: {note.flag}"
-
-
 def _others(memory: Memory) -> str:
     """Return a sentence that names the users whose notes wait; "" for none."""
     sentences = []
     if memory.config.memory.per_user:
         for owner in owners_with_notes(memory.home):
-            store = memory.curated.of(session_of_user(memory, owner))
+            session = session_of_user(memory, owner)
+            if not session.owner:  # `identity.owners` names this user: the notes of the home are theirs
+                continue
+            store = memory.curated.of(session)
             if sentence := waiting_sentence([note.origin.origin for note in store.waiting_notes()]):
                 sentences.append(f"{sentence} in the memory of {owner}: hermes-memory review --user {owner}")
     return "\n".join(sentences)

@@ -16,13 +16,22 @@ from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table, seconds_of
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
+from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import SessionError
 from hermes_core.kit.cli import limit_option
+from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory, open_memory
+from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import DELEGATED_SOURCES, PROGRAM_SOURCES, SearchHit, StoredSession
+from hermes_core.sessions.records import (
+    DELEGATED_SOURCES,
+    PROGRAM_SOURCES,
+    SearchHit,
+    StoredMessage,
+    StoredSession,
+)
 from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import wal_of
 
@@ -144,7 +153,7 @@ def print_hits(db: SessionDB, hits: Iterable[SearchHit]) -> None:
             db.short_id(hit.session_id),
             hit.message_id,
             moment(hit.timestamp),
-            hit.speaker or hit.role,
+            _speaker(hit),
             hit.text if 0 < len(hit.text) <= MAX_TEXT_CHARS else hit.snippet,
         )
         for hit in hits
@@ -164,9 +173,18 @@ def show_session(ctx: click.Context, session_id: str, as_json: bool) -> None:
         print_document(messages)
         return
     for message in messages:
-        speaker = message.speaker or message.role
-        print_styled((f"{moment(message.timestamp)}  {printable(speaker)}", "bold"))
+        print_styled((f"{moment(message.timestamp)}  {printable(_speaker(message))}", "bold"))
         click.echo(f"{printable(message.content)}\n")
+
+
+def _speaker(message: StoredMessage | SearchHit) -> str:
+    """Return who speaks, with the origin of a text that nobody of the session said."""
+    speaker = message.speaker or message.role
+    return (
+        speaker
+        if may_command(message.origin) or message.origin == "user"
+        else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
+    )
 
 
 # ---------------------------------------------------------------------- maintenance
@@ -379,10 +397,19 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
 
 def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:
     stored = [session for session in map(db.get_session, ids) if session is not None]
-    rows = [(db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title) for s in stored]
+    rows = [
+        (db.short_id(s.id), s.source, moment(s.last_active), s.message_count, s.title or _beginning(db, s.id))
+        for s in stored
+    ]
     print_table(
-        "", ("session", "source", "last active", "messages", "title"), rows, "No session is that old."
+        "", ("session", "source", "last active", "messages", "about"), rows, "No session is that old."
     )
+
+
+def _beginning(db: SessionDB, session_id: str) -> str:
+    """Return the beginning of what the person said first: a host may give its sessions no titles."""
+    messages = db.get_messages(session_id, limit=5)
+    return next((clip(fold_space(m.content), 60) for m in messages if m.role == "user"), "")
 
 
 def _print_progress(unit: str, done: int, total: int = 0) -> None:

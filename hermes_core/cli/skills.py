@@ -17,7 +17,7 @@ from hermes_core.skills.store import SkillStore, open_skills
 
 @click.group(cls=Group)
 def skills() -> None:
-    """List, show and undo skills: procedures that the agent wrote down."""
+    """List, show, undo and restore skills: procedures that the agent wrote down."""
 
 
 @skills.command(name="list")
@@ -27,8 +27,8 @@ def skills() -> None:
 def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
     """List the skills that can be used here."""
     with closing(_store(ctx, user)) as store:
-        found, problems = store.skills(), store.problems()
-    warn(problems)
+        found, problems, notices = store.skills(), store.problems(), store.notices()
+    warn([*problems, *notices])
     if as_json:
         print_document(
             [
@@ -81,6 +81,17 @@ def undo_change(ctx: click.Context, change: int | None, user: str) -> None:
     with closing(_store(ctx, user)) as store:
         taken = store.undo(change)
     click.echo(f"Taken back: {taken.action} of {printable(taken.path)}")
+
+
+@skills.command(name="restore")
+@click.argument("change", type=int)
+@user_option
+@click.pass_context
+def restore_skill(ctx: click.Context, change: int, user: str) -> None:
+    """Bring a skill back as it was right after the change with the id CHANGE."""
+    with closing(_store(ctx, user)) as store:
+        version = store.restore(change)
+    click.echo(f"Restored: {printable(version.path)} as of change {change}")
 
 
 def _store(ctx: click.Context, user: str) -> SkillStore:

@@ -250,6 +250,12 @@ class AgentConfig:
     )
     protect_first: int = _key(3, "Messages at the start that are never summarised.", minimum=0)
     protect_last: int = _key(6, "Messages at the end that are not, as far as they fit.", minimum=1)
+    trust_folder: str = _key(
+        "ask",
+        "The AGENTS.md or CLAUDE.md of the working folder in the prompt: `ask` asks before the first time in `chat` and leaves "
+        "it out elsewhere until it is trusted, `yes` takes it, `no` leaves it out.",
+        choices=("ask", "yes", "no"),
+    )
     review: bool = _key(True, "Review the conversation every `memory.nudge_interval` turns.")
     flush_seconds: float = _key(
         8.0,

@@ -82,6 +82,9 @@ class ValueSchema:
         Raises:
             ValueError: It is no such value; `expected` says what is.
         """
+        if isinstance(raw, bool) and self.choices:  # YAML 1.1 reads a bare `yes` or `off` as a truth value
+            words = [word for word, meaning in _BOOL_WORDS.items() if meaning is raw]
+            raw = next((choice for choice in self.choices if choice in words), raw)
         value = raw if type(raw) is self.kind else _converted(raw, self.kind, strict)
         for item in value if self.item else (value,):
             if isinstance(item, float) and not math.isfinite(item):

@@ -212,6 +212,7 @@ class FlaggedEntry:
         return (
             f"an entry of {self.target} is kept from the model: {self.reason}; "
             f"hermes-memory memory remove --target {self.target} {self.handle}"
+            f"{'' if self.id in ('too_large', 'forged_frame') else f', or if it is right: hermes-memory memory allow {self.handle}'}"
         )
 
     @property

@@ -28,6 +28,7 @@ from typing import Any
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
 from hermes_core.errors import MemoryConflict, OutboxError, StorageError
+from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
 from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.sqlite import Database
@@ -249,8 +250,10 @@ class NoteJournal:
             ("changes by file", _index),
             ("who took a change", _takers),
             ("rows in the outbox", _name_outbox),
+            ("chain of events", EventChain.create),
         ]
         self._database = Database(path, migrations, secure_delete=True, repair=_DAMAGED, reopen_moved=True)
+        self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
         self._lock_timeout = lock_timeout
         self._on_write = on_write
@@ -347,6 +350,33 @@ class NoteJournal:
                 writes=tuple(_writes(row["writes"])),
             )
 
+    def record(self, kind: str, subject: str, **details: Any) -> None:
+        """Record a decision of a person, such as the confirmation of a text, beside the changes of the notes.
+
+        Args:
+            kind: What was decided: confirm, reject, allow.
+            subject: Hash of the exact text.
+            details: Facts as JSON values, without the text.
+
+        Raises:
+            StorageError: The journal can't be written.
+        """
+        self._chain.append(kind, subject, details)
+
+    def verify(self) -> ChainReport:
+        """Check that the record of events is whole and that the history is as it was recorded."""
+        with self._database.transaction():  # no change is stored between the two queries
+            return self._chain.check(self._contents())
+
+    def accept(self) -> None:
+        """Record that a person accepts the history as it is. `verify` checks it from here on."""
+        with self._database.transaction():
+            self._chain.accept(max(self._contents(), default=0))
+
+    def _contents(self) -> dict[int, str]:
+        rows = self._database.execute("SELECT * FROM changes WHERE state = 'done' ORDER BY id")
+        return {row["id"]: _digest(row) for row in rows}
+
     def prune(self, file: NoteFile) -> int:
         """Delete the history and the backups of the file, and return the number of deleted changes and backups.
 
@@ -370,6 +400,8 @@ class NoteJournal:
                     f" AND NOT (id = {newest} AND fingerprint = :fingerprint)",
                     {"file": file.key, "fingerprint": present},
                 ).rowcount
+                self._chain.erase(file.key)
+                self._chain.append("prune", "", {"changes": deleted})
             # The write-ahead log holds the deleted pages until a checkpoint truncates it.
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return deleted + file.drop_backups()
@@ -432,28 +464,39 @@ class NoteJournal:
         for write in writes:
             fields = dataclasses.asdict(replace(write, metadata={}))
             plain.append(fields | {"metadata": dict(write.metadata)})
-        cursor = self._database.execute(
-            "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
-            " enqueued, undoes, provider) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                opened.file.key,
-                opened.target,
-                action,
-                state,
-                self._clock(),
-                join_entries(before),
-                text,
-                # After an edit by hand, the fingerprint is that of the file as it is. For a change of ours, it is the
-                # fingerprint of the text that will be written.
-                opened.fingerprint if state == "done" else fingerprint(text.encode()),
-                json.dumps(opened.session.to_dict()),
-                json.dumps(plain),
-                not writes,
-                undoes,
-                self._provider() if state == "intent" else "",
-            ),
+        values = (
+            opened.file.key,
+            opened.target,
+            action,
+            state,
+            self._clock(),
+            join_entries(before),
+            text,
+            # After an edit by hand, the fingerprint is that of the file as it is. For a change of ours, it is the
+            # fingerprint of the text that will be written.
+            opened.fingerprint if state == "done" else fingerprint(text.encode()),
+            json.dumps(opened.session.to_dict()),
+            json.dumps(plain),
+            not writes,
+            undoes,
+            self._provider() if state == "intent" else "",
         )
-        return int(cursor.lastrowid or 0)
+        with self._database.transaction() as connection:
+            cursor = connection.execute(
+                "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
+                " enqueued, undoes, provider) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            change = int(cursor.lastrowid or 0)
+            if state == "done":
+                self._record_change(connection, change)
+        return change
+
+    def _record_change(self, connection: sqlite3.Connection, change: int) -> None:
+        """Append the event of a change that was made, in the transaction that stores this."""
+        row = connection.execute("SELECT * FROM changes WHERE id = ?", (change,)).fetchone()
+        details = {"content": _digest(row), "session": json.loads(row["session"])["id"]}
+        self._chain.append(row["action"], row["file"], details, change)
 
     def _finish(self, change: int, *, enqueued: bool, provider: str | None = None) -> None:
         """Mark a change as done, and the change that it reverts as undone. Delete changes beyond `MAX_CHANGES`.
@@ -463,14 +506,18 @@ class NoteJournal:
             provider: Name of the provider for which they were stored; None keeps the stored name.
         """
         with self._database.transaction() as connection:
+            row = connection.execute(
+                "SELECT file, undoes, state FROM changes WHERE id = ?", (change,)
+            ).fetchone()
+            if row is None:  # another process marked the change first, and then `prune` deleted it
+                return
             connection.execute(
                 "UPDATE changes SET state = 'done', enqueued = enqueued OR ?, provider = coalesce(?, provider)"
                 " WHERE id = ?",
                 (enqueued, provider, change),
             )
-            row = connection.execute("SELECT file, undoes FROM changes WHERE id = ?", (change,)).fetchone()
-            if row is None:  # another process marked the change first, and then `prune` deleted it
-                return
+            if row["state"] == "intent":
+                self._record_change(connection, change)
             if row["undoes"] is not None:
                 connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (row["undoes"],))
                 # If the reverted change was itself an undo, the change that it had reverted is in effect again.
@@ -631,6 +678,11 @@ def _takers(connection: sqlite3.Connection) -> None:
 def _name_outbox(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE changes RENAME COLUMN mirrored TO enqueued")
     connection.execute("ALTER TABLE changes RENAME COLUMN taker TO provider")
+
+
+def _digest(row: sqlite3.Row) -> str:
+    """Return the digest of what a change did."""
+    return text_digest(row["file"], row["action"], row["before"], row["after"])
 
 
 def _writes(text: str) -> list[MemoryWrite]:

@@ -17,7 +17,7 @@ from hermes_core.contract.values import Origin
 from hermes_core.errors import StorageError
 from hermes_core.safety.origin import as_origin, rank
 from hermes_core.storage.files import LOCK_TIMEOUT, locked, write_atomic
-from hermes_core.storage.inventory import lost_store
+from hermes_core.storage.inventory import Inventory, lost_store
 
 VERSION = 1
 
@@ -67,11 +67,17 @@ class NoteOrigins:
     """The file of origins of one folder of notes. Safe to share between threads and processes."""
 
     def __init__(
-        self, path: Path, clock: Callable[[], float] = time.time, *, lock_timeout: float = LOCK_TIMEOUT
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        lock_timeout: float = LOCK_TIMEOUT,
+        inventory: Inventory | None = None,
     ) -> None:
         self.path = path
         self._clock = clock
         self._lock_timeout = lock_timeout
+        self._inventory = inventory
 
     def read(self) -> OriginTable:
         """Read the file. A missing file is an empty table, unless the inventory of the home says that it held data."""
@@ -163,6 +169,9 @@ class NoteOrigins:
             },
         }
         write_atomic(self.path, (json.dumps(value, indent=1) + "\n").encode())
+        if self._inventory is not None:
+            # Now, and not at the next start: if the file were lost until then, its notes would pass for a person's.
+            self._inventory.add(self.path)
 
     def _fault(self, reason: str) -> str:
         return (

@@ -16,6 +16,7 @@ import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -52,13 +53,14 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
-from hermes_core.storage.inventory import ORIGINS
+from hermes_core.storage.inventory import ORIGINS, Inventory
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -89,6 +91,7 @@ _UNCHANGED = {
     "replace": "Entry already says this (nothing changed).",
     "batch": "All operations were done already (nothing changed).",
     "undo": "The entries are as they were before that change (nothing changed).",
+    "restore": "The entries are as they were after that change (nothing changed).",
 }
 _NOTHING = "Nothing to change."
 _CHANGED = {
@@ -97,6 +100,7 @@ _CHANGED = {
     "remove": "Entry removed.",
     "batch": "Applied {count} operation(s).",
     "undo": "Undone: {count} entry change(s) taken back.",
+    "restore": "Restored: {count} entry change(s).",
     "reset": "Removed {count} entries; undo brings them back.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
@@ -135,7 +139,7 @@ class MemoryStore:
     Args:
         memory_char_limit: Largest number of characters in MEMORY.md.
         user_char_limit: Largest number of characters in USER.md.
-        scan: Threat scan of entries; default: `safety.scan.first_threat`.
+        scan: Threat scan of entries; default: `safety.scan.first_threat` without the texts that a person allowed.
         filter_write: Called before each write. It may return a changed write or a refusal.
         suppresses: Returns True for a target whose entries only the provider keeps, so that the file is not changed.
         on_write: Called with every accepted write, in order and under the file's lock. If it raises `OutboxError` or
@@ -189,13 +193,15 @@ class MemoryStore:
         }
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
-        self._scan = scan or _scan
+        self._scan = scan or partial(_scan, home)
         self._filter_write = filter_write
         self._suppresses = suppresses
         self._journal = NoteJournal(
             home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
         )
-        self.origins = NoteOrigins(home.memories / ORIGINS, clock, lock_timeout=lock_timeout)
+        self.origins = NoteOrigins(
+            home.memories / ORIGINS, clock, lock_timeout=lock_timeout, inventory=Inventory(home.path)
+        )
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -213,7 +219,10 @@ class MemoryStore:
         }
         own._owner = owner
         own.origins = NoteOrigins(
-            self._home.folder_of(owner) / ORIGINS, self._clock, lock_timeout=self._lock_timeout
+            self._home.folder_of(owner) / ORIGINS,
+            self._clock,
+            lock_timeout=self._lock_timeout,
+            inventory=Inventory(self._home.path),
         )
         own._snapshot = NotesSnapshot()
         return own
@@ -419,7 +428,17 @@ class MemoryStore:
 
         No tool of a model may call this.
         """
+        for entry in entries:  # before it counts: no confirmation is without an event
+            self.record("confirm", entry_hash(entry))
         self.origins.confirm(entries)
+
+    def record(self, kind: str, text_hash: str, **details: Any) -> None:
+        """Record a decision of a person about the text with this hash: confirm, reject or allow.
+
+        Raises:
+            StorageError: The journal can't be written.
+        """
+        self._journal.record(kind, text_hash, **details)
 
     def add(self, target: MemoryTarget, content: str, *, session: Session | None = None) -> Result:
         """Append an entry. If the file already has this entry, succeed without a change."""
@@ -485,6 +504,35 @@ class MemoryStore:
             return reverse(entries, version.before, version.after)
 
         return self._restore(version.target, "undo", plan, session, version.id)
+
+    def restore(self, change: int, *, session: Session | None = None) -> Result:
+        """Bring back all entries of a file as they were right after the change with this id.
+
+        The restored version is a change too, and can be undone.
+        """
+        self._settle(None)
+        versions = (version for version in self._journal.versions(self._keys(None)) if version.id == change)
+        version = next(versions, None)
+        if version is None:
+            return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
+
+        def plan(entries: tuple[str, ...]) -> Edit | Refusal:
+            edit = reverse(entries, version.after, entries)
+            return Edit(version.after, edit.changes) if isinstance(edit, Edit) and edit.changes else edit
+
+        return self._restore(version.target, "restore", plan, session)
+
+    def verify(self) -> ChainReport | None:
+        """Check the record of all changes of the notes, also of other users; None if there is no journal yet.
+
+        Raises:
+            StorageError: The journal can't be read.
+        """
+        return self._journal.verify() if self._home.journal_db.exists() else None
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is, after `verify` had reported faults."""
+        self._journal.accept()
 
     def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.
@@ -647,7 +695,8 @@ class MemoryStore:
                     return Refusal(
                         f"Blocked: the entry {entry_handle(change.content)} matches threat pattern {threat.id!r}: "
                         f"{threat.message}. It stays in the history and is not brought back.",
-                        remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand",
+                        remedy=f"write the plain fact as a new entry, or edit {self._files[target].name} by hand; "
+                        f"{ALLOW_HINT}",
                     )
                 if kinds := ", ".join(secrets_in(change.content)):
                     return Refusal(
@@ -687,7 +736,8 @@ class MemoryStore:
         if threat:
             return Refusal(
                 f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
-                "system prompt: write the plain fact, without instructions, secrets or hidden characters."
+                "system prompt: write the plain fact, without instructions, secrets or hidden characters.",
+                remedy=ALLOW_HINT,
             )
         if kinds := ", ".join(secrets_in(write.content)):
             return Refusal(
@@ -985,9 +1035,12 @@ def _caution(edit: Edit) -> Result:
     }
 
 
-def _scan(text: str) -> Threat | None:
+ALLOW_HINT = "only a person can overrule the scan: hermes-memory memory allow 'the exact text'"
+
+
+def _scan(home: HermesHome, text: str) -> Threat | None:
     # Imported at the first use: loading and compiling the rules takes a tenth of a second, and many processes never
     # write.
-    from hermes_core.safety.scan import first_threat
+    from hermes_core.storage.verdicts import Verdicts
 
-    return first_threat(text)
+    return Verdicts(home).scan(text)

@@ -5,16 +5,17 @@ Nothing here may be called by a tool of a model.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.origins import OriginTable, entry_hash
-from hermes_core.errors import CuratedMemoryError
+from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.home import HermesHome, file_name_of
 
 if TYPE_CHECKING:
@@ -121,7 +122,11 @@ def reject_note(store: MemoryStore, note: WaitingNote, session: Session) -> Resu
     """Remove a note and return the result of the store. An undo brings the note back, and it waits again."""
     # A note whose text is the handle of another note must not remove that one.
     is_handle = note.entry.startswith("entry:")
-    return store.remove(note.target, entry_handle(note.entry) if is_handle else note.entry, session=session)
+    old_text = entry_handle(note.entry) if is_handle else note.entry
+    result = store.remove(note.target, old_text, session=session)
+    if result.get("success"):
+        store.record("reject", entry_hash(note.entry), origin=note.origin)
+    return result
 
 
 def rebuild_origins(store: MemoryStore) -> int:
@@ -154,9 +159,29 @@ def waiting_sentence(origins: Sequence[str]) -> str:
     return f"{count} note{'s' * (count != 1)} from {names} wait{'s' * (count == 1)}"
 
 
+def earlier_notes(store: MemoryStore) -> list[str]:
+    """Return the entries on disk that a version without origins wrote. They count as the person's."""
+    table, known = store.origins.read(), set[str]()
+    if table.fault:
+        return []
+    for version in store.history(limit=MAX_CHANGES):
+        known |= {
+            write.content for write in version.writes if write.content and "origin" not in write.metadata
+        }
+    readable = [target for target in store.enabled_targets if target not in store.problems()]
+    return [
+        entry
+        for target in readable
+        for entry in store.entries(target)
+        if entry in known and entry_hash(entry) not in table.entries
+    ]
+
+
 def owners_with_notes(home: HermesHome) -> Iterator[str]:
     """Yield the `Session.owner` of each user who has a folder of notes, as far as the name of the folder says it."""
     for folder in sorted(home.memories.glob("users/*")):
         owner = unquote(folder.name[:-17])
         if folder.is_dir() and file_name_of(owner) == folder.name:
-            yield owner
+            with contextlib.suppress(SessionError):  # a folder that another program made
+                parse_outside_id(owner)
+                yield owner

@@ -18,8 +18,9 @@ from hermes_core.config import load_config
 from hermes_core.contract.values import Query, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
+from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.health.databases import examine_databases, examine_vectors
-from hermes_core.health.files import examine_files
+from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
 from hermes_core.health.provider import (
     check_provider,
@@ -32,6 +33,7 @@ from hermes_core.health.provider import (
     start_providers,
     trial_session,
 )
+from hermes_core.health.status import waiting_status
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory, open_memory
 
@@ -88,6 +90,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         entries = memory.providers()
         return [
             *run_check("built-in memory", lambda: _examine_curated(memory)),
+            *run_check("text", lambda: examine_texts(home, memory.config)),
             *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
@@ -128,8 +131,23 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
             f"an entry is kept from the model: {flagged.reason}",
             "hermes-memory memory remove takes it out",
         )
+    yield from _examine_waiting(memory)
     if not memory.curated.enabled_targets:
         yield Finding("built-in memory", "note", "it is switched off in config.yaml")
+
+
+def _examine_waiting(memory: Memory) -> Iterator[Finding]:
+    """Report notes that wait for a person, and a file of origins that can't be used."""
+    if fault := memory.curated.origins.read().fault:
+        yield failed("origins of notes", fault, "hermes-memory review")
+        return
+    waiting = waiting_status(memory)
+    if waiting.count:
+        sentence = waiting_sentence([note.origin.origin for note in memory.curated.waiting_notes()])
+        yield Finding("built-in memory", "note", sentence, "hermes-memory review")
+    for owner, count in waiting.of_users.items():
+        remedy = f"hermes-memory review --user {owner}"
+        yield Finding("built-in memory", "note", f"notes of {owner} that wait: {count}", remedy)
 
 
 def _examine_owners(memory: Memory) -> Iterator[Finding]:

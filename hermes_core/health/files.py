@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import stat
 import time
@@ -13,10 +14,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hermes_core.config import Credentials
+from hermes_core.config import Config, Credentials
 from hermes_core.health.finding import Finding, failed, run_check
 from hermes_core.home import HermesHome
+from hermes_core.skills.store import open_skills
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
+from hermes_core.storage.verdicts import Verdicts, read_for_prompt
 
 LOW_SPACE_BYTES = 200 * 1024 * 1024
 # Below this a write-ahead log may not fit, and writes fail.
@@ -162,7 +165,7 @@ def _log(home: HermesHome) -> Iterator[Finding]:
 def _own_files(home: HermesHome) -> Iterator[Path]:
     patterns = {
         home.path: (".env", "*.json", "*.db", "*.db-wal", "*.db-shm"),
-        home.memories: ("*.md", "*.md.bak*", "*.db", "*.db-wal", "*.db-shm"),
+        home.memories: ("*.md", "*.md.bak*", "*.json", "*.db", "*.db-wal", "*.db-shm"),
         home.logs: ("hermes.log*",),
     }
     for folder, names in patterns.items():
@@ -290,3 +293,19 @@ def _format_size(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.1f} TB"
+
+
+def examine_texts(home: HermesHome, config: Config) -> Iterator[Finding]:
+    """Name what the threat scan finds in SOUL.md and in skills. They work all the same; a person can allow them."""
+    verdicts = Verdicts(home)
+    notices: list[str] = []
+    with contextlib.suppress(OSError):
+        text = read_for_prompt(home.soul_md)
+        command = f"hermes-memory memory allow --file {shlex.quote(str(home.soul_md))}"
+        notices += verdicts.review(text, str(home.soul_md), command).notices
+    if config.skills.enabled:
+        with contextlib.closing(open_skills(home, config)) as store:
+            notices += store.notices()
+    for notice in notices:
+        detail, _, remedy = notice.rpartition("; if it is right: ")
+        yield Finding("text", "warning", detail, f"read it; if it is right: {remedy}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hermes_core.contract.values import MemoryTarget
+from hermes_core.contract.values import MemoryTarget, parse_outside_id
 from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.waiting import earlier_notes, owners_with_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
-from hermes_core.health.files import examine_files
+from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, error_finding, run_check
 from hermes_core.health.provider import (
     HookRecord,
@@ -35,6 +36,9 @@ from hermes_core.loader.discover import ProviderEntry
 from hermes_core.manager.stats import ProviderHealth
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.redact import redact
+
+EARLIER_NOTES_KEY = "earlier_notes"
+"""Key in `state_meta`: the number of notes of a version without origins that a status has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,22 @@ class IdentityStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingStatus:
+    """Notes whose origin keeps them out of the system prompt until a person confirms them.
+
+    Attributes:
+        count: Notes of the person at home.
+        of_users: Number of notes by user; users without one are left out.
+        earlier: Notes that a version without origins wrote, which count as the person's. A status for people names them
+            once.
+    """
+
+    count: int = 0
+    of_users: Mapping[str, int] = field(default_factory=dict)
+    earlier: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderStatus:
     """The status of the selected provider: its state, settings, last error and hooks.
 
@@ -105,6 +125,7 @@ class Status:
     home: str
     profile: str
     builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
+    waiting: WaitingStatus = WaitingStatus()
     identity: IdentityStatus = IdentityStatus()
     provider: str = ""
     selected: ProviderStatus | None = None
@@ -140,6 +161,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         *broken,
         *run_check("provider", lambda: examine_provider(memory, entries)),
         *run_check("provider", lambda: _last_call(memory)),
+        *run_check("text", lambda: examine_texts(memory.home, memory.config)),
         *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
         *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]
@@ -160,6 +182,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
+        waiting_status(memory),
         IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),
         memory.selected,
         _provider(memory, entries),
@@ -171,6 +194,27 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         _sentences(findings, failed=False),
         (*problems, *_sentences(untold, failed=True)),
     )
+
+
+def waiting_status(memory: Memory) -> WaitingStatus:
+    """Return how many notes wait, of the person at home and of each user."""
+    of_users = {}
+    for owner in owners_with_notes(memory.home) if memory.config.memory.per_user else ():
+        session = memory.complete(replace(memory.local_session, **parse_outside_id(owner)))  # type: ignore[arg-type]
+        if session.owner and (count := len(memory.curated.of(session).waiting_notes())):
+            of_users[owner] = count
+    earlier = 0
+    with contextlib.suppress(StorageError):  # `unusable` tells of a damaged journal
+        if memory.sessions.get_meta(EARLIER_NOTES_KEY) is None:
+            earlier = len(earlier_notes(memory.curated))
+    return WaitingStatus(len(memory.curated.waiting_notes()), of_users, earlier)
+
+
+def forget_earlier_notes(home: HermesHome, status: Status) -> None:
+    """Store that a person was told of notes of an earlier version, so that no later status names them."""
+    if status.waiting.earlier:
+        with open_memory(home, provider="") as memory:
+            memory.sessions.set_meta(EARLIER_NOTES_KEY, str(status.waiting.earlier))
 
 
 def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | None:

@@ -20,6 +20,7 @@ from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.mcp_server.toolset import MAX_INPUT, ToolAnswer, ToolSet
 from hermes_core.memory import Memory
+from hermes_core.safety.origin import current_reading, lowest
 from hermes_core.safety.redact import redact
 
 ROOT = "/memories"
@@ -47,6 +48,7 @@ class MemoryFiles:
     """The handler of the tool's calls. A wrong call returns an error, never an exception."""
 
     def __init__(self, memory: Memory, session: Session) -> None:
+        self._memory = memory
         self._session = session = memory.complete(session)
         self._store = memory.curated.of(session)
         self._lock = threading.Lock()
@@ -72,7 +74,11 @@ class MemoryFiles:
                     f"there is no command {_short(command)}", f"use {', '.join(self._commands)}"
                 )
             with self._lock:
-                return ToolAnswer(run(arguments))
+                answer = ToolAnswer(run(arguments))
+            # An answer may hold any entry of the two files.
+            origin = lowest(self._store.stored_origins(), "assistant")
+            self._memory.remember_result(self._session, answer.text, origin)
+            return answer
         except HermesError as exc:
             return ToolAnswer(f"Error: {redact(str(exc))}", failed=True)
 
@@ -182,7 +188,8 @@ class MemoryFiles:
         operations = operations_between(shown, stored, split_entries(storable(text)))
         if operations:
             self._store.start_turn(self._session)
-            self._checked(self._store.apply_batch(target, operations, session=self._session))
+            reading = current_reading() or self._memory.reading_of(self._session)
+            self._checked(self._store.write(target, operations, self._session, batch=True, reading=reading))
 
     def _checked(self, result: Mapping[str, Any]) -> None:
         if not result.get("success"):

@@ -67,9 +67,10 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in tool_set.definitions()])
 
-    async def call_tool(_: Context, asked: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: Context, asked: CallToolRequestParams) -> CallToolResult:
+        call = functools.partial(tool_set.call_of_client, _client_name(context), asked.name, asked.arguments)
         # A client that cancels is answered at once. A write that has begun is finished in its thread.
-        answer = await _in_thread(functools.partial(tool_set.call, asked.name, asked.arguments), limiter)
+        answer = await _in_thread(call, limiter)
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)
 
     async def list_resources(_: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -99,6 +100,12 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
         on_list_resources=list_resources,
         on_read_resource=read_resource,
     )
+
+
+def _client_name(context: Context) -> str:
+    """Return the name that the client gave in its initialize request; "" if it gave none."""
+    params = context.session.client_params
+    return params.client_info.name if params is not None else ""
 
 
 def serve_stdio(tool_set: ToolSet, requests: int, answers: int) -> None:

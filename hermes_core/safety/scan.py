@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 
 from hermes_core.safety.lookalikes import is_ignorable, skeleton
 from hermes_core.safety.threat_rules import CATEGORIES, RULES, Rule
@@ -54,9 +55,8 @@ def first_threat(text: str, *, untrusted: bool = False) -> Threat | None:
 
 def _threats(text: str, untrusted: bool, depth: int) -> Iterator[Threat]:
     """Yield the threats of every reading of `text`, also of texts encoded in it, `depth` levels deep."""
-    hidden = _first_invisible(text)
-    if hidden:
-        yield _threat(f"invisible_u{ord(hidden):04x}", "invisible_unicode")
+    for at in islice(invisible_characters(text), 1):
+        yield _threat(f"invisible_u{ord(text[at]):04x}", "invisible_unicode")
     plain = _without_disguise(text)
     # A negation may stand on the line before, so sentences are read with wrapped lines joined.
     flat = _joined_lines(plain)
@@ -139,15 +139,15 @@ _EMBEDDINGS = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _BETWEEN_LETTERS = frozenset("\u034f\u2060\u180e\ufeff")
 
 
-def _first_invisible(text: str) -> str:
-    """Return the first invisible character that correct spelling does not explain, or "".
+def invisible_characters(text: str) -> Iterator[int]:
+    """Yield the index of each invisible character that correct spelling does not explain.
 
     Correct spelling has joiners between letters of joining scripts and in emoji, direction marks in right-to-left text,
     variation selectors after a picture or a Han letter, and tags in the flags of regions.
     """
     if text.isascii():
-        control = _CONTROL.search(text)
-        return control[0] if control else ""
+        yield from (match.start() for match in _CONTROL.finditer(text))
+        return
     right_to_left = any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
     flag = False
     for at, char in enumerate(text):
@@ -155,8 +155,7 @@ def _first_invisible(text: str) -> str:
         if char > "\u02ff" or char < " " or "\x7f" <= char < "\xa0":
             before = text[at - 1] if at else ""
             if _hides(char, before, text[at + 1 : at + 2], right_to_left, flag):
-                return char
-    return ""
+                yield at
 
 
 def _hides(char: str, before: str, after: str, right_to_left: bool, flag: bool) -> bool:

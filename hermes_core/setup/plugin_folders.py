@@ -80,9 +80,7 @@ def install_plugin(
     with _stage(home) as stage:
         fetched, revision = fetch(source, stage)
         manifest = read_manifest(fetched)
-        # The top of an archive has the name of a commit, so the source names it; a folder below has a name of its own.
-        is_top = fetched.parent in (stage, stage / "tree")
-        own_name = source.default_name if is_top else fetched.name
+        own_name = source.default_name if _is_top(fetched, stage / "tree", source) else fetched.name
         name = name or str(manifest.get("name") or "") or own_name
         target = _target(home, name)
         if not force and os.path.lexists(target):
@@ -91,6 +89,15 @@ def install_plugin(
                 f"run: hermes-memory plugins update {name}, or add --force",
             )
         return _publish(home, stage, fetched, target, source, revision)
+
+
+def _is_top(fetched: Path, tree: Path, source: PluginSource) -> bool:
+    """Return True if a plugin is all of what was fetched, and not a folder with a name of its own in it.
+
+    The only folder of an archive has the name of a commit, so its source names it.
+    """
+    wrapped = fetched.parent == tree and source.kind != "folder" and len(list(tree.iterdir())) == 1
+    return fetched == tree or wrapped
 
 
 def update_plugin(home: HermesHome, name: str) -> InstalledPlugin:

@@ -8,23 +8,27 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
+import shlex
 import sqlite3
 import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Origin, Session
-from hermes_core.curated.origins import NoteOrigins
+from hermes_core.curated.origins import NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
 from hermes_core.kit.text import clip, storable
+from hermes_core.safety.fence import sanitize_context
+from hermes_core.safety.neutral import neutralize
 from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
+from hermes_core.safety.templates import without_turns
 from hermes_core.skills.document import (
     MAX_SKILL_CHARS,
     OPERATING_SYSTEMS,
@@ -34,9 +38,11 @@ from hermes_core.skills.document import (
     parse_skill,
     read_skill,
 )
+from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_checked
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
+from hermes_core.storage.verdicts import Review, Verdicts
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
@@ -49,6 +55,8 @@ _INDEX_DESCRIPTION_CHARS = 120
 
 PROSE_SUFFIXES = ("", ".md", ".markdown", ".txt", ".rst")
 """Suffixes of files whose text a model may follow like a SKILL.md, so that they are scanned."""
+
+_CATEGORY = re.compile(r"[\w.-]{1,40}(?:/[\w.-]{1,40})*")
 
 MAX_DEPTH = 6
 """Nested folders that are searched, also behind a link."""
@@ -89,7 +97,8 @@ class SkillStore:
 
     Args:
         external: Folders; a relative path starts at the home, beside `root`.
-        scan: Threat scan of texts that a model reads.
+        scan: Threat scan of what the agent writes.
+        verdicts: Verdicts of the person on the files that they put here; None for none.
         platform: linux, macos or windows; the default is this system.
         owner: `Session.owner` of the user whose skills these are.
         always_indexed: Low origins whose skills are in the index without a confirmation.
@@ -101,6 +110,7 @@ class SkillStore:
         external: Iterable[str | Path] = (),
         *,
         scan: Scan = first_threat,
+        verdicts: Verdicts | None = None,
         platform: str | None = None,
         owner: str = "",
         always_indexed: Collection[str] = (),
@@ -111,8 +121,7 @@ class SkillStore:
         self._always_indexed = frozenset(always_indexed)
         self._external = tuple(root.parent / expanded(folder) for folder in external)
         self._scan = scan
-        # Every look at one skill reads the index lines of all skills, and a scan takes about a millisecond.
-        self._scan_line = lru_cache(maxsize=1000)(scan)
+        self._verdicts = verdicts or Verdicts(HermesHome(root.parent))
         self._platform = platform or OPERATING_SYSTEMS.get(sys.platform, sys.platform)
         self._journal = SkillJournal(root / SKILLS_JOURNAL)
 
@@ -134,7 +143,9 @@ class SkillStore:
         """Return the list of skills for the system prompt, or ""."""
         listed = [skill for skill in self.skills() if not skill.waits]
         lines = [
-            f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
+            _one_line(
+                f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
+            )
             for skill in listed
         ]
         if len(lines) > MAX_LISTED:
@@ -156,7 +167,7 @@ class SkillStore:
         for path, reason in unusable:
             if path.parent.as_posix().endswith(f"/{wanted}"):
                 # The reason may quote the file, whose text may be an attack on the model that reads this error.
-                why = reason if self._scan(reason) is None else "`hermes-memory skills list` says why"
+                why = reason if first_threat(reason) is None else "`hermes-memory skills list` says why"
                 raise SkillError(f"skill {wanted!r} can't be used: {why}", "tell the person, who can mend it")
         known = ", ".join(skill.name for skill in usable[:MAX_LISTED]) or "none"
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
@@ -166,20 +177,40 @@ class SkillStore:
         return self._view(self.get(name), file)
 
     def view_safely(self, name: str, file: str = "") -> str:
-        """Return the text for a model. Raises `SkillError` if the scan finds a threat in it.
+        """Return the text for a model. Raises `SkillError` if there is no such skill or file.
 
-        Scripts are not scanned, since code may do what a note must not ask for.
+        A person put the file there, so it is shown although the scan may find something; `notices` says what. Invisible
+        text, forged roles and forged fences are neutralised, but not in scripts, which a model may copy.
         """
         skill = self.get(name)
         text, folder = self._view(skill, file), skill.folder
         itself = not file or (folder / file).samefile(folder / FILE)  # by another name, or a link
-        threat = self._scan(text) if itself or Path(file).suffix.lower() in PROSE_SUFFIXES else None
-        if threat is not None:
-            what = f"skill {name!r}" if itself else f"{file!r} of skill {name!r}"
-            raise SkillError(
-                f"{what} is kept from you: {threat.message}", "tell the person, who can read and mend it"
-            )
-        return text
+        if itself or Path(file).suffix.lower() in PROSE_SUFFIXES:
+            # What the agent wrote after it read something of low origin is no file of the person.
+            threat = self._scan(text) if skill.waits else None
+            if threat is not None:
+                raise SkillError(
+                    f"skill {name!r} is kept from you: {threat.message}",
+                    "tell the person, who can read and allow it",
+                )
+            return self._review(skill, text).text
+        return without_turns(sanitize_context(text))
+
+    def notices(self) -> list[str]:
+        """Return a sentence for each skill in which the scan finds something, with the line and what to do."""
+        sentences: list[str] = []
+        for skill in self.skills():
+            with contextlib.suppress(SkillError):  # `problems` says it
+                sentences += self._review(skill, self._view(skill, "")).notices
+        return sentences
+
+    def new_notices(self) -> list[str]:
+        """Return the notices that were not shown in this home yet."""
+        return self._verdicts.first_shows(self.notices())
+
+    def _review(self, skill: Skill, text: str) -> Review:
+        command = f"hermes-memory memory allow --skill {shlex.quote(skill.name)}"
+        return self._verdicts.review(text, f"skill {skill.name!r}", command)
 
     # ------------------------------------------------------------------ changes
 
@@ -187,12 +218,24 @@ class SkillStore:
         """Return the skills that are in no index until a person confirms them."""
         return [skill for skill in self.skills() if skill.waits]
 
-    def confirm(self, name: str) -> None:
-        """Store that a person read the present text of a skill and lets it stand in the index.
+    def confirm(self, name: str, shown: str | None = None) -> None:
+        """Store that a person read the text of a skill and lets it stand in the index.
 
         No tool of a model may call this.
+
+        Args:
+            shown: The text that the person read; default: the present text.
+
+        Raises:
+            SkillError: The present text is another one.
         """
-        self.origins.confirm([self._view(self.get(name), "")])
+        text = self._view(self.get(name), "")
+        if shown is not None and text != shown:
+            raise SkillError(
+                f"skill {name!r} was changed since it was shown", "run hermes-memory review again"
+            )
+        self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
+        self.origins.confirm([text])
 
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.
@@ -252,6 +295,25 @@ class SkillStore:
             raise SkillError(what, "hermes-memory skills history lists the changes")
         self._change(target.path, "undo", lambda now: _restored(target, now), session_id)
         return target
+
+    def restore(self, change: int, session_id: str = "") -> SkillChange:
+        """Bring back a skill as it was right after the change of this id. Raises `SkillError` if there is no such change."""
+        self._settle()
+        version = self._journal.find(change)
+        if version is None:
+            raise SkillError(
+                f"there is no change {change!r} of skills", "hermes-memory skills history lists the changes"
+            )
+        self._change(version.path, "restore", lambda _: version.after, session_id)
+        return version
+
+    def verify(self) -> ChainReport | None:
+        """Check the record of all changes; None if no skill was changed yet. Raises `StorageError`."""
+        return self._journal.verify() if (self._root / SKILLS_JOURNAL).exists() else None
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is, after `verify` had reported faults."""
+        self._journal.accept()
 
     def history(self, limit: int = 50) -> list[SkillChange]:
         """Return the changes, newest first."""
@@ -344,7 +406,10 @@ class SkillStore:
             raise SkillError(f"the front matter names {document.name!r}, not {name!r}", "use one name")
         threat = self._scan(content)
         if threat is not None:
-            raise SkillError(f"the skill was refused: {threat.message}", "leave that part out")
+            raise SkillError(
+                f"the skill was refused: {threat.message}",
+                "leave that part out, or let the person write it: files that a person puts there are not refused",
+            )
         return content
 
     def _own(self, name: str) -> Skill:
@@ -385,11 +450,9 @@ class SkillStore:
         folder = path.parent.relative_to(root)
         if str(folder) != storable(str(folder)):
             raise SkillError("the name of its folder is not UTF-8 text", "rename it")
-        above = folder.parts[:-1]
-        category = " ".join("/".join(above).split()) or "general"
-        threat = self._scan_line(f"{category}/{document.name}: {document.description}")
-        if threat is not None:
-            raise SkillError(f"its line in the index was refused: {threat.message}", "rewrite it")
+        category = "/".join(folder.parts[:-1])
+        if not _CATEGORY.fullmatch(category):  # the name of a folder is no place for sentences in the prompt
+            category = "general"
         own = root == self._root and _within(path, root)
         origin = self.origins.read().of(text).origin if own else "file"
         origin = "file" if origin == "person" else origin
@@ -446,7 +509,20 @@ def open_skills(
     accepted = tuple(RANKS) if config.memory.trust == "open" else config.memory.accepted_origins
     external: tuple[str, ...] = () if owner else config.skills.external_dirs
     folders: list[str | Path] = [*external, *shared, *provider_folders]
-    return SkillStore(home.skills_of(owner), folders, owner=owner, always_indexed=accepted)
+    verdicts = Verdicts(home)
+    return SkillStore(
+        home.skills_of(owner),
+        folders,
+        scan=verdicts.scan,
+        verdicts=verdicts,
+        owner=owner,
+        always_indexed=accepted,
+    )
+
+
+def _one_line(text: str) -> str:
+    """Return a line of the index without what is neutralised in a file."""
+    return " ".join(neutralize(text)[0].split())
 
 
 def _restored(change: SkillChange, now: str | None) -> str | None:
@@ -567,7 +643,9 @@ class SkillJournal:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = Database(path, (("skill-changes", _create),), reopen_moved=True)
+        migrations = (("skill-changes", _create), ("chain of events", EventChain.create))
+        self._database = Database(path, migrations, reopen_moved=True)
+        self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
 
     def begin(self, path: str, action: str, before: str | None, after: str | None, session_id: str) -> int:
@@ -582,8 +660,31 @@ class SkillJournal:
             return row.lastrowid or 0
 
     def finish(self, change: int) -> None:
-        """Mark a change as done."""
-        self._database.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
+        """Mark a change as done, and append its event to the record."""
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE changes SET done = 1 WHERE id = ?", (change,))
+            row = connection.execute(_SELECT + " WHERE id = ?", (change,)).fetchone()
+            if row is not None:
+                details = {"content": _digest(row), "session": row["session_id"]}
+                self._chain.append(row["action"], row["path"], details, change)
+
+    def record(self, kind: str, subject: str, **details: str) -> None:
+        """Record a decision of a person about the text with the hash `subject`: confirm, reject or allow."""
+        self._chain.append(kind, subject, details)
+
+    def verify(self) -> ChainReport:
+        """Check that the record of events is whole and that the history is as it was recorded."""
+        with self._database.transaction():  # no change is stored between the two queries
+            return self._chain.check(self._contents())
+
+    def accept(self) -> None:
+        """Record that a person accepts the history as it is. `verify` checks it from here on."""
+        with self._database.transaction():
+            self._chain.accept(max(self._contents(), default=0))
+
+    def _contents(self) -> dict[int, str]:
+        rows = self._database.execute(_SELECT + " WHERE done = 1 ORDER BY id")
+        return {row["id"]: _digest(row) for row in rows}
 
     def settle(self, read: Callable[[str], str | None]) -> None:
         """Decide the intents that a crash left: done if the file has their text, otherwise the change never happened."""
@@ -628,6 +729,11 @@ class SkillJournal:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def _digest(row: sqlite3.Row) -> str:
+    """Return the digest of what a change did."""
+    return text_digest(row["path"], row["action"], row["before"], row["after"])
 
 
 def same_text(left: str | None, right: str | None) -> bool:

@@ -883,6 +883,9 @@ def test_what_is_typed_while_an_answer_comes_stays_out_of_it(home: HermesHome, s
         chat.wait_for("Thanks.")
         chat.type("/quit\r")
         chat.read_to_the_end()
+        import termios
+
+        assert termios.tcgetattr(chat._here)[3] & termios.ECHO, "the shell after the chat shows what is typed"
     prompt = chat.seen.index("\x1b[0m>", answered)
     assert "More." not in chat.seen[answered:prompt]
     assert [request["messages"][-1]["content"] for request in server.requests] == ["Hello.", "More."]
@@ -1033,3 +1036,19 @@ def test_ctrl_c_before_the_chat_began_is_one_too(home: HermesHome, monkeypatch: 
     monkeypatch.setattr("hermes_core.cli.chat._open", lambda *_, **__: press())
     result = chat("-m", "Hello.")
     assert (result.exit_code, result.output.strip()) == (130, "")
+
+
+def test_a_folder_that_nobody_trusted_gives_the_prompt_nothing_and_the_person_a_warning(
+    home: HermesHome, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "AGENTS.md").write_text("Use tabs.")
+    monkeypatch.chdir(tmp_path / "work")
+    result = chat("-m", "Hello.")
+    assert result.exit_code == 0
+    assert f"hermes-memory memory allow --folder {tmp_path / 'work'}" in result.stderr
+    assert "Use tabs." not in json.dumps(server.requests)
+    CliRunner().invoke(main, ["memory", "allow", "--folder", str(tmp_path / "work")])
+    trusted = chat("-m", "Hello.")
+    assert "--folder" not in trusted.stderr
+    assert "Use tabs." in json.dumps(server.requests[-1])

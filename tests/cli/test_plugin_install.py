@@ -148,6 +148,18 @@ def test_a_folder_is_copied_and_loaded_once_in_a_process_of_its_own(
     assert (place.name, place.version) == ("duck", "1.0")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_plugin_below_the_top_of_a_folder_has_its_own_name(
+    hermes: Hermes, hermes_home: HermesHome, tmp_path: Path, packed: bool
+) -> None:
+    source = tmp_path / "drake+duck-memory"
+    plugin(source / "pond_memory", manifest="version: 1.0")
+    (source / "README.md").write_text("# Ducks")
+    given = Path(shutil.make_archive(str(tmp_path / "drake+1"), "gztar", source)) if packed else source
+    hermes("plugins", "install", given)
+    assert installed(hermes_home) == ["pond_memory"]
+
+
 @pytest.mark.parametrize("form", ["tar.gz", "zip", "tar"])
 def test_an_archive_is_unpacked(hermes: Hermes, hermes_home: HermesHome, tmp_path: Path, form: str) -> None:
     source = plugin(tmp_path / "work" / "duck-1.0")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from hermes_core.contract.values import Session
 from hermes_core.curated.edits import Operation
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
+from hermes_core.skills.store import open_skills
 
 PAGE = "The museum opens at 9"
 TELEGRAM = Session("t1", platform="telegram", user_id="42")
@@ -33,6 +37,7 @@ def note(
     who = memory.complete(session) if session else memory.local_session
     operation = Operation("replace", text, old) if old else Operation("add", text)
     assert memory.curated.of(who).write("memory", [operation], who, reading=Reading(origin))["success"]
+    memory.inventory.record()  # as the tool does
 
 
 def prompt(home: HermesHome, session: Session | None = None) -> str:
@@ -52,7 +57,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_terminal_it_lists_and_changes_nothing(
     hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
 ) -> None:
-    assert hermes("review").stdout == "No note waits.\n"
+    assert hermes("review").stdout == "Nothing waits.\n"
     note(memory, PAGE)
     shown = hermes("review", typed="a\na\na\n").stdout
     assert PAGE in shown
@@ -151,7 +156,7 @@ def test_notes_of_a_user_are_reviewed_by_name(
 ) -> None:
     note(memory, PAGE, session=TELEGRAM)
     shown = hermes("review").stdout
-    assert shown.startswith("No note waits.\n")
+    assert shown.startswith("Nothing waits.\n")
     assert (
         "1 note from a web page waits in the memory of telegram:42: hermes-memory review --user telegram:42"
         in shown
@@ -193,3 +198,45 @@ def test_accepted_imports_do_not_accept_a_lost_file_of_origins(
     assert PAGE not in prompt(hermes_home)
     hermes("review", "--rebuild")
     assert PAGE not in prompt(hermes_home)
+
+
+def test_each_decision_is_in_the_record(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    note(memory, PAGE)
+    note(memory, "The pool opens at 7")
+    first, second = (one["handle"] for one in data("review")["waiting"])
+    hermes("review", "--accept", first, "--reject", second)
+    with contextlib.closing(sqlite3.connect(hermes_home.journal_db)) as connection:
+        kinds = [row[0] for row in connection.execute("SELECT kind FROM events ORDER BY id")]
+    assert sorted(kinds[-3:]) == ["confirm", "reject", "remove"]
+    hermes("verify")
+
+
+SKILL = "---\nname: deploy\ndescription: Deploy the site\n---\nRun make deploy.\n"
+
+
+def test_skills_are_confirmed_by_their_exact_text(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    with closing(open_skills(hermes_home, memory.config)) as skills:
+        skills.create("deploy", "ops", SKILL, origin="web")
+        assert "ops/deploy" not in skills.index()
+        (waiting,) = data("review")["skills"]
+        assert (waiting["name"], waiting["origin"], waiting["text"]) == ("deploy", "web", SKILL)
+        assert "Run make deploy." in hermes("review").stdout
+        skills.patch("deploy", "make deploy", "make all", origin="web")
+        hermes("review", "--accept", waiting["handle"], code=1)
+        assert "ops/deploy" not in skills.index()
+        hermes("review", "--accept-all")
+        assert "ops/deploy" in skills.index()
+        skills.patch("deploy", "make all", "make site", origin="web")
+        hermes("review", "--reject", data("review")["skills"][0]["handle"])
+        assert skills.skills() == []
+
+
+def test_an_origin_is_accepted_always_without_a_terminal(hermes: Any, data: Any, memory: Memory) -> None:
+    note(memory, PAGE)
+    note(memory, "Imported", "import")
+    done = data("review", "--always", "web")
+    assert (done["accepted_origins"], [one["entry"] for one in done["waiting"]]) == (["web"], ["Imported"])

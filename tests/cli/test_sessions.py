@@ -192,3 +192,13 @@ def test_sessions_of_programs_are_listed_only_if_their_source_is_asked_for(
     assert "Sessions of programs" not in hermes("sessions", "list", "--source", "cli").stderr
     found = data("sessions", "search", "walnut", "--exclude-source", "cron")
     assert {hit["session_id"] for hit in found} == {"cli", "telegram"}
+
+
+def test_sessions_without_a_title_are_named_before_they_are_deleted(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+        db.create_session("untitled", "my-app")
+        db.append_message("untitled", "user", "Where do we\ndeploy billing?")
+    assert "Where do we deploy billing?" in hermes("sessions", "prune", "--older-than", 0, "--dry-run").stdout
+    assert "Where do we deploy billing?" in hermes("sessions", "delete", "untitled", "--dry-run").stdout

@@ -63,16 +63,18 @@ def test_a_command_prints_every_key_that_is_always_there(
 def test_a_change_of_memory_says_what_it_must(hermes_home: HermesHome) -> None:
     seen: set[str] = set()
     for words in (
-        ("add", "Bread is at nine"),
+        ("add", "The shop opens at nine"),
         ("add", "Tea is at four"),
         ("remove", "e"),
         ("replace", "Tea", "Tea is at five"),
         ("add", "x" * 2200),
     ):
         seen |= set(json_page.keys_of(printed("memory", *words)))
-    key = "The key of the shop is sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789"
-    hermes_home.memory_md.write_text(f"Coffee is at six\n§\n{key}\n")
-    seen |= set(json_page.keys_of(printed("memory", "remove", "key of the shop")))
+    hermes_home.memory_md.write_text(
+        "Coffee is at six\n§\nThe key of the shop is sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789\n"
+    )
+    seen |= set(json_page.keys_of(printed("memory", "remove", "shop")))
+    hermes_home.memory_md.write_text("Coffee is at six\n")
     seen |= set(json_page.keys_of(printed("memory", "add", "Cake is at seven")))
     hermes_home.memory_md.write_text("x" * 9000)
     seen |= set(json_page.keys_of(printed("memory", "add", "More")))

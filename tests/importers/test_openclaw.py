@@ -11,7 +11,7 @@ import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
 from hermes_core.config import Credentials
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.importers.openclaw.migration import MigrationOptions
 from hermes_core.importers.openclaw.plan import make_plan
 from hermes_core.importers.openclaw.source import plan_cleanup, read_tree, running_warnings
@@ -166,6 +166,45 @@ def test_a_yes_does_what_the_preview_said(source: Path, hermes_home: HermesHome)
     report = migrate()
     assert preview["items"] == report["items"]
     assert claw("migrate", answer="y\n").exit_code == 0
+
+
+def test_the_consent_confirms_the_entries_that_were_shown(source: Path, hermes_home: HermesHome) -> None:
+    shown = claw("migrate", answer="y\n").stdout
+    with open_memory(hermes_home) as memory:
+        entries = [entry for target in TARGETS for entry in memory.curated.entries(target)]
+        assert entries
+        assert all(entry.split("\n")[0] in shown for entry in entries)
+        table = memory.curated.origins.read()
+        assert {(table.of(entry).origin, table.of(entry).confirmed) for entry in entries} == {
+            ("person", "import")
+        }
+        assert memory.curated.waiting_notes() == []
+
+
+def test_entries_without_consent_wait(source: Path, hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        plan = make_plan(
+            read_tree(source),
+            read_home(memory, MigrationOptions()),
+            MigrationOptions(),
+            scan=lambda text: None,
+        )
+        apply_plan(plan, memory, NOW, backup=False)
+        entries = [entry for target in TARGETS for entry in memory.curated.entries(target)]
+        assert entries
+        assert [note.entry for note in memory.curated.waiting_notes()] == entries
+        assert {note.origin.origin for note in memory.curated.waiting_notes()} == {"import"}
+
+
+def test_an_entry_with_a_secret_is_shown_without_it_and_waits(source: Path, hermes_home: HermesHome) -> None:
+    write(
+        source,
+        {"workspace/MEMORY.md": "- The key is sk-proj-aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z\n- Uses uv\n"},
+    )
+    assert "aB3dE5fG7hJ9" not in claw("migrate", answer="y\n").output
+    with open_memory(hermes_home) as memory:
+        assert all("sk-proj" in note.entry for note in memory.curated.waiting_notes())
+        assert "Uses uv" in memory.curated.take_snapshot().render()
 
 
 def test_one_undo_takes_a_files_entries_back(source: Path, hermes_home: HermesHome) -> None:

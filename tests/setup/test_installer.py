@@ -55,6 +55,15 @@ def test_every_bundled_provider_is_a_package_of_ours() -> None:
     assert set(BUNDLED.values()) <= packages.OWN_PACKAGES
 
 
+def test_the_adapters_are_packages_of_ours_too() -> None:
+    """Else an extra of the core would send their names, which nobody has registered, to a public index."""
+    adapters = {f"hermes-memory-{path.parent.name}" for path in ROOT.glob("integrations/*/pyproject.toml")}
+    assert adapters <= packages.OWN_PACKAGES
+    for name in adapters:
+        assert packages.find_package(name) == ROOT / "integrations" / name.removeprefix("hermes-memory-")
+        assert packages.extra_packages(name.removeprefix("hermes-memory-")) == []
+
+
 @pytest.mark.usefixtures("absent")
 def test_the_newest_wheel_of_a_configured_folder_is_taken(hermes_home: HermesHome, tmp_path: Path) -> None:
     wheel(tmp_path / "wheels", "0.9.0")

@@ -18,7 +18,7 @@ from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Operation
-from hermes_core.curated.store import TARGETS
+from hermes_core.curated.store import TARGETS, Result
 from hermes_core.errors import HermesError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.importers.openclaw.migration import (
@@ -45,6 +45,7 @@ from hermes_core.importers.openclaw.source import ALLOWED_SECRETS, MAX_FILE
 from hermes_core.importers.stream import json_digest
 from hermes_core.kit.text import storable
 from hermes_core.memory import Memory
+from hermes_core.safety.origin import Reading
 from hermes_core.safety.redact import redact
 from hermes_core.skills.store import PARTIAL
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
@@ -136,8 +137,15 @@ log = logging.getLogger(__name__)
 BACKUP = "home.zip"
 
 
-def apply_plan(plan: MigrationPlan, memory: Memory, now: datetime, *, backup: bool = True) -> MigrationReport:
+def apply_plan(
+    plan: MigrationPlan, memory: Memory, now: datetime, *, backup: bool = True, confirmed: bool = False
+) -> MigrationReport:
     """Execute the plan and write the report. An item that fails is an error in the report; the others go on.
+
+    Args:
+        backup: Zip the home first.
+        confirmed: True if a person saw the entries of `new_entries` and agreed. Otherwise they wait for
+            `hermes-memory review`.
 
     Raises `StorageError` before anything is changed if the migration's folder or the backup can't be written.
     """
@@ -151,11 +159,17 @@ def apply_plan(plan: MigrationPlan, memory: Memory, now: datetime, *, backup: bo
         _store_overflow(plan, memory, now)
         _keep_overflow(plan, folder / "overflow")
         memory.manager.initialize_all(memory.local_session)
-        migration = _Migration(memory, folder)
+        migration = _Migration(memory, folder, confirmed=confirmed)
         items = tuple(migration.run(item) for item in plan.items)
         report = MigrationReport(replace(plan, items=items), folder, now, executed=True)
         write_report(report)
     return report
+
+
+def new_entries(plan: MigrationPlan) -> list[tuple[MemoryTarget, str]]:
+    """Return the entries that the plan adds to the notes, each with its target."""
+    steps = [step for item in plan.items for step in item.steps if isinstance(step, AddEntries)]
+    return [(step.target, entry) for step in steps for entry in step.entries]
 
 
 def _new_folder(root: Path, now: datetime) -> Path:
@@ -217,9 +231,10 @@ def _day_of(path: str, now: datetime) -> datetime:
 class _Migration:
     """The execution of items into one memory."""
 
-    def __init__(self, memory: Memory, folder: Path) -> None:
+    def __init__(self, memory: Memory, folder: Path, *, confirmed: bool) -> None:
         self._memory = memory
         self._folder = folder
+        self._confirmed = confirmed
 
     def run(self, item: MigrationItem) -> MigrationItem:
         """Execute an item and return it with its outcome."""
@@ -259,18 +274,24 @@ class _Migration:
 
     def _add(self, target: MemoryTarget, entries: Sequence[str]) -> list[str]:
         """Add the entries as one change, which one undo reverts. If an observer refuses some, add them one by one."""
+        refused = [] if self._write(target, entries).get("success") else self._add_each(target, entries)
+        if self._confirmed:
+            # By their texts: what an observer changed on the way is another text, which waits for a person. So does an
+            # entry with a secret, which was not shown as it is.
+            stored = self._memory.curated.entries(target)
+            shown = [entry for entry in entries if entry in stored and redact(entry) == entry]
+            self._memory.curated.confirm(shown)
+        return refused
+
+    def _add_each(self, target: MemoryTarget, entries: Sequence[str]) -> list[str]:
+        results = [self._write(target, [entry]) for entry in entries]
+        return [str(result.get("error")) for result in results if not result.get("success")]
+
+    def _write(self, target: MemoryTarget, entries: Sequence[str]) -> Result:
         store, session = self._memory.curated, self._memory.local_session
         store.start_turn(session)
-        done = store.apply_batch(target, [Operation("add", entry) for entry in entries], session=session)
-        if done.get("success"):
-            return []
-        refused = []
-        for entry in entries:
-            store.start_turn(session)
-            result = store.add(target, entry, session=session)
-            if not result.get("success"):
-                refused.append(str(result.get("error")))
-        return refused
+        operations = [Operation("add", entry) for entry in entries]
+        return store.write(target, operations, session, batch=len(entries) > 1, reading=Reading("import"))
 
     def _back_up(self, path: Path) -> None:
         """Copy a file or folder that is about to be replaced."""

@@ -1,0 +1,213 @@
+"""Record of events in which each event holds the hash of the event before it, so that a change of an old event shows.
+
+The table `events` stands beside the history of a journal. An event stores the digest of what it is about and not the
+text, so that the record stays whole if the history is pruned. Erasing an event deletes its details and keeps its digest:
+the hashes of later events stay right.
+
+Somebody who may write the database can make a whole new record. The hash of the newest event, written down elsewhere,
+shows that as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes_core.storage.sqlite import Database
+
+_TABLE = """
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    kind TEXT NOT NULL,
+    change INTEGER,
+    subject TEXT NOT NULL,
+    details TEXT,
+    digest TEXT NOT NULL,
+    hash TEXT NOT NULL
+) STRICT
+"""
+_STARTS = ("begin", "accept")
+"""Kinds of events from which on a record is checked."""
+
+
+def text_digest(*parts: object) -> str:
+    """Return the SHA-256 of some texts and numbers, with the borders between them."""
+    data = json.dumps(parts, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a record.
+
+    Attributes:
+        change: Id of the change in the history that the event is about, or None.
+        subject: What the event is about, such as the name of a file.
+        details: Facts of the event; empty if it was erased.
+        hash: Hash of this event and of all before it.
+    """
+
+    id: int
+    at: float
+    kind: str
+    change: int | None
+    subject: str
+    details: Mapping[str, Any]
+    hash: str
+
+    def __str__(self) -> str:
+        day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"event {self.id} ({self.kind}{' of ' + self.subject if self.subject else ''}, {day})"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReport:
+    """Result of checking a record.
+
+    Attributes:
+        events: Number of events that were checked.
+        head: Hash of the newest event.
+        erased: Number of events whose details were deleted with the history.
+        unchained: Number of changes in the history that are older than the record.
+        faults: A sentence for each event or change that is not as it was recorded.
+    """
+
+    events: int
+    head: str
+    erased: int
+    unchained: int
+    faults: tuple[str, ...]
+
+
+class EventChain:
+    """Record of events in a database.
+
+    Args:
+        limit: Number of the newest changes that the history always has; older ones may be missing there.
+    """
+
+    def __init__(self, database: Database, limit: int, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._limit = limit
+        self._clock = clock
+
+    @staticmethod
+    def create(connection: sqlite3.Connection) -> None:
+        """Create the table beside a table `changes`; its present changes stay outside of the record."""
+        connection.execute(_TABLE)
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM changes").fetchone()
+        _append(connection, time.time(), "begin", "", {"through": last})
+
+    def append(self, kind: str, subject: str, details: Mapping[str, Any], change: int | None = None) -> int:
+        """Append an event and return its id. In a transaction, it is stored with the rest of that."""
+        with self._database.transaction() as connection:
+            return _append(connection, self._clock(), kind, subject, details, change)
+
+    def erase(self, subject: str) -> None:
+        """Delete what the events of a subject say. That they happened, and when, stays."""
+        self._database.execute("UPDATE events SET subject = '', details = NULL WHERE subject = ?", (subject,))
+
+    def events(self) -> list[Event]:
+        """Return all events, oldest first."""
+        return [_event(row) for row in self._database.execute("SELECT * FROM events ORDER BY id")]
+
+    def accept(self, last_change: int) -> None:
+        """Append an event from which on the record is checked: a person accepts what is in the history now."""
+        self.append("accept", "", {"through": last_change})
+
+    def check(self, contents: Mapping[int, str]) -> ChainReport:
+        """Check the record, and that each change in the history is as it was recorded.
+
+        Args:
+            contents: Id -> digest of the content of each change that is in the history.
+        """
+        rows = self._database.execute("SELECT * FROM events ORDER BY id").fetchall()
+        start = max((index for index, row in enumerate(rows) if row["kind"] in _STARTS), default=0)
+        faults: list[str] = []
+        events = [_event(row) for row in rows]
+        previous = rows[start - 1]["hash"] if start else ""
+        for row, event in zip(rows[start:], events[start:], strict=True):
+            faults += _fault_of(row, event, previous)
+            previous = row["hash"]
+        through = int(events[start].details.get("through", 0)) if events else 0
+        faults += self._faults_of_changes(events[start:], through, contents)
+        return ChainReport(
+            events=len(rows) - start,
+            head=previous,
+            erased=sum(row["details"] is None for row in rows[start:]),
+            unchained=sum(change <= through for change in contents),
+            faults=tuple(faults),
+        )
+
+    def _faults_of_changes(self, events: list[Event], through: int, contents: Mapping[int, str]) -> list[str]:
+        recorded = {event.change for event in events if event.change is not None}
+        newest = max([*recorded, *contents], default=0)
+        faults = []
+        for event in events:
+            if event.change is None or not event.details:
+                continue
+            if event.change in contents:
+                if contents[event.change] != event.details.get("content"):
+                    faults.append(
+                        f"{event}: change {event.change} in the history is another text than was recorded"
+                    )
+            elif event.change > newest - self._limit:  # older changes are deleted
+                faults.append(f"{event}: change {event.change} is missing in the history")
+        return faults + [
+            f"change {change} is in the history and was never recorded"
+            for change in sorted(contents)
+            if change > through and change not in recorded
+        ]
+
+
+def _append(
+    connection: sqlite3.Connection,
+    at: float,
+    kind: str,
+    subject: str,
+    details: Mapping[str, Any],
+    change: int | None = None,
+) -> int:
+    last = connection.execute("SELECT id, hash FROM events ORDER BY id DESC LIMIT 1").fetchone()
+    number, previous = (last[0] + 1, last[1]) if last else (1, "")
+    # Without a random part, the digest of an erased event would tell who guesses its text that the guess is right.
+    text = json.dumps({**details, "nonce": secrets.token_hex(16)}, ensure_ascii=False, sort_keys=True)
+    digest = text_digest(subject, text)
+    connection.execute(
+        "INSERT INTO events (id, at, kind, change, subject, details, digest, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            number,
+            at,
+            kind,
+            change,
+            subject,
+            text,
+            digest,
+            text_digest(previous, number, at, kind, change, digest),
+        ),
+    )
+    return int(number)
+
+
+def _event(row: sqlite3.Row) -> Event:
+    try:
+        details = json.loads(row["details"] or "{}")
+    except ValueError:
+        details = {}
+    return Event(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
+
+
+def _fault_of(row: sqlite3.Row, event: Event, previous: str) -> list[str]:
+    if row["hash"] != text_digest(previous, row["id"], row["at"], row["kind"], row["change"], row["digest"]):
+        return [f"{event} was changed, or an event before it was deleted or inserted"]
+    if row["details"] is not None and row["digest"] != text_digest(row["subject"], row["details"]):
+        return [f"{event} says another thing than was recorded"]
+    return []

@@ -1,0 +1,259 @@
+"""Verdicts of a person on texts: what the threat scan flags and the person allows, and which folders they trust.
+
+The file `verdicts.json` of a home holds hashes of exact texts. A text that changes by one letter is another text, and the
+scan decides on it again. Only the command line writes verdicts, so a model can't.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from hermes_core.errors import StorageError
+from hermes_core.home import HermesHome
+from hermes_core.safety.neutral import neutralize
+from hermes_core.safety.scan import Threat, first_threat
+from hermes_core.storage.files import locked, write_atomic
+
+log = logging.getLogger(__name__)
+
+VerdictKind = Literal["text", "file", "skill", "folder"]
+
+# Files whose finding is remembered, and notices that were shown; the oldest go.
+MAX_REMEMBERED = 2000
+
+# Characters of a file in the prompt; every request sends them.
+MAX_FILE_CHARS = 20_000
+
+_SUBJECT_CHARS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Decision of a person on one exact text.
+
+    Attributes:
+        hash: SHA-256 of the text.
+        kind: What the text is: "text" (a note), "file", "skill", or "folder" (the AGENTS.md of a folder).
+        subject: Path or name, or the beginning of a note.
+        allowed: False for a folder whose file the person does not want in the prompt.
+        at: Time of the decision in epoch seconds.
+    """
+
+    hash: str
+    kind: VerdictKind
+    subject: str
+    allowed: bool = True
+    at: float = 0.0
+
+    @property
+    def id(self) -> str:
+        """Short name of the verdict, for commands."""
+        return self.hash[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Text of a file as a model may get it, and a sentence for the person on each finding."""
+
+    text: str
+    notices: tuple[str, ...] = ()
+
+
+class Verdicts:
+    """The file `verdicts.json` of a home. Several processes may use it.
+
+    A file that can't be read allows nothing, and the log says so.
+    """
+
+    def __init__(self, home: HermesHome, clock: Callable[[], float] = time.time) -> None:
+        self._path = home.verdicts_json
+        self._clock = clock
+        self._stamp: tuple[int, int] | None = None
+        self._data: dict[str, Any] = {}
+
+    def scan(self, text: str) -> Threat | None:
+        """Return the first threat in a note, or None; also None if a person allowed the exact text."""
+        threat = first_threat(text)
+        return None if threat is None or self.allows(text) else threat
+
+    def allows(self, text: str) -> bool:
+        """Return True if a person allowed the exact text."""
+        return any(
+            verdict.allowed and verdict.hash == hash_of(text) and verdict.kind != "folder"
+            for verdict in self.entries()
+        )
+
+    def allow(
+        self, text: str, kind: VerdictKind = "text", subject: str = "", *, allowed: bool = True
+    ) -> Verdict:
+        """Store a verdict of the person on the exact text, and return it. It replaces an older one on that text."""
+        shown = subject or " ".join(text.split())[:_SUBJECT_CHARS]
+        digest = _folder_hash(subject, text) if kind == "folder" else hash_of(text)
+        verdict = Verdict(digest, kind, shown, allowed, self._clock())
+
+        def add(data: dict[str, Any]) -> None:
+            others = [entry for entry in data.get("verdicts", ()) if entry["hash"] != verdict.hash]
+            data["verdicts"] = [*others, asdict(verdict)]
+
+        self._change(add)
+        return verdict
+
+    def remove(self, verdict_id: str) -> Verdict | None:
+        """Remove the verdict whose id or hash begins so, and return it; None if none or several do."""
+        matches = [
+            verdict for verdict in self.entries() if verdict_id and verdict.hash.startswith(verdict_id)
+        ]
+        if len(matches) != 1:
+            return None
+
+        def drop(data: dict[str, Any]) -> None:
+            data["verdicts"] = [entry for entry in data["verdicts"] if entry["hash"] != matches[0].hash]
+
+        self._change(drop)
+        return matches[0]
+
+    def entries(self) -> list[Verdict]:
+        """Return all verdicts, the oldest first."""
+        return [Verdict(**entry) for entry in self._read().get("verdicts", ())]
+
+    def trusts_folder(self, folder: Path, text: str) -> bool | None:
+        """Return the person's decision on this text in this folder; None if they were not asked."""
+        digest = _folder_hash(str(folder), text)
+        return next((verdict.allowed for verdict in self.entries() if verdict.hash == digest), None)
+
+    def review(self, text: str, name: str, command: str) -> Review:
+        """Return the text of a file that a person put there, as a model may get it.
+
+        A finding of the scan is a notice, and the text stays. Invisible text, forged roles and forged fences are
+        neutralised, with a notice. A text that the person allowed is returned as it is.
+
+        Args:
+            text: Text of the file.
+            name: Name of the file in notices.
+            command: Command with which a person allows the text.
+        """
+        if self.allows(text):
+            return Review(text)
+        neutral, changes = neutralize(text)
+        notices = [f"{name}, {change}" for change in changes]
+        if finding := self._finding(neutral):
+            notices.append(f"{name} may give the model orders, and is used as it is: {finding}")
+        return Review(neutral, tuple(f"{notice}; if it is right: {command}" for notice in notices))
+
+    def first_shows(self, notices: Sequence[str]) -> list[str]:
+        """Return the notices that were not shown in this home yet, and remember that they are shown now."""
+        shown = set(self._read().get("shown", ()))
+        new = [notice for notice in notices if hash_of(notice) not in shown]
+        if new:
+            self._remember("shown", lambda old: [*(old or ()), *map(hash_of, new)][-MAX_REMEMBERED:])
+        return new
+
+    # ------------------------------------------------------------------ private
+
+    def _finding(self, text: str) -> str:
+        """Return what the scan finds in a text, with its line; "" for nothing. The scan of a known text is skipped."""
+        digest, rules = hash_of(text), _rules_digest()
+        known = self._read().get("findings", {})
+        if known.get("rules") == rules and digest in known.get("texts", {}):
+            return str(known["texts"][digest])
+        finding = _first_finding(text)
+
+        def add(old: Any) -> dict[str, Any]:
+            texts = old["texts"] if old and old.get("rules") == rules else {}
+            return {"rules": rules, "texts": dict([*texts.items(), (digest, finding)][-MAX_REMEMBERED:])}
+
+        self._remember("findings", add)
+        return finding
+
+    def _remember(self, key: str, change: Callable[[Any], Any]) -> None:
+        """Store what only saves time or repetition; a home that can't be written does without."""
+        try:
+            self._change(lambda data: data.update({key: change(data.get(key))}))
+        except StorageError as exc:
+            log.debug("%s is not remembered: %s", key, exc)
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        with locked(self._path):
+            data = _load(self._path)
+            change(data)
+            write_atomic(self._path, json.dumps(data, ensure_ascii=False, indent=1).encode())
+        self._stamp = None
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return {}
+        stamp = (status.st_mtime_ns, status.st_size)
+        if stamp != self._stamp:
+            try:
+                self._data = _load(self._path)
+            except StorageError as exc:
+                log.warning("%s", exc)
+                self._data = {}
+            self._stamp = stamp
+        return self._data
+
+
+def read_for_prompt(path: Path) -> str:
+    """Return the first `MAX_FILE_CHARS` characters of a file, and one more if there are more. Raises `OSError`."""
+    if path.exists() and not path.is_file():  # a pipe would block, and a device has no end
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        return file.read(MAX_FILE_CHARS + 1)
+
+
+def hash_of(text: str) -> str:
+    """Return the SHA-256 of a text; line ends and white space around it do not count.
+
+    >>> hash_of("Likes tea.\\r\\n") == hash_of("Likes tea.")
+    True
+    """
+    plain = text.removeprefix("\ufeff").replace("\r\n", "\n").strip()
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _folder_hash(folder: str, text: str) -> str:
+    return hash_of(f"{folder}\n{hash_of(text)}")
+
+
+def _first_finding(text: str) -> str:
+    threat = first_threat(text)
+    if threat is None:
+        return ""
+    lines = enumerate(text.split("\n"), 1)
+    line = next((f" in line {at}" for at, line in lines if first_threat(line)), "")
+    return f"{threat.message}{line}"
+
+
+@cache
+def _rules_digest() -> int:
+    from hermes_core.safety.threat_rules import RULES
+    from hermes_core.safety.threat_words import WORDS
+
+    return zlib.crc32(repr((RULES, WORDS)).encode())
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Return the data of the file, {} if there is none. Raises `StorageError` if it is no such file."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(data, dict) and all(Verdict(**entry) for entry in data.get("verdicts", ())):
+            return data
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as exc:
+        raise StorageError(
+            f"{str(path)!r} can't be read ({exc}), so nothing in it counts", "mend it, or move it away"
+        ) from exc
+    raise StorageError(f"{str(path)!r} is no file of verdicts, so nothing in it counts", "move it away")

@@ -1,0 +1,119 @@
+"""The commands name where notes and messages come from, and how many wait."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome, open_memory
+from hermes_core.contract.values import Session
+from hermes_core.curated.edits import Operation
+from hermes_core.memory import Memory
+from hermes_core.safety.origin import Reading
+
+PAGE = "The museum opens at 9"
+
+
+@pytest.fixture
+def memory(hermes_home: HermesHome) -> Iterator[Memory]:
+    with open_memory(hermes_home) as opened:
+        yield opened
+
+
+def note(memory: Memory, text: str, origin: Any = "web", session: Session | None = None) -> None:
+    who = memory.complete(session) if session else memory.local_session
+    operations = [Operation("add", text)]
+    assert memory.curated.of(who).write("memory", operations, who, reading=Reading(origin))["success"]
+
+
+def test_show_names_the_origin_of_each_note(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    note(memory, "Uses uv", "person")
+    note(memory, PAGE)
+    with hermes_home.memory_md.open("a") as file:
+        file.write("\n§\nBy hand\n")
+    shown = data("memory", "show", "--origin")["memory"]
+    assert [(one["entry"], one["origin"], one["waits"]) for one in shown] == [
+        ("Likes tea", "person", False),
+        ("Uses uv", "assistant", False),
+        (PAGE, "web", True),
+        ("By hand", "person", False),
+    ]
+    assert "a web page" in hermes("memory", "show", "--origin").stdout
+    plain = hermes("memory", "show")
+    assert PAGE not in plain.stdout
+    assert "1 note from a web page waits and is in no prompt: hermes-memory review" in plain.stderr
+    hermes("review", "--accept-all")
+    (confirmed,) = [one for one in data("memory", "show", "--origin")["memory"] if one["entry"] == PAGE]
+    assert (confirmed["origin"], confirmed["confirmed"], confirmed["waits"]) == ("person", "web", False)
+
+
+def test_history_names_the_origin_of_each_change(hermes: Any, data: Any, memory: Memory) -> None:
+    hermes("memory", "add", "Likes tea")
+    note(memory, PAGE)
+    lines = hermes("memory", "history").stdout.splitlines()
+    assert lines[1].endswith("a web page")
+    assert lines[2].endswith("the person")
+    assert data("memory", "history")[0]["writes"][0]["metadata"]["origin"] == "web"
+
+
+def test_sessions_name_a_low_origin(hermes: Any, data: Any, memory: Memory) -> None:
+    session = memory.start_session("s1")
+    messages = [
+        {"role": "user", "content": "When does the museum open?"},
+        {"role": "tool", "tool_call_id": "1", "name": "fetch", "content": PAGE},
+        {"role": "assistant", "content": "The museum opens at 9, it says."},
+    ]
+    memory.end_turn(session, "When does the museum open?", PAGE, messages=messages)
+    shown = hermes("sessions", "show", "s1").stdout
+    assert "assistant (from a tool's result)" in shown
+    assert "user\n" in shown
+    assert "(from a tool's result)" in hermes("sessions", "search", "museum").stdout
+    assert [one["origin"] for one in data("sessions", "show", "s1")] == ["person", "tool", "tool"]
+
+
+def test_status_and_doctor_count_what_waits(hermes: Any, data: Any, memory: Memory) -> None:
+    assert data("memory", "status")["waiting"] == {"count": 0, "of_users": {}, "earlier": 0}
+    assert "notes that wait" not in hermes("memory", "status").stdout
+    note(memory, PAGE)
+    note(memory, PAGE, session=Session("t1", platform="telegram", user_id="42"))
+    assert data("memory", "status")["waiting"] == {"count": 1, "of_users": {"telegram:42": 1}, "earlier": 0}
+    assert (
+        "hermes-memory review confirms or rejects them; 1 of telegram:42" in hermes("memory", "status").stdout
+    )
+    details = {one["detail"]: one["remedy"] for one in data("doctor")["findings"]}
+    assert details["1 note from a web page waits"] == "hermes-memory review"
+    assert details["notes of telegram:42 that wait: 1"] == "hermes-memory review --user telegram:42"
+
+
+def test_notes_of_an_earlier_version_are_counted_once(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    (hermes_home.memories / "origins.json").unlink(missing_ok=True)
+    with closing(sqlite3.connect(hermes_home.journal_db)) as journal, journal:
+        journal.execute("UPDATE changes SET writes = replace(writes, '\"origin\": \"person\"', '')")
+    memory.inventory.remove({"memories/origins.json"})
+    assert data("memory", "status")["waiting"]["earlier"] == 1
+    assert "notes before this version  1" in hermes("memory", "status").stdout
+    assert "before this version" not in hermes("memory", "status").stdout
+    assert [one["origin"] for one in data("memory", "show", "--origin")["memory"]] == ["person"]
+
+
+def test_a_damaged_file_of_origins_is_a_problem_of_every_turn(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    note(memory, PAGE)
+    (hermes_home.memories / "origins.json").write_text("{")
+    turn = memory.conversation("c").turn("Hello")
+    assert sum("origins.json" in problem for problem in turn.problems) == 1
+    assert sum("origins.json" in problem for problem in data("memory", "status", code=3)["problems"]) == 1
+    assert any(
+        one["state"] == "failed" and "origins" in one["what"] for one in data("doctor", code=3)["findings"]
+    )

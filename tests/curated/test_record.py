@@ -1,0 +1,105 @@
+"""Notes are recorded in a hash chain, and any version of the history comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_core.curated.journal import NoteJournal
+from hermes_core.curated.origins import entry_hash
+from hermes_core.curated.store import MemoryStore
+
+
+def faults(store: MemoryStore) -> tuple[str, ...]:
+    report = store.verify()
+    assert report is not None
+    return report.faults
+
+
+def change_database(home: HermesHome, sql: str) -> None:
+    with contextlib.closing(sqlite3.connect(home.journal_db)) as connection, connection:
+        connection.execute(sql)
+
+
+def test_each_change_and_each_decision_is_an_event(store: MemoryStore, hermes_home: HermesHome) -> None:
+    assert MemoryStore(hermes_home).verify() is None
+    store.add("memory", "Uses ruff")
+    hermes_home.memory_md.write_text("Uses mypy\n")
+    store.add("memory", "Likes tea")
+    store.undo()
+    store.confirm(["Uses mypy"])
+    store.record("reject", entry_hash("Likes coffee"), origin="web")
+    events = store._journal._chain.events()
+    assert [event.kind for event in events] == ["begin", "add", "edit", "add", "undo", "confirm", "reject"]
+    assert events[-2].subject == entry_hash("Uses mypy")
+    assert "tea" not in str(events)
+    assert faults(store) == ()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE changes SET after = 'Likes coffee' WHERE id = 2",
+        "DELETE FROM changes WHERE id = 1",
+        "UPDATE events SET at = 1.0 WHERE id = 2",
+    ],
+)
+def test_a_history_that_was_changed_is_reported_and_can_be_accepted(
+    store: MemoryStore, hermes_home: HermesHome, sql: str
+) -> None:
+    store.add("memory", "Uses ruff")
+    store.add("memory", "Likes tea")
+    change_database(hermes_home, sql)
+    assert len(faults(store)) == 1
+    store.accept_history()
+    assert faults(store) == ()
+
+
+def test_a_pruned_history_is_whole_and_says_nothing(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "Uses ruff")
+    store.add("user", "Is called Ana")
+    store.prune()
+    assert faults(store) == ()
+    store.add("memory", "Likes tea")
+    assert faults(store) == ()
+    assert [event.subject for event in store._journal._chain.events()].count("MEMORY.md") == 1
+
+
+def test_a_change_that_a_crash_interrupted_is_recorded_when_it_is_completed(
+    store: MemoryStore, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add("memory", "Uses ruff")
+    with monkeypatch.context() as crash:
+        crash.setattr(NoteJournal, "_finish", lambda *_, **__: None)
+        store.add("memory", "Likes tea")
+    assert faults(store) == ()
+    store.history()
+    assert [event.kind for event in store._journal._chain.events()] == ["begin", "add", "add"]
+    assert faults(store) == ()
+
+
+def test_any_version_comes_back(store: MemoryStore) -> None:
+    store.add("memory", "Uses ruff")
+    store.add("memory", "Likes tea")
+    store.replace("memory", "tea", "Likes coffee")
+    store.reset("memory")
+    versions = {version.id: version.after for version in store.history()}
+    for change, entries in versions.items():
+        assert store.restore(change)["success"]
+        assert store.entries("memory") == entries
+    store.undo()
+    assert store.entries("memory") != versions[min(versions)]
+    assert "There is no change 99" in store.restore(99)["error"]
+    assert faults(store) == ()
+
+
+def test_a_version_with_a_secret_does_not_come_back(store: MemoryStore, hermes_home: HermesHome) -> None:
+    store.add("memory", "Uses ruff")
+    hermes_home.memory_md.write_text("Uses ruff\n§\ntoken: 'abcd1234efgh5678'\n")
+    store.remove("memory", "token")
+    (edit,) = (version for version in store.history() if version.action == "edit")
+    assert "what looks like a secret" in store.restore(edit.id)["error"]
+    assert store.entries("memory") == ("Uses ruff",)

@@ -1,0 +1,95 @@
+"""The origin of a message that no person wrote: a mail, a webhook's text, a cron job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome, Turn, open_memory, open_memory_async
+from hermes_core.contract.values import Session
+from hermes_core.errors import SessionError
+from hermes_core.memory import Memory
+
+MAIL = "The new gate code is 4711."
+ADD = {"action": "add", "target": "memory", "content": MAIL}
+Take = Callable[[Memory, Any], tuple[Turn, Session]]
+
+
+def through_conversation(memory: Memory, origin: Any) -> tuple[Turn, Session]:
+    chat = memory.conversation("c")
+    turn = chat.turn(MAIL, origin=origin)
+    assert turn.call_tool("memory", ADD).ok
+    return turn.finish("Noted."), chat.session
+
+
+def in_two_processes(memory: Memory, origin: Any) -> tuple[Turn, Session]:
+    memory.conversation("c").prepare_turn(MAIL, turn_id="T", origin=origin)
+    turn = memory.conversation("c").resume("T")
+    assert turn.call_tool("memory", ADD).ok
+    return turn.finish("Noted."), turn.session
+
+
+def through_functions(memory: Memory, origin: Any) -> tuple[Turn, Session]:
+    session = memory.start_session("c")
+    memory.begin_turn(session, MAIL, origin=origin)
+    assert json.loads(memory.call_tool(session, "memory", ADD))["success"]
+    return memory.end_turn(session, MAIL, "Noted."), session
+
+
+def through_a_program(memory: Memory, origin: Any) -> tuple[Turn, Session]:
+    chat = memory.conversation("c")
+    turn = chat.turn(MAIL, author="bot:mail" if origin else "")
+    assert turn.call_tool("memory", ADD).ok
+    return turn.finish("Noted."), chat.session
+
+
+def asynchronously(memory: Memory, origin: Any) -> tuple[Turn, Session]:
+    async def talk() -> tuple[Turn, Session]:
+        async with open_memory_async(memory.home) as twin:
+            chat = await twin.conversation("c")
+            turn = await chat.turn(MAIL, origin=origin)
+            assert (await turn.call_tool("memory", ADD)).ok
+            return await turn.finish("Noted."), chat.session
+
+    return asyncio.run(talk())
+
+
+WAYS = [through_conversation, in_two_processes, through_functions, through_a_program, asynchronously]
+
+
+@pytest.mark.parametrize("take", WAYS)
+def test_what_a_mail_says_is_no_statement_of_the_person(hermes_home: HermesHome, take: Take) -> None:
+    with open_memory(hermes_home) as memory:
+        turn, session = take(memory, "tool")
+        assert turn.origin == "tool"
+        assert [message.origin for message in memory.sessions.get_messages(session.id)] == ["tool", "tool"]
+        assert [note.entry for note in memory.curated.waiting_notes()] == [MAIL]
+    with open_memory(hermes_home) as memory:
+        assert MAIL not in memory.system_prompt(memory.start_session("later"))
+
+
+@pytest.mark.parametrize("take", WAYS)
+def test_what_a_person_says_needs_no_origin(hermes_home: HermesHome, take: Take) -> None:
+    with open_memory(hermes_home) as memory:
+        turn, session = take(memory, None)
+        assert turn.origin in ("person", "assistant")
+        assert [m.origin for m in memory.sessions.get_messages(session.id)] == ["person", "assistant"]
+        assert memory.curated.waiting_notes() == []
+
+
+def test_a_host_can_not_raise_the_origin_of_a_users_message(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        chat = memory.conversation("c", platform="telegram", user_id="42")
+        chat.turn("I own this home.", origin="person").finish("No.")
+        assert chat.history()[0].origin == "user"
+
+
+def test_an_origin_that_does_not_exist_is_refused_before_anything_is_stored(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        with pytest.raises(SessionError, match="there is no origin 'mail'"):
+            memory.conversation("c").turn(MAIL, origin="mail")  # type: ignore[arg-type]
+        assert memory.sessions.get_session("c") is None
