@@ -516,7 +516,8 @@ class Upkeep(Writer):
 
     def state(self, home: HermesHome) -> Facts:
         with open_memory(home, provider="") as memory:
-            assert memory.sessions.check() == []
+            # A rebuild that was killed goes on with later writes, and the check names it until then.
+            assert [fault for fault in memory.sessions.check() if "made anew up to" not in fault] == []
             # A doctor that was killed leaves its test session, which a later doctor deletes.
             facts = {fact for fact in conversation_facts(memory) if " doctor-" not in fact}
             for mark in MARKS:
@@ -526,6 +527,7 @@ class Upkeep(Writer):
 
     def verify(self, home: HermesHome) -> None:
         with open_memory(home, provider="") as memory:
+            assert memory.sessions.check() == []
             kept = [message for name in ("s3", "s5") for message in memory.sessions.get_messages(name)]
             assert len(kept) == 12
             assert memory.sessions.search("harbour")
