@@ -101,11 +101,16 @@ def _seen(char: str) -> str:
     return char.lower() if char.isascii() else _letter(char)
 
 
+ESCAPED = re.compile(r"\\+(?:u\{([0-9a-fA-F]{1,8})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+
+
 def _backslashes(text: str) -> str:
-    code = re.sub(
-        r"\\+u\{?([0-9a-fA-F]{2,4})\}?|\\+x([0-9a-fA-F]{2})", lambda m: chr(int(m[1] or m[2], 16)), text
-    )
-    return re.sub(r"\\+([0-7]{3})", lambda m: chr(int(m[1], 8)), code)
+    code = ESCAPED.sub(lambda m: _character(int(m[1] or m[2] or m[3], 16)), text)
+    return re.sub(r"\\+([0-7]{3})", lambda m: _character(int(m[1], 8)), code)
+
+
+def _character(code: int) -> str:
+    return chr(code) if code <= sys.maxunicode else ""
 
 
 DECODERS: tuple[Callable[[str], str], ...] = (html.unescape, _backslashes, urllib.parse.unquote)

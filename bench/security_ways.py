@@ -325,7 +325,7 @@ def _imported_resumed(scene: Scene, text: str) -> None:
 
 def _mcp(scene: Scene, text: str) -> None:
     toolset = ToolSet(scene.memory, scene.memory.start_session(platform="mcp"))
-    toolset.call_of_client("elsewhere", "memory", {"action": "add", "target": "memory", "content": text})
+    toolset.call("memory", {"action": "add", "target": "memory", "content": text}, "elsewhere")
 
 
 def _undo(scene: Scene, text: str) -> None:

@@ -68,7 +68,7 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
         return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in tool_set.definitions()])
 
     async def call_tool(context: Context, asked: CallToolRequestParams) -> CallToolResult:
-        call = functools.partial(tool_set.call_of_client, _client_name(context), asked.name, asked.arguments)
+        call = functools.partial(tool_set.call, asked.name, asked.arguments, _client_name(context))
         # A client that cancels is answered at once. A write that has begun is finished in its thread.
         answer = await _in_thread(call, limiter)
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)

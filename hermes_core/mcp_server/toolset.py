@@ -19,7 +19,7 @@ from hermes_core.errors import HermesError, SessionError
 from hermes_core.kit.text import clip, storable
 from hermes_core.kit.tools import Range, ToolBox, tool
 from hermes_core.memory import Memory
-from hermes_core.safety.fence import clean_result, sanitize_context, without_context
+from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import Reading, as_origin, current_reading, lowest, may_command, report_result
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
@@ -156,8 +156,7 @@ class ToolSet:
             ToolDefinition.of(schema, read_only=schema["name"] in _READ_ONLY) for schema in (*own, *others)
         ]
 
-    def call(self, name: str, arguments: object) -> ToolAnswer:
-        """Run a tool. A wrong call returns an error for the model, never an exception."""
+    def _call(self, name: str, arguments: object) -> ToolAnswer:
         given = {} if arguments is None else arguments
         if not isinstance(given, dict):
             return _refused(f"arguments must be an object, not {type(given).__name__}")
@@ -171,8 +170,10 @@ class ToolSet:
             self._maybe_new_turn()
         return _answer(self._memory.call_tool(self._session, name, given))
 
-    def call_of_client(self, client: str, name: str, arguments: object) -> ToolAnswer:
+    def call(self, name: str, arguments: object, client: str = "") -> ToolAnswer:
         """Run a tool for a program whose model may have read anything: what it writes has the origin "tool".
+
+        A wrong call returns an error for the model, never an exception.
 
         A client that `memory.trusted_clients` names writes as the agent, until a tool of this set has returned a text of
         a lower origin to it.
@@ -183,7 +184,7 @@ class ToolSet:
         trusted = client in self._memory.config.memory.trusted_clients
         reading = Reading(self._returned.get(client, "assistant") if trusted else "tool")
         with reading.active():
-            answer = self.call(name, arguments)
+            answer = self._call(name, arguments)
         if trusted and reading.result is not None:
             self._returned[client] = lowest([reading.origin, reading.result])
         return answer
@@ -204,7 +205,7 @@ class ToolSet:
             return ToolAnswer(redact(str(problem)), failed=True)
         block = store.take_snapshot().blocks.get(RESOURCES[uri], "")
         notes = [note for note in _data_notes(store) if note.target == RESOURCES[uri]]
-        data = f"{DATA_LABEL}\n{sanitize_context(render_notes(notes))}" if notes else ""
+        data = f"{DATA_LABEL}\n{clean_result(render_notes(notes))}" if notes else ""
         return ToolAnswer("\n\n".join(filter(None, (block, data))))
 
     def _maybe_new_turn(self) -> None:
@@ -242,7 +243,7 @@ class _ReadingTools:
         result |= {one: shown_entries(store, one) for one in wanted}
         notes = [note for note in _data_notes(store) if note.target in wanted]
         for note in notes:
-            item = {"entry": sanitize_context(note.entry), "origin": ORIGIN_NAMES[note.origin.origin]}
+            item = {"entry": clean_result(note.entry), "origin": ORIGIN_NAMES[note.origin.origin]}
             result[note.target].setdefault("data", []).append(item)
         report_result(note.origin.origin for note in notes)
         return result | ({"about_data": f"`data` repeats entries. {DATA_LABEL}"} if notes else {})

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from hermes_core.safety.scrubber import NOTE_START, StreamingContextScrubber
-from hermes_core.safety.tags import NOTE_CANDIDATE, STARTERS, TAG_NAME, Kind, Reading
+from hermes_core.safety.tags import NOTE_CANDIDATE, STARTERS, TAG_NAME, Kind, TagReading
 from hermes_core.safety.templates import without_turns
 
 log = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class _Stripper(StreamingContextScrubber):
             shown += self._read(rest)
         return (shown + self._held.text).removesuffix("<")
 
-    def _drop(self, reading: Reading, unread: int) -> None:
+    def _drop(self, reading: TagReading, unread: int) -> None:
         if reading.form == "note":
             held, self._held = self._held, type(self._held)()
             self._emit(f"{held.text}[note")
@@ -249,5 +249,5 @@ class _Stripper(StreamingContextScrubber):
             self._opened_at = self._consumed - unread
             self._hide(self._held)
 
-    def _mention(self, tag: str, reading: Reading) -> str:  # noqa: ARG002 -- the tag itself must not stay
+    def _mention(self, tag: str, reading: TagReading) -> str:  # noqa: ARG002 -- the tag itself must not stay
         return f"/{TAG_NAME}" if reading.closing else TAG_NAME

@@ -22,7 +22,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from hermes_core.safety.lookalikes import wide_skeleton
-from hermes_core.safety.tags import IDLE, OTHER_WORD, TAG_CANDIDATE, TAG_NAME, Kind, Reading, step
+from hermes_core.safety.tags import IDLE, OTHER_WORD, TAG_CANDIDATE, TAG_NAME, Kind, TagReading, step
 
 MAX_HELD = 400
 """Largest number of characters held back for one tag: a tag with every letter written as an entity fits."""
@@ -42,7 +42,7 @@ _Mode = Literal["text", "span", "quoted"]
 class _Threads(NamedTuple):
     """All ways to read the held text. Each way has its reading, the index at which it began, and that after its name."""
 
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[TagReading, ...] = ()
     starts: tuple[int, ...] = ()
     name_ends: tuple[int, ...] = ()
 
@@ -56,7 +56,7 @@ _NO_THREADS = _Threads()
 class _Tag(NamedTuple):
     """Tag or note that was read: the held text from `start` to `end`."""
 
-    reading: Reading
+    reading: TagReading
     start: int
     end: int
 
@@ -142,15 +142,17 @@ def _advance(before: _Threads, char: str, index: int, kinds: frozenset[Kind]) ->
 
 @lru_cache(maxsize=16384)
 def _transitions(
-    readings: tuple[Reading, ...], symbol: str, kinds: frozenset[Kind]
-) -> tuple[tuple[Reading, ...], tuple[int, ...], tuple[bool, ...], tuple[tuple[Reading, int], ...], bool]:
+    readings: tuple[TagReading, ...], symbol: str, kinds: frozenset[Kind]
+) -> tuple[
+    tuple[TagReading, ...], tuple[int, ...], tuple[bool, ...], tuple[tuple[TagReading, int], ...], bool
+]:
     """Read a symbol in all ways.
 
     Returns the readings after it, the place in `readings` that each comes from (its length for a new beginning), True
     for each that has its name, the tags that are complete with their places, and True if attributes are read.
     """
-    after: dict[Reading, int] = {}
-    tags: list[tuple[Reading, int]] = []
+    after: dict[TagReading, int] = {}
+    tags: list[tuple[TagReading, int]] = []
     for source, reading in enumerate((*readings, IDLE)):
         ways = step(reading, symbol)
         if reading.named and reading.kind in kinds and not ways:
@@ -227,7 +229,7 @@ class StreamingContextScrubber:
         self._span = _NO_THREADS  # readings inside a span
         self._openings: list[_Opening] = []
         self._openings_size = 0
-        self._quoted: tuple[str, Reading] = ("", IDLE)  # the tag after a quotation mark
+        self._quoted: tuple[str, TagReading] = ("", IDLE)  # the tag after a quotation mark
         self._shown: list[str] = []
         self._last = ""  # the text before the current tag, for its quotation mark
         self._blank_line = True  # True if the current line has no text yet
@@ -329,7 +331,7 @@ class StreamingContextScrubber:
             self._drop(tag.reading, len(rest))
         self._take_again(rest)
 
-    def _drop(self, reading: Reading, unread: int) -> None:  # noqa: ARG002 -- for a whole text
+    def _drop(self, reading: TagReading, unread: int) -> None:  # noqa: ARG002 -- for a whole text
         """Act on a tag whose text was removed, with `unread` characters after it that will be read again."""
         if not reading.closing:
             outer, self._held = self._held, _Held()
@@ -358,7 +360,7 @@ class StreamingContextScrubber:
         self._mode = "text"
         self._drop(self._quoted[1], unread)
 
-    def _mention(self, tag: str, reading: Reading) -> str:  # noqa: ARG002 -- for a whole text
+    def _mention(self, tag: str, reading: TagReading) -> str:  # noqa: ARG002 -- for a whole text
         """Return the text shown for a tag in quotation marks."""
         return tag
 

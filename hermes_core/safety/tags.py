@@ -33,7 +33,7 @@ _DASH = TAG_NAME.index("-")
 _MAX_NESTED_ESCAPES = 6
 
 
-class Reading(NamedTuple):
+class TagReading(NamedTuple):
     """The beginning of a tag or note that was read.
 
     Attributes:
@@ -69,19 +69,19 @@ class Reading(NamedTuple):
         return self.place != "name" and (self.sure or self.form == "note")
 
 
-IDLE = Reading()
+IDLE = TagReading()
 
-OTHER_WORD = Reading(letters=-1)
+OTHER_WORD = TagReading(letters=-1)
 """Result of a symbol that makes the word longer, and so another word."""
 
 
 @lru_cache(maxsize=16384)
-def step(reading: Reading, symbol: str) -> tuple[Reading, ...]:
+def step(reading: TagReading, symbol: str) -> tuple[TagReading, ...]:
     """Read one visible symbol. Returns all ways to read it, none if it can't follow."""
     return tuple(way for way in dict.fromkeys(_ways(reading, symbol)) if way != IDLE)
 
 
-def _ways(reading: Reading, symbol: str) -> Iterator[Reading]:
+def _ways(reading: TagReading, symbol: str) -> Iterator[TagReading]:
     if not reading.escapes:
         if symbol in ESCAPE_SIGNS:
             yield reading._replace(escapes=(symbol,))
@@ -106,11 +106,11 @@ def _ways(reading: Reading, symbol: str) -> Iterator[Reading]:
             yield way._replace(place="ended")
 
 
-def _plain(reading: Reading, symbol: str) -> Iterator[Reading]:
+def _plain(reading: TagReading, symbol: str) -> Iterator[TagReading]:
     """Read one symbol that is not escaped, or was decoded."""
     if not reading.form:
         if symbol in _OPENERS:
-            yield Reading(_OPENERS[symbol], sure=True)
+            yield TagReading(_OPENERS[symbol], sure=True)
     elif reading.place == "name":
         yield from _in_word(reading, symbol)
     elif reading.place == "after" and (symbol.isalnum() or (symbol == "_" and reading.form == "note")):
@@ -128,7 +128,7 @@ def _plain(reading: Reading, symbol: str) -> Iterator[Reading]:
         yield reading._replace(place="attributes", assigned=reading.assigned or symbol == "=")
 
 
-def _in_word(reading: Reading, symbol: str) -> Iterator[Reading]:
+def _in_word(reading: TagReading, symbol: str) -> Iterator[TagReading]:
     word, letters = _WORDS[reading.form], reading.letters
     if symbol == word[letters]:
         place: Place = "after" if letters + 1 == len(word) else "name"

@@ -46,7 +46,7 @@ def add_page(memory: Memory) -> None:
 
 
 def answer(tools: ToolSet, client: str, name: str, **arguments: Any) -> Any:
-    return json.loads(tools.call_of_client(client, name, arguments).text)
+    return json.loads(tools.call(name, arguments, client).text)
 
 
 def test_a_note_of_a_client_waits_unless_the_client_is_trusted(memory: Memory, tools: ToolSet) -> None:
