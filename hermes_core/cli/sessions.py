@@ -183,7 +183,7 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
     return (
         speaker
         if may_command(message.origin) or message.origin == "user"
-        else f"{speaker} (from {ORIGIN_NAMES[message.origin]})"
+        else f"(from {ORIGIN_NAMES[message.origin]}) {speaker}"
     )
 
 

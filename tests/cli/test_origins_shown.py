@@ -72,7 +72,7 @@ def test_sessions_name_a_low_origin(hermes: Any, data: Any, memory: Memory) -> N
     ]
     memory.end_turn(session, "When does the museum open?", PAGE, messages=messages)
     shown = hermes("sessions", "show", "s1").stdout
-    assert "assistant (from a tool's result)" in shown
+    assert "(from a tool's result) assistant\n" in shown
     assert "user\n" in shown
     assert "(from a tool's result)" in hermes("sessions", "search", "museum").stdout
     assert [one["origin"] for one in data("sessions", "show", "s1")] == ["person", "tool", "tool"]
