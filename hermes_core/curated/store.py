@@ -194,6 +194,7 @@ class MemoryStore:
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
+        self._scan_low = None if scan else partial(_scan, home, untrusted=True)
         self._filter_write = filter_write
         self._suppresses = suppresses
         self._journal = NoteJournal(
@@ -623,7 +624,7 @@ class MemoryStore:
         limit = None if suppressed else self._limits[target]
         writes: list[MemoryWrite] = []
         for index, operation in enumerate(operations):
-            write = self._vet(target, operation, who, limit)
+            write = self._vet(target, operation, who, limit, reading)
             if isinstance(write, Refusal):
                 return self.refuse(in_batch(write, index, operation) if batch else write, target, who)
             writes.append(write)
@@ -709,7 +710,12 @@ class MemoryStore:
         return self._commit(target, action, scanned, who, undoes=undoes)
 
     def _vet(
-        self, target: MemoryTarget, operation: Operation, session: Session, limit: int | None
+        self,
+        target: MemoryTarget,
+        operation: Operation,
+        session: Session,
+        limit: int | None,
+        reading: Reading | None,
     ) -> MemoryWrite | Refusal:
         """Check an operation and return it as a write with an id.
 
@@ -733,6 +739,9 @@ class MemoryStore:
             if fault := _write_fault(write, limit):
                 return Refusal(f"An observer changed this write, and now: {fault}")
         threat = self._scan(write.content) if write.content else None
+        if threat is None and write.content and reading is not None and self._scan_low is not None:
+            origin = self._origins_of([write.content], (), session, reading)[write.content]
+            threat = None if may_command(origin) else self._scan_low(write.content)
         if threat:
             return Refusal(
                 f"Blocked: content matches threat pattern {threat.id!r}: {threat.message}. Memory goes into every "
@@ -1038,9 +1047,9 @@ def _caution(edit: Edit) -> Result:
 ALLOW_HINT = "only a person can overrule the scan: hermes-memory memory allow 'the exact text'"
 
 
-def _scan(home: HermesHome, text: str) -> Threat | None:
+def _scan(home: HermesHome, text: str, *, untrusted: bool = False) -> Threat | None:
     # Imported at the first use: loading and compiling the rules takes a tenth of a second, and many processes never
     # write.
     from hermes_core.storage.verdicts import Verdicts
 
-    return Verdicts(home).scan(text)
+    return Verdicts(home).scan(text, untrusted=untrusted)

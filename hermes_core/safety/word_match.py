@@ -225,11 +225,17 @@ def _words(chunk: str, before: str) -> Iterator[tuple[str, Meanings]]:
         yield part, _meanings(part.strip("_"))
 
 
+@cache
+def _longest_prefix() -> int:
+    return max(map(len, _index()[1]), default=0)
+
+
 @lru_cache(maxsize=4096)
 def _meanings(word: str) -> Meanings:
     exact, prefixes, _, _ = _index()
     names = exact.get(word, _NOTHING)
-    for length in range(2, len(word) + 1):
+    # A word may be a whole file without spaces.
+    for length in range(2, min(len(word), _longest_prefix()) + 1):
         names |= prefixes.get(word[:length], _NOTHING)
     if "_" in word:
         names |= {"setting_name"}

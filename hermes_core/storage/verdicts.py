@@ -82,9 +82,13 @@ class Verdicts:
         self._data: dict[str, Any] = {}
         self._findings: dict[str, str] = {}  # by hash; not in the file yet
 
-    def scan(self, text: str) -> Threat | None:
-        """Return the first threat in a note, or None; also None if a person allowed the exact text."""
-        threat = first_threat(text)
+    def scan(self, text: str, *, untrusted: bool = False) -> Threat | None:
+        """Return the first threat in a note, or None; also None if a person allowed the exact text.
+
+        Args:
+            untrusted: True to try the rules for notes of low origin too.
+        """
+        threat = first_threat(text, untrusted=untrusted)
         return None if threat is None or self.allows(text) else threat
 
     def allows(self, text: str) -> bool:
