@@ -140,7 +140,8 @@ class ReviewDialog:
 
     def require_origins(self, *, rebuild: bool = False) -> None:
         """Rebuild an unusable file of origins if the person agrees. Raise `Failure` if not."""
-        fault = origins_fault(self.store)
+        skills_fault = self._skills.origins.read().fault if self._memory.config.skills.enabled else ""
+        fault = origins_fault(self.store) or skills_fault
         if not fault:
             return
         if not rebuild and (self._quiet or not is_interactive()):
@@ -148,8 +149,10 @@ class ReviewDialog:
         if not rebuild:
             click.echo(hanging(fault))
             click.confirm("Make the file anew? All notes wait for you then.", abort=True)
-        count = rebuild_origins(self.store)
-        self._say(f"{counted(count, 'note')} wait now")
+        if origins_fault(self.store):
+            self._say(f"{counted(rebuild_origins(self.store), 'note')} wait now")
+        if skills_fault:
+            self._say(f"{counted(self._skills.rebuild_origins(), 'skill')} wait now")
 
     def always(self, origin: Origin) -> None:
         """Accept all notes of this origin from now on."""

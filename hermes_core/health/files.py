@@ -15,6 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from hermes_core.config import Config, Credentials
+from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.health.finding import Finding, failed, run_check
 from hermes_core.home import HermesHome
 from hermes_core.skills.store import open_skills
@@ -309,6 +310,9 @@ def examine_texts(home: HermesHome, config: Config) -> Iterator[Finding]:
     if config.skills.enabled:
         with contextlib.closing(open_skills(home, config)) as store:
             notices += store.notices()
+            for skill in store.waiting():
+                detail = f"the skill {skill.name!r} comes from {ORIGIN_NAMES[skill.origin]} and is in no list of skills"
+                yield Finding("text", "warning", detail, "read and confirm it: hermes-memory review")
     for notice in notices:
         detail, _, remedy = notice.rpartition("; if it is right: ")
         yield Finding("text", "warning", detail, f"read it; if it is right: {remedy}")

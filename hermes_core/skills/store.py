@@ -238,6 +238,12 @@ class SkillStore:
         self._journal.record("confirm", entry_hash(text))  # first: no confirmation is without an event
         self.origins.confirm([text])
 
+    def rebuild_origins(self) -> int:
+        """Replace an unusable file of origins. Return the number of skills, all of which wait now."""
+        own = [skill.name for skill in self.skills() if skill.own]
+        self.origins.rebuild([self._view(self.get(name), "") for name in own])
+        return len(own)
+
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.
 

@@ -240,3 +240,19 @@ def test_an_origin_is_accepted_always_without_a_terminal(hermes: Any, data: Any,
     note(memory, "Imported", "import")
     done = data("review", "--always", "web")
     assert (done["accepted_origins"], [one["entry"] for one in done["waiting"]]) == (["web"], ["Imported"])
+
+
+def test_a_damaged_file_of_skills_origins_is_made_anew_and_the_skills_wait(
+    hermes: Any, data: Any, memory: Memory, hermes_home: HermesHome
+) -> None:
+    with closing(open_skills(hermes_home, memory.config)) as skills:
+        skills.create("deploy", "ops", SKILL)
+        assert "ops/deploy" in skills.index()
+        skills.origins.path.write_text("{")
+        assert "ops/deploy" not in skills.index()
+        hermes("review", code=1)
+        hermes("review", "--rebuild")
+        assert [one["name"] for one in data("review")["skills"]] == ["deploy"]
+        assert "hermes-memory review" in hermes("doctor", code=None).stdout
+        hermes("review", "--accept-all")
+        assert "ops/deploy" in skills.index()
