@@ -112,6 +112,9 @@ ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
 # Begun turns, and results of tools, of which the origin is known until they are stored.
 MAX_REMEMBERED = 4096
 
+# Types of content parts that hold the result of a tool.
+RESULT_PARTS = ("tool_result", "function_call_output")
+
 # Authors of turns that are programs in a chat.
 PROGRAM_AUTHORS = ("bot:", "plugin:")
 
@@ -310,6 +313,7 @@ class Memory:
         # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
         self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
         self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self._returned: OrderedDict[str, Origin] = OrderedDict()
         self.manager.add_provider(CuratedProvider(self.curated, self.reading_of), builtin=True)
         if self.tracer is not None:
             self.tracer.watch(self.manager)
@@ -713,7 +717,7 @@ class Memory:
         reading = current_reading() or self.reading_of(session)
         # An error that names nothing stored is our own text.
         own = name in (MEMORY_SCHEMA["name"], SESSION_SEARCH_SCHEMA["name"])
-        reading.result = "assistant" if own else "provider"
+        earlier, reading.result = reading.result, "assistant" if own else "provider"
         with reading.active():
             if name == SESSION_SEARCH_SCHEMA["name"]:
                 answer = self._search.call(arguments, session)
@@ -725,6 +729,10 @@ class Memory:
         if name == MEMORY_SCHEMA["name"]:
             self.inventory.record()
         self.remember_result(session, answer, reading.result)
+        # The model reads it before the host shows the result with the turn.
+        returned = lowest([self._returned.get(session.id, "person"), reading.result])
+        _remember(self._returned, session.id, returned)
+        reading.result = lowest([reading.result, *([] if earlier is None else [earlier])])
         return answer
 
     def remember_result(self, session: Session, text: str, origin: Origin) -> None:
@@ -738,7 +746,7 @@ class Memory:
         """
         session = self.complete(session)
         stored = self._read("origins", lambda: self.sessions.lowest_origin(session.id), "import")
-        origins: list[str] = [author_origin(session), stored]
+        origins: list[str] = [author_origin(session), stored, self._returned.get(session.id, "person")]
         said: list[str] = []
         if begun := self._begun.get(session.id):
             said += [begun.text] if is_said(begun.speaker) else []
@@ -770,9 +778,7 @@ class Memory:
             speaker: Origin of messages of the role "user" that have none.
             recalled: The lowest origin of the recall of the turn.
         """
-        read = lowest(
-            [recalled, self._read("origins", lambda: self.sessions.lowest_origin(session.id), "import")]
-        )
+        read = lowest([recalled, self.sessions.lowest_origin(session.id)])
         names = {
             call.get("id"): (call.get("function") or call).get("name")
             for message in messages
@@ -783,9 +789,9 @@ class Memory:
         for message in messages:
             origin: str = message.get("origin") or ""
             if origin not in RANKS:
-                if message["role"] == "user":
+                if message["role"] == "user" and not _holds_results(message):
                     origin = speaker
-                elif message["role"] == "tool":
+                elif message["role"] != "assistant":
                     name = (
                         message.get("name")
                         or message.get("tool_name")
@@ -890,7 +896,10 @@ class Memory:
                 *(item.origin for item in past.items),
             ]
         )
-        _remember(self._begun, session.id, BegunTurn(query.text, origin, pending.at, pending.speaker))
+        begun = BegunTurn(query.text, origin, pending.at, pending.speaker)
+        if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
+            begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
+        _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
 
@@ -932,7 +941,7 @@ class Memory:
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
         speaker = message_origin(session, author, origin)
-        begun = self._begun.pop(session.id, BegunTurn(question, speaker=speaker))
+        begun = self._begun.get(session.id, BegunTurn(question, speaker=speaker))
         speaker = lowest([speaker, begun.speaker])
         recalled = lowest([begun.origin, recalled_origin])
         stored = self._with_origins(session, tuple(messages) or both, speaker, recalled)
@@ -960,6 +969,7 @@ class Memory:
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
+        self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         self.inventory.add(self.home.state_db)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
@@ -968,6 +978,7 @@ class Memory:
     def forget_begun(self, session: Session) -> None:
         """Forget the turn that `begin_turn` began in a session and that nobody finishes."""
         self._begun.pop(session.id, None)
+        self._returned.pop(session.id, None)
 
     def change_memory(
         self,
@@ -1805,6 +1816,13 @@ class BegunTurn:
     speaker: Origin = "person"
 
 
+def _holds_results(message: Mapping[str, Any]) -> bool:
+    """Return True if a message of the role "user" has results of tools, as in Anthropic's form."""
+    content = message.get("content")
+    parts = content if isinstance(content, list | tuple) else ()
+    return any(isinstance(part, Mapping) and part.get("type") in RESULT_PARTS for part in parts)
+
+
 def _calls_memory(message: Mapping[str, Any]) -> bool:
     names = [
         (call.get("function") or call).get("name")
@@ -1816,7 +1834,7 @@ def _calls_memory(message: Mapping[str, Any]) -> bool:
 
 def author_origin(session: Session, author: str = "") -> Origin:
     """Return the origin of what the person of a session writes. Programs may speak in a chat too."""
-    if author.startswith(PROGRAM_AUTHORS):
+    if author.lower().startswith(PROGRAM_AUTHORS):
         return "tool"
     if session.owner:
         return "user"
@@ -1829,11 +1847,12 @@ def message_origin(session: Session, author: str, origin: Origin | None) -> Orig
     Raises:
         SessionError: There is no such origin.
     """
-    if origin is None:
-        return author_origin(session, author)
-    if origin not in RANKS:
+    if origin is not None and origin not in RANKS:
         raise SessionError(f"there is no origin {origin!r}", f"use one of {', '.join(RANKS)}")
-    return lowest([author_origin(session, author), origin])
+    # In a tool, the words are those of the model that calls it.
+    reading = current_reading()
+    read = [] if reading is None else [reading.origin]
+    return lowest([author_origin(session, author), *([] if origin is None else [origin]), *read])
 
 
 def is_said(origin: str) -> bool:

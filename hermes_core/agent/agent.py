@@ -65,7 +65,7 @@ from hermes_core.agent.validation import Kind, refused, require, require_functio
 from hermes_core.contract.values import Delegation, Origin, Session
 from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
-from hermes_core.memory import Memory, author_origin
+from hermes_core.memory import Memory, message_origin
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.origin import current_reading, lowest, report_result
 from hermes_core.skills.store import SkillStore, open_skills
@@ -260,7 +260,7 @@ class Agent:
         require_function("on_text", on_text)
         require_function("on_tool_call", on_tool_call)
         turn = AgentTurn.of(message, author)
-        turn.origin = origin or author_origin(self.session, author)
+        turn.origin = message_origin(self.session, author, origin)
         if not turn.text.strip():
             raise SessionError(f"the message is empty: {message!r}", "write a message")
         with self._guard.turn():

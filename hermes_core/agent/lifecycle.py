@@ -621,9 +621,8 @@ class SessionLifecycle:
             # Unchanged messages must be this agent's own objects again, because `ContextUsage` compares by identity.
             originals = {id(copy): own for copy, own in zip(copies, history, strict=False) if copy == own}
             shorter = [originals.get(id(message), message) for message in result.messages]
-            messages = hide_summary(
-                history, with_origins(shorter, history, memory_context, self.session.owner)
-            )
+            shorter = with_origins(result, shorter, history, memory_context, self.session.owner)
+            messages = hide_summary(history, shorter)
             if not result.failure:
                 return messages
             self.history = messages

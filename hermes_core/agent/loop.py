@@ -247,7 +247,8 @@ class ToolLoop:
         reading = Reading(read, self.said)
         with reading.active():
             text = self.tools.call(call, self.session, self.cancel)
-        return text, reading.result or self.tools.origin_of(call.name)
+        own = self.tools.origin_of(call.name)
+        return text, own if reading.result is None else lowest([own, reading.result])
 
     def _run_parallel(self, calls: Sequence[ToolRequest], read: Origin) -> Iterator[tuple[str, Origin]]:
         """Run these tool calls at the same time and yield their results in order. An interrupt stops all of them."""

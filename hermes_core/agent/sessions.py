@@ -21,7 +21,7 @@ from hermes_core.errors import SessionError, StorageError
 from hermes_core.manager.manager import RecallResult
 from hermes_core.memory import Memory, is_said, known_context
 from hermes_core.safety.fence import sanitize_context, without_context
-from hermes_core.safety.origin import lowest
+from hermes_core.safety.origin import lowest, may_command
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
@@ -418,7 +418,8 @@ def chat_of(message: StoredMessage) -> ChatMessage:
     chat: ChatMessage = clean(message.as_chat())
     if not all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in message.parts):
         chat["content"] = clean({"content": message.content})["content"]
-    chat[ORIGIN] = message.origin
+    if message.role != "assistant" or not may_command(message.origin):  # as the loop writes it
+        chat[ORIGIN] = message.origin
     if message.tool_calls:
         chat["tool_calls"] = [_chat_call(call, message.id, at) for at, call in enumerate(message.tool_calls)]
     return chat

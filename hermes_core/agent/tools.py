@@ -38,6 +38,7 @@ from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
 from hermes_core.memory import Memory
 from hermes_core.safety.fence import clean_result, without_context
+from hermes_core.safety.origin import current_reading, report_result
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import text_of
 from hermes_core.skills.store import SkillStore
@@ -164,7 +165,11 @@ class ToolRegistry:
     def origin_of(self, name: str) -> Origin:
         """Return the origin of the results of a tool that does not report one itself."""
         tool = self._tools.get(name)
-        return "assistant" if tool is None or name in self._trusted else tool.origin
+        if tool is None:
+            return "assistant"
+        # A host's own tool may have the name of one of ours that is switched off.
+        trusted = name in self._trusted and not (name in TRUSTED_TOOLS and tool.toolset == "host")
+        return "assistant" if trusted else tool.origin
 
     def restricted(self, names: Collection[str], refuse: Refuse) -> ToolRegistry:
         """Return a registry of the same tools that answers calls of most of them with an error.
@@ -211,7 +216,11 @@ def watched(tool: Tool, extras: ProviderExtras) -> Tool:
     def run(arguments: Mapping[str, Any], session: Session) -> str:
         if reason := extras.before_tool(tool.name, arguments, session):
             return error(reason)
-        return extras.after_tool(tool.name, arguments, _text(tool.run(arguments, session)), session)
+        result = _text(tool.run(arguments, session))
+        changed = extras.after_tool(tool.name, arguments, result, session)
+        if changed != result:
+            report_result(["provider"])
+        return changed
 
     return replace(tool, run=run)
 
@@ -415,15 +424,20 @@ def todo_tool(stored_messages: Callable[[Session], Messages] = lambda _: ()) -> 
     `stored_messages` returns all messages of the conversation. A new agent finds the last list there.
     """
     lists: dict[str, list[dict[str, str]]] = {}
+    origins: dict[str, Origin] = {}  # of each list: a list that the person undid is still there
 
     def run(arguments: Mapping[str, Any], session: Session) -> str:
         todos = arguments.get("todos")
         if isinstance(todos, list):
             lists[session.id] = [_todo_item(item) for item in todos if isinstance(item, dict | str)]
+            reading = current_reading()
+            origins[session.id] = reading.origin if reading is not None else "assistant"
         elif todos is not None:
             return error("todos must be a list of steps", "send the whole list again")
         elif session.id not in lists:
             lists[session.id] = lists.get(session.parent_id) or _last_todos(stored_messages(session))
+        # A list that another agent stored is read with the session, whose messages have their origins.
+        report_result([origins.get(session.id) or origins.get(session.parent_id, "assistant")])
         return json.dumps({"todos": lists[session.id]}, ensure_ascii=False)
 
     return Tool("todo", _TODO_DESCRIPTION, _TODO_PARAMETERS, run, "todo", quick=True)

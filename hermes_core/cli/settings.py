@@ -119,7 +119,7 @@ def set_key(ctx: click.Context, key: str, value: str) -> None:
     A running program keeps its old value until its next start.
     """
     _require(ctx, key)
-    if not is_provider_key(key) and looks_like_key(value):
+    if not is_provider_key(key) and "://" not in value and looks_like_key(value):
         raise Failure(
             "that value looks like a key, and config.yaml holds none; run: hermes-memory keys set NAME"
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hermes_core.contract.values import Origin
 from hermes_core.errors import StorageError
-from hermes_core.safety.origin import as_origin, rank
+from hermes_core.safety.origin import as_origin, may_command, rank
 from hermes_core.storage.files import LOCK_TIMEOUT, locked, write_atomic
 from hermes_core.storage.inventory import Inventory, lost_store
 
@@ -118,6 +118,8 @@ class NoteOrigins:
                 before = entries.get(key)
                 if before is None and origin == PERSON.origin:
                     continue  # as every entry that the file does not name
+                if before is not None and before.confirmed:
+                    continue  # a person confirmed exactly this text
                 if raise_to or before is None or rank(origin) > rank(before.origin):
                     entries[key] = NoteOrigin(origin, now, session)
 
@@ -161,7 +163,10 @@ class NoteOrigins:
                 self._write(entries)
 
     def _write(self, entries: Mapping[str, NoteOrigin]) -> None:
-        newest = sorted(entries.items(), key=lambda item: item[1].at)[-MAX_HASHES:]
+        # Entries of low origin are never dropped: they would pass for a person's.
+        low = [item for item in entries.items() if not may_command(item[1].origin)]
+        others = [item for item in entries.items() if may_command(item[1].origin)]
+        newest = [*low, *sorted(others, key=lambda item: item[1].at)[-MAX_HASHES:]]
         value = {
             "version": VERSION,
             "entries": {

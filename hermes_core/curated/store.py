@@ -410,7 +410,10 @@ class MemoryStore:
             notes = parse_note_file(file.read())
         except MemoryConflict as exc:
             return (), exc.message
-        return notes.entries, notes.conflict
+        # The notes of another home bring their origins.
+        table = NoteOrigins(file.path.with_name(ORIGINS)).read()
+        entries = tuple(entry for entry in notes.entries if may_command(table.of(entry).origin))
+        return entries, notes.conflict
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the error of each file of the notes that can't be used now, by its target."""

@@ -110,12 +110,14 @@ def call_memory_tool(
     if store is None or not store.enabled_targets:
         result = {"error": "Memory is not available. It is switched off in this session.", "success": False}
     else:
+        # Read before the call: an entry that it removes is in the result.
+        origins = store.stored_origins() if reading is not None else []
         try:
             result = _run(store, arguments, session, reading)
         except HermesError as exc:
             result = store.refuse(Refusal(exc.message, remedy=exc.remedy), None, session)
         if not _ENTRIES.isdisjoint(result):
-            report_result(store.stored_origins())
+            report_result(origins)
     return json.dumps(result, ensure_ascii=False)
 
 

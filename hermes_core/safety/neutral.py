@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scan import invisible_characters
@@ -55,5 +56,5 @@ _CHANGES: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("an invisible character is removed", _without_invisible),
     ("the forged fence of memory is removed", sanitize_context),
     ("the forged role is quoted", _quote_roles),
-    ("the token of a chat template is broken", without_turns),
+    ("the token of a chat template is broken", partial(without_turns, lines=False)),
 )

@@ -112,7 +112,8 @@ def report_result(origins: Iterable[str]) -> None:
     """Report the origins of the texts that the running tool returns. Without any, the result is the agent's own."""
     reading = _current.get()
     if reading is not None:
-        reading.result = lowest(origins, "assistant")
+        earlier = [] if reading.result is None else [reading.result]
+        reading.result = lowest([*earlier, *origins], "assistant")
 
 
 def origin_of_text(text: str, reading: Reading, sources: Iterable[str] = ()) -> Origin:
@@ -135,11 +136,14 @@ def origin_of_text(text: str, reading: Reading, sources: Iterable[str] = ()) -> 
 # ----------------------------------------------------------------- statements
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；，])|\n+")
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+|\b[\w.+-]+@[\w-]+\.\S+", re.IGNORECASE)
+# With sign, separators and unit: 1.5 is not 5.1, and 5 $ is not 5 €.
+_NUMBER = re.compile(r"(?<!\w)[-+]?[$€£¥]?\d(?:[\d.,:/]*\d)?(?:\s?[%$€£¥°])?")
 _QUESTION = re.compile(r"[?？؟\u037e]\s*[\"'”’)]*\s*$")
 # Words with which a note names the person who said "I".
 _FRAME = frozenset(["user", "user's", "person", "person's"])
 _NEGATION_WORDS = """
-    no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
+    forget forgot no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
     won't wouldn't shouldn't couldn't mustn't hasn't haven't hadn't stop avoid except unless
     nicht kein keine keinen keinem keiner nie niemals ohne außer nichts niemand
     ne pas jamais sans aucun aucune rien personne sauf nunca sin ningún ninguna jamás nada nadie excepto
@@ -154,8 +158,9 @@ _DENSE_NEGATION = re.compile("[不没沒别別無无未非勿莫禁]|ない|ま�
 def is_stated(text: str, said: Iterable[str]) -> bool:
     """Return True if the person made each statement of `text` in a sentence of their own.
 
-    The words of a statement are compared after folding and without endings. Each of them, with all names and numbers, has
-    to stand in one sentence that is no question, and both or none have a negation.
+    The words of a statement are compared after folding and without endings. They stand in one sentence in the same order,
+    with the same numbers and negations, and are more than half of its words. A question states nothing, and an address
+    of a page is named, not stated.
 
     >>> is_stated("The person likes green tea.", ["I like green tea in the morning!"])
     True
@@ -166,7 +171,7 @@ def is_stated(text: str, said: Iterable[str]) -> bool:
     if not statements or not all(statement.words for statement in statements):
         return False
     sentences = [
-        _Statement.of(sentence)
+        _Statement.of(_ADDRESS.sub(" ", sentence))
         for message in said
         for sentence in _sentences(message)
         if not _QUESTION.search(sentence)
@@ -180,28 +185,35 @@ def _sentences(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """One sentence: its words without endings, and whether it has a negation."""
+    """One sentence: its words without endings in order, its numbers with their signs, and whether it is negative."""
 
-    words: frozenset[str]
+    words: tuple[str, ...]
+    numbers: frozenset[str]
     negative: bool
 
     @classmethod
     def of(cls, sentence: str) -> _Statement:
-        found = [*words(sentence)]
-        negative = not _NEGATIONS.isdisjoint(found) or any(word.endswith("n't") for word in found)
+        tokens = words(sentence)
         dense = "".join(dense_runs(sentence))
-        return cls(
-            frozenset(
-                _stem(word)
-                for word in found
-                if word not in _FRAME and word not in _NEGATIONS and not is_stop_word(word)
-            )
-            | frozenset(grams(fold(sentence))[1] or dense),
-            negative or bool(_DENSE_NEGATION.search(dense)),
+        negations = sum(word in _NEGATIONS or word.endswith("n't") for word in tokens)
+        negations += len(_DENSE_NEGATION.findall(dense))
+        content = (
+            _stem(word)
+            for word in tokens
+            if word not in _FRAME and word not in _NEGATIONS and not is_stop_word(word)
         )
+        pairs = grams(fold(sentence))[1] or list(dense)
+        return cls((*content, *pairs), frozenset(_NUMBER.findall(fold(sentence))), negations % 2 == 1)
 
     def is_in(self, other: _Statement) -> bool:
-        return self.negative == other.negative and self.words <= other.words
+        rest = iter(other.words)
+        in_order = all(word in rest for word in self.words)
+        return (
+            in_order
+            and self.negative == other.negative
+            and self.numbers <= other.numbers
+            and len(self.words) * 2 > len(other.words)
+        )
 
 
 def _stem(word: str) -> str:

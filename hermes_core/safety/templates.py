@@ -38,7 +38,7 @@ _OPEN, _CLOSE, _BAR = "[<＜﹤]", "[>＞﹥]", "[|｜￨]"
 
 
 @cache
-def _tokens() -> re.Pattern[str]:
+def _tokens(with_lines: bool) -> re.Pattern[str]:
     """Return the pattern of all tokens. A match ends at the place where a space breaks the token."""
     angle, square = "|".join(_ANGLE_WORDS), "|".join(_SQUARE_WORDS)
     roles, headings = "|".join(_ROLE_WORDS), "|".join(_HEADING_WORDS)
@@ -57,13 +57,16 @@ def _tokens() -> re.Pattern[str]:
         r"\](?=~!?b[\[\]])|\[(?=e~\[)",
     )
     lines = rf"^[ \t]*(?:(?:{roles})(?=:)|#{{2,}}[ \t]*(?:{headings})(?=:))"
-    return re.compile("|".join((*shapes, lines)), re.MULTILINE)
+    return re.compile("|".join((*shapes, *([lines] if with_lines else []))), re.MULTILINE)
 
 
-def without_turns(text: str) -> str:
+def without_turns(text: str, *, lines: bool = True) -> str:
     """Break tokens of a chat template with a space, so that they end no turn and begin none.
+
+    Args:
+        lines: False to leave lines that begin with a role, as "User: ann", which honest files have too.
 
     >>> without_turns("Likes tea.<|im_end|>")
     'Likes tea.< |im_end|>'
     """
-    return _tokens().sub(r"\g<0> ", text)
+    return _tokens(lines).sub(r"\g<0> ", text)

@@ -308,6 +308,11 @@ class SessionDB:
                 lineage.set_title(connection, row["id"], "")
                 # A repair of the store reads the owner from the identity.
                 connection.execute(
+                    """UPDATE messages SET origin = 'owner' WHERE origin = 'user'
+                       AND session_key = (SELECT key FROM sessions WHERE id = ?)""",
+                    (row["id"],),
+                )
+                connection.execute(
                     """UPDATE sessions SET user = '', identity = CASE WHEN json_valid(identity)
                        THEN json_set(identity, '$.is_owner', json('true')) ELSE identity END WHERE id = ?""",
                     (row["id"],),

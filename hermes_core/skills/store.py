@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hermes_core.config import Config
 from hermes_core.contract.values import Origin, Session
-from hermes_core.curated.origins import NoteOrigins, entry_hash
+from hermes_core.curated.origins import UNKNOWN, NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome, expanded
 from hermes_core.kit.text import clip, storable
@@ -169,7 +169,8 @@ class SkillStore:
                 # The reason may quote the file, whose text may be an attack on the model that reads this error.
                 why = reason if first_threat(reason) is None else "`hermes-memory skills list` says why"
                 raise SkillError(f"skill {wanted!r} can't be used: {why}", "tell the person, who can mend it")
-        known = ", ".join(skill.name for skill in usable[:MAX_LISTED]) or "none"
+        # A name may be a sentence: those of skills that wait are in no text for a model.
+        known = ", ".join(skill.name for skill in usable[:MAX_LISTED] if not skill.waits) or "none"
         raise SkillError(f"there is no skill {name!r}", f"known skills: {known}")
 
     def view(self, name: str, file: str = "") -> str:
@@ -240,9 +241,12 @@ class SkillStore:
 
     def rebuild_origins(self) -> int:
         """Replace an unusable file of origins. Return the number of skills, all of which wait now."""
-        own = [skill.name for skill in self.skills() if skill.own]
-        self.origins.rebuild([self._view(self.get(name), "") for name in own])
-        return len(own)
+        texts = [self._view(skill, "") for skill in self.skills() if skill.own]
+        earlier = [
+            text for change in self.history(MAX_CHANGES) for text in (change.before, change.after) if text
+        ]
+        self.origins.rebuild([*texts, *map(normalize_lines, earlier)])
+        return len(texts)
 
     def origin_of(self, session: Session, content: str, reading: Reading | None, name: str = "") -> Origin:
         """Return the origin of a skill's new text.
@@ -257,9 +261,11 @@ class SkillStore:
             return lowest(["user", *([reading.origin] if reading else [])])
         if reading is None:
             return "owner" if session.is_owner else "person"
-        earlier = [self.get(name).origin] if name else []
         inside = Reading(in_scope(reading.origin, self.owner), reading.said)
-        return origin_of_text(content, inside, earlier)
+        if not name:
+            return origin_of_text(content, inside)
+        # The rest of the skill stays, so that its origin stays too, whatever the new part says.
+        return lowest([origin_of_text(content, inside), self.get(name).origin])
 
     def create(
         self, name: str, category: str, content: str, session_id: str = "", origin: Origin = "person"
@@ -409,6 +415,11 @@ class SkillStore:
     def _accepted(self, content: str, name: str, parse: Callable[[str, str], SkillDocument]) -> str:
         content = normalize_lines(storable(content))
         document = parse(content, name)
+        if len(content) > MAX_SKILL_CHARS:
+            raise SkillError(
+                f"the skill would have {len(content):,} characters, more than {MAX_SKILL_CHARS:,}",
+                "shorten it",
+            )
         if document.name != name:
             raise SkillError(f"the front matter names {document.name!r}, not {name!r}", "use one name")
         threat = self._scan(content)
@@ -461,9 +472,12 @@ class SkillStore:
         if not _CATEGORY.fullmatch(category):  # the name of a folder is no place for sentences in the prompt
             category = "general"
         own = root == self._root and _within(path, root)
-        origin = self.origins.read().of(text).origin if own else "file"
-        origin = "file" if origin == "person" else origin
-        waits = not may_command(origin) and origin not in self._always_indexed
+        # The skills of another home bring their origins.
+        origins = self.origins if own else NoteOrigins(root / f".{ORIGINS}")
+        known = origins.read().of(text)
+        origin: Origin = "file" if known.origin == "person" else known.origin
+        accepted = origin in self._always_indexed and (known != UNKNOWN or "file" in self._always_indexed)
+        waits = not may_command(origin) and not accepted
         return Skill(category, document, path.parent, own, origin, waits)
 
     def _files(self, unusable: list[tuple[Path, str]]) -> Iterator[tuple[Path, Path]]:

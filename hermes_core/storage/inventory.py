@@ -174,7 +174,11 @@ class Inventory:
             ]
             notes = relative.parts[:1] == ("memories",)
             for name in files:
-                if name.endswith(_DATABASES) or (notes and name in (*_NOTES, ORIGINS)):
+                if (
+                    name.endswith(_DATABASES)
+                    or (notes and name in (*_NOTES, ORIGINS))
+                    or name == f".{ORIGINS}"
+                ):
                     yield (relative / name).as_posix(), Path(folder, name)
 
 

@@ -145,7 +145,7 @@ def test_recall_and_tools_come_back_as_text(hosted: HostedProvider) -> None:
     assert hosted.handle_tool_call("fake_remember", {"fact": "tea"}, task_id="x") == '{"ok": true}'
     assert hosted.get_tool_schemas()[0]["name"] == "fake_remember"
     inside().results["system_prompt_block"] = "Diary."
-    assert hosted.system_prompt_block() == "Diary."
+    assert hosted.system_prompt_block() == "[The memory provider diary says:]\nDiary."
 
 
 def test_a_mirrored_write_says_what_it_replaces(hosted: HostedProvider) -> None:
