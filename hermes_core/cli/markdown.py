@@ -15,6 +15,9 @@ from rich.markdown import Heading, Markdown
 from rich.segment import Segment
 from rich.text import Text
 
+from hermes_core.safety.scan import invisible_characters
+from hermes_core.safety.terminal import printable
+
 # The colours of the terminal's own theme, which its person can read on its background.
 CODE_THEME = "ansi_dark"
 
@@ -23,8 +26,16 @@ REFRESHES_PER_S = 12
 # Without HTML: rich leaves tags out, and so would lose the <String> of List<String>.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 
+# From this length on, a growing block is parsed again only once a quarter has been added to it. Otherwise each line of a
+# long list or table would parse all lines before it.
+PARSE_ALWAYS_CHARS = 4096
+
 # Lines as Markdown counts them; `splitlines` would end a line at more characters.
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_SCHEME = re.compile("^(?:mailto:|https?://)", re.IGNORECASE)
 
 
 class MarkdownStream:
@@ -37,17 +48,21 @@ class MarkdownStream:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._growing = ""
+        self._next_parse = 0
+        """Number of characters of the growing block from which on it is parsed again."""
         self._live: Live | None = None
         self._is_first = True
 
     def feed(self, text: str) -> None:
         """Add the next piece of the answer."""
         self._growing += text
-        if "\n" in text:
+        if "\n" in text and len(self._growing) >= self._next_parse:
             # Only whole lines count: "2" is a paragraph until it goes on as "2. milk", a part of the list above it.
             whole = self._growing[: self._growing.rfind("\n") + 1]
             complete = _blocks(whole)[:-1]
             self._growing = self._growing[sum(map(len, complete)) :]
+            rest = len(self._growing)
+            self._next_parse = rest + rest // 4 if rest > PARSE_ALWAYS_CHARS else 0
             self._print(complete)
         if self._live is None and self._growing.strip():
             self._live = Live(
@@ -64,6 +79,7 @@ class MarkdownStream:
         """Print what has arrived so far."""
         blocks = _blocks(self._growing)
         self._growing = ""
+        self._next_parse = 0
         self._print(blocks)
         if self._live is not None:
             self._live.stop()
@@ -96,6 +112,7 @@ class AnswerMarkdown(Markdown):
         self.markup = markup
         self.parsed = _PARSER.parse(markup)
         for token in self.parsed:
+            token.content = _harmless(token.content)
             if token.children:
                 token.children = _literal(token.children)
 
@@ -151,6 +168,7 @@ def _literal(tokens: Sequence[Token]) -> list[Token]:
     """Return the tokens of a paragraph with line ends, and with pictures and bare addresses as text."""
     result: list[Token] = []
     for token in tokens:
+        token.content = _harmless(token.content)
         if token.type == "softbreak":
             token.type = "hardbreak"
         elif token.type == "image":
@@ -163,5 +181,17 @@ def _literal(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _is_bare_link(tokens: Sequence[Token]) -> bool:
-    opening, text, _ = tokens
-    return opening.type == "link_open" and text.content in str(opening.attrs.get("href"))
+    """Return True for a link whose label says its address. Part of the address does not: it could name another host."""
+    opening, label, _ = tokens
+    if opening.type != "link_open" or not label.content:
+        return False
+    address = str(opening.attrs.get("href"))
+    short = _SCHEME.sub("", address)
+    return label.content in (address, address.removesuffix("/"), short, short.removesuffix("/"))
+
+
+def _harmless(text: str) -> str:
+    """Replace characters that control the terminal or that hide; Markdown can write them as entities."""
+    text = printable(text)
+    hidden = set(invisible_characters(text))
+    return "".join(_REPLACEMENT if at in hidden else char for at, char in enumerate(text)) if hidden else text

@@ -124,6 +124,7 @@ def show_notes(ctx: click.Context, with_origin: bool, user: str, as_json: bool) 
         text = curated.take_snapshot().render()
         withheld = curated.flagged()
         notes = {target: _with_origins(curated, target, entries) for target, entries in stores.items()}
+    waiting = [note.origin for of_target in notes.values() for note in of_target if note.waits]
     if as_json:
         print_document(notes if with_origin else stores)
     elif with_origin:
@@ -132,12 +133,14 @@ def show_notes(ctx: click.Context, with_origin: bool, user: str, as_json: bool) 
         nothing = "Nothing is remembered yet." if stores else "Curated memory is switched off in config.yaml."
         if withheld:
             nothing = "Nothing of what is remembered is shown to the model."
+        elif waiting:
+            nothing = "Nothing of what is remembered is in the system prompt."
         click.echo(printable(text) or nothing)
     warn(one.problem for one in withheld)
-    waiting = [note.origin for of_target in notes.values() for note in of_target if note.waits]
     if waiting and not with_origin:
-        option = f" --user {user}" if user else ""
-        warn([f"{waiting_sentence(waiting)} and is in no prompt: hermes-memory review{option}"])
+        option = f" --user {shlex.quote(user)}" if user else ""
+        state = f"{'is' if len(waiting) == 1 else 'are'} in no system prompt"
+        warn([f"{waiting_sentence(waiting)} and {state}: hermes-memory review{option}"])
     finish(ctx, [str(conflict) for conflict in broken.values()])
 
 

@@ -48,10 +48,20 @@ def test_show_names_the_origin_of_each_note(
     assert "a web page" in hermes("memory", "show", "--origin").stdout
     plain = hermes("memory", "show")
     assert PAGE not in plain.stdout
-    assert "1 note from a web page waits and is in no prompt: hermes-memory review" in plain.stderr
+    assert "1 note from a web page waits and is in no system prompt: hermes-memory review" in plain.stderr
     hermes("review", "--accept-all")
     (confirmed,) = [one for one in data("memory", "show", "--origin")["memory"] if one["entry"] == PAGE]
     assert (confirmed["origin"], confirmed["confirmed"], confirmed["waits"]) == ("person", "web", False)
+
+
+def test_show_says_that_notes_wait_although_the_prompt_is_empty(hermes: Any, memory: Memory) -> None:
+    note(memory, PAGE)
+    shown = hermes("memory", "show")
+    assert shown.stdout == "Nothing of what is remembered is in the system prompt.\n"
+    assert "1 note from a web page waits and is in no system prompt: hermes-memory review" in shown.stderr
+    note(memory, "The museum closes at 5")
+    shown = hermes("memory", "show")
+    assert "2 notes from a web page wait and are in no system prompt: hermes-memory review" in shown.stderr
 
 
 def test_history_names_the_origin_of_each_change(hermes: Any, data: Any, memory: Memory) -> None:
