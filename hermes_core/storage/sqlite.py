@@ -333,6 +333,8 @@ class Database:
         known: _ThreadConnection | None = getattr(self._local, "connection", None)
         if known is not None:
             known.suspect = True
+        if not _size(self.path):  # emptied while it was open: the next connection finds out what was lost
+            self._ready = False
 
     def _shorten_next_wait(self, exc: sqlite3.DatabaseError) -> None:
         """Make the next wait short if another process kept the file locked for the whole busy timeout."""
