@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,10 @@ from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 
 log = logging.getLogger(__name__)
 
+# The note in place of messages without a summary, at the end of a text.
+_LEFT_OUT = re.compile(
+    r"\((\d+) messages are left out here\. They are stored: session_search finds them\.\)\Z"
+)
 # Second line of a summary that is made of texts of a low origin.
 _LABEL = "[Parts of this summary come from "
 # First line of a summary. The notes in the system prompt come before it.
@@ -301,8 +306,14 @@ def left_out_note(middle: Messages) -> str:
     """
     earlier = [_without_mark(message) for message in middle if is_summary(message)]
     number = len(middle) - len(earlier)
+    texts = []
+    for text in earlier:
+        # An earlier note at the end of the text is counted in this one: else each note would be longer.
+        match = _LEFT_OUT.search(text)
+        number += int(match[1]) if match else 0
+        texts.append(_LEFT_OUT.sub("", text).strip())
     note = f"({number} messages are left out here. They are stored: session_search finds them.)"
-    return "\n\n".join([*earlier, note])
+    return "\n\n".join([*filter(None, texts), note])
 
 
 def summary_request(middle: Messages, memory_context: str, room: int, max_tokens: int) -> list[ChatMessage]:
