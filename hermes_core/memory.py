@@ -82,6 +82,7 @@ from hermes_core.sessions.records import (
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
+from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
@@ -258,6 +259,7 @@ class Memory:
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
         self.inventory = Inventory(home.path)
+        self._verdicts = Verdicts(home)
         self.sessions = SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
@@ -1088,6 +1090,7 @@ class Memory:
             problems += filter(None, [self.sessions.vectors.fault])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
+        problems += [str(fault)] if (fault := self._verdicts.fault) else []
         origins = notes.origins.read().fault
         problems += [origins] if origins and not any(store in origins for store in lost) else []
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
