@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from hermes_core.storage.inventory import LAST_TIME
 from hermes_core.storage.sqlite import Database
 
 _TABLE = """
@@ -34,6 +35,7 @@ CREATE TABLE events (
     hash TEXT NOT NULL
 ) STRICT
 """
+_SELECT = "SELECT id, at, kind, change, subject, details, digest, hash FROM events ORDER BY id"
 _STARTS = ("begin", "accept")
 """Kinds of events from which on a record is checked."""
 
@@ -64,7 +66,10 @@ class Event:
     hash: str
 
     def __str__(self) -> str:
-        day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if isinstance(self.at, int | float) and 0 <= self.at < LAST_TIME:
+            day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        else:
+            day = f"impossible time {self.at!r}"
         return f"event {self.id} ({self.kind}{' of ' + self.subject if self.subject else ''}, {day})"
 
 
@@ -117,7 +122,7 @@ class EventChain:
 
     def events(self) -> list[Event]:
         """Return all events, oldest first."""
-        return [_event(row) for row in self._database.execute("SELECT * FROM events ORDER BY id")]
+        return [_event(row) for row in self._database.execute(_SELECT)]
 
     def accept(self, last_change: int) -> None:
         """Append an event from which on the record is checked: a person accepts what is in the history now."""
@@ -129,15 +134,19 @@ class EventChain:
         Args:
             contents: Id -> digest of the content of each change that is in the history.
         """
-        rows = self._database.execute("SELECT * FROM events ORDER BY id").fetchall()
+        rows = self._database.execute(_SELECT).fetchall()
         start = max((index for index, row in enumerate(rows) if row["kind"] in _STARTS), default=0)
-        faults: list[str] = []
+        faults = (
+            [] if rows else ["the record has no events, and it begins with one: all of them were deleted"]
+        )
         events = [_event(row) for row in rows]
         previous = rows[start - 1]["hash"] if start else ""
         for row, event in zip(rows[start:], events[start:], strict=True):
             faults += _fault_of(row, event, previous)
             previous = row["hash"]
-        through = int(events[start].details.get("through", 0)) if events else 0
+        through = events[start].details.get("through", 0) if events else 0
+        if not isinstance(through, int):
+            through = 0  # `_fault_of` reports the changed event
         faults += self._faults_of_changes(events[start:], through, contents)
         return ChainReport(
             events=len(rows) - start,
@@ -200,7 +209,9 @@ def _append(
 def _event(row: sqlite3.Row) -> Event:
     try:
         details = json.loads(row["details"] or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
+        details = {}
+    if not isinstance(details, dict):
         details = {}
     return Event(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
 
