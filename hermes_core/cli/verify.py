@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
@@ -22,7 +23,8 @@ from hermes_core.storage.inventory import lost_store
 class VerifiedRecord:
     """Result of one record; `faults` is empty if it is whole.
 
-    `readable` is False if the database is lost or damaged.
+    `readable` is False if the database is lost or damaged. `since` is the number of events by hash of `--since`, for the
+    hashes that an event of this record has.
     """
 
     record: str
@@ -32,25 +34,42 @@ class VerifiedRecord:
     unchained: int
     faults: tuple[str, ...]
     readable: bool = True
+    since: Mapping[str, int] = field(default_factory=dict)
 
 
 @click.command()
 @click.option("--accept", is_flag=True, help="Accept the history as it is; later checks begin here.")
+@click.option(
+    "--since",
+    metavar="HASH",
+    multiple=True,
+    help="Fail if no event has this hash, which an earlier run printed: in full or its first 16 digits.",
+)
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, accept: bool, as_json: bool) -> None:
+def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bool) -> None:
     """Check the record of notes, skills and confirmations: that no past event was changed, deleted or inserted.
 
-    Exits with 1 and names each event that is not as it was recorded. Write the printed hash down elsewhere to find out
-    later if somebody replaced a whole record.
+    Exits with 1 and names each event that is not as it was recorded. That the newest events were deleted, or a whole
+    record was made anew, shows only by a hash that was printed before: write it down elsewhere, and give it to --since.
     """
-    home = home_of(ctx)
-    records = [record for name, store in _stores(home) if (record := _verified(home, name, store, accept))]
+    home, since = home_of(ctx), tuple(value.strip().lower() for value in since)
+    for value in since:
+        if not re.fullmatch("[0-9a-f]{16,64}", value):
+            raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
+    stores = _stores(home)
+    records = [record for name, store in stores if (record := _verified(home, name, store, accept, since))]
     if as_json:
         print_document(records)
     else:
         _show(records)
-    if faults := [f"{record.record}: {fault}" for record in records for fault in record.faults]:
+    faults = [f"{record.record}: {fault}" for record in records for fault in record.faults]
+    faults += [
+        f"no event has the hash {value!r}: events were deleted, or a record was made anew, after it was printed"
+        for value in since
+        if not any(value in record.since for record in records)
+    ]
+    if faults:
         lines = [f"{counted(len(faults), 'fault')} in the record:", *faults]
         if any(record.faults and record.readable for record in records):
             lines.append(
@@ -68,7 +87,7 @@ def _stores(home: HermesHome) -> Iterator[tuple[str, MemoryStore | SkillStore]]:
 
 
 def _verified(
-    home: HermesHome, name: str, store: MemoryStore | SkillStore, accept: bool
+    home: HermesHome, name: str, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
 ) -> VerifiedRecord | None:
     """Return the result of one record; None if nothing was recorded yet."""
     path = {"notes": home.journal_db, "skills": home.skills_journal_db}.get(name)
@@ -85,7 +104,10 @@ def _verified(
             return VerifiedRecord(name, 0, "", 0, 0, (str(exc),), readable=False)
     if report is None:
         return None
-    return VerifiedRecord(name, report.events, report.head, report.erased, report.unchained, report.faults)
+    counts = {value: count for value in since if (count := report.events_since(value)) is not None}
+    return VerifiedRecord(
+        name, report.events, report.head, report.erased, report.unchained, report.faults, since=counts
+    )
 
 
 def _show(records: list[VerifiedRecord]) -> None:
@@ -103,4 +125,8 @@ def _show(records: list[VerifiedRecord]) -> None:
             parts.append(f"{counted(record.unchained, 'change')} from before the record can't be checked")
         if record.erased:
             parts.append(f"{counted(record.erased, 'event')} erased by prune")
+        for value, count in record.since.items():
+            parts.append(f"{counted(count, 'event')} since {value[:16]}")
+            if count >= record.events:
+                parts.append("the history was accepted since then, and what is older is not checked")
         click.echo(printable(f"{record.record}: {'; '.join(parts)}"))

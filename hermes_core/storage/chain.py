@@ -83,6 +83,7 @@ class ChainReport:
         erased: Number of events whose details were deleted with the history.
         unchained: Number of changes in the history that are older than the record.
         faults: A sentence for each event or change that is not as it was recorded.
+        hashes: Hash of each event, oldest first, also of those before the begin of the check.
     """
 
     events: int
@@ -90,6 +91,15 @@ class ChainReport:
     erased: int
     unchained: int
     faults: tuple[str, ...]
+    hashes: tuple[str, ...] = ()
+
+    def events_since(self, hash_start: str) -> int | None:
+        """Return the number of events after the event whose hash begins so; None if no event has it.
+
+        A number of at least `events` says that a person accepted the history since: what is older was not checked.
+        """
+        places = (place for place, value in enumerate(self.hashes) if value.startswith(hash_start))
+        return next((len(self.hashes) - place - 1 for place in places), None)
 
 
 class EventChain:
@@ -154,6 +164,7 @@ class EventChain:
             erased=sum(row["details"] is None for row in rows[start:]),
             unchained=sum(change <= through for change in contents),
             faults=tuple(faults),
+            hashes=tuple(str(row["hash"]) for row in rows),
         )
 
     def _faults_of_changes(self, events: list[Event], through: int, contents: Mapping[int, str]) -> list[str]:

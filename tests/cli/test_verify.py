@@ -111,3 +111,45 @@ def test_a_journal_without_its_record_is_damaged_and_the_note_is_saved(
     assert "Likes coffee" in hermes("memory", "show", code=None).stdout
     for words in (("verify",), ("memory", "add", "Likes milk")):
         assert "journal.db' is damaged" in hermes(*words, code=1).stderr.replace("\n", " ")
+
+
+def head(hermes: Any) -> str:
+    return str(json.loads(hermes("verify", "--json").stdout)[0]["head"])
+
+
+def test_a_record_that_was_cut_lacks_an_earlier_hash(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes("memory", "add", "Likes tea")
+    first = head(hermes)
+    hermes("memory", "add", "Likes coffee")
+    last = head(hermes)
+    both = hermes("verify", "--since", first[:16], "--since", last.upper()).stdout
+    assert f"1 event since {first[:16]}; 0 events since {last[:16]}\n" in both
+    (record,) = json.loads(hermes("verify", "--since", first, "--json").stdout)
+    assert record["since"] == {first: 1}
+    change(hermes_home, "DELETE FROM events WHERE id = 3")
+    change(hermes_home, "DELETE FROM changes WHERE id = 2")
+    assert "2 events, whole" in hermes("verify").stdout  # the record alone does not show it
+    assert f"no event has the hash '{last[:16]}'" in hermes("verify", "--since", last[:16], code=1).stderr
+    assert "0 events since" in hermes("verify", "--since", first).stdout
+
+
+def test_an_empty_home_has_no_earlier_hash(hermes: Any) -> None:
+    assert "no event has the hash" in hermes("verify", "--since", "0" * 16, code=1).stderr
+
+
+def test_a_hash_from_before_an_acceptance_is_found_with_a_remark(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    first = head(hermes)
+    assert "accepted" not in hermes("verify", "--since", first).stdout
+    change(hermes_home, "UPDATE changes SET after = 'Likes coffee'")
+    hermes("verify", "--accept")
+    shown = hermes("verify", "--since", first).stdout
+    assert "1 event since" in shown
+    assert "the history was accepted since then" in shown
+
+
+@pytest.mark.parametrize("value", ["", "5d0a", "%" * 16, "g" * 16, "0" * 65])
+def test_what_is_no_hash_is_refused(hermes: Any, value: str) -> None:
+    assert "is no hash" in hermes("verify", "--since", value, code=2).stderr
