@@ -40,6 +40,7 @@ from hermes_core.contract.values import (
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
+    ConfigError,
     MemoryConflict,
     OutboxError,
     ProviderError,
@@ -82,6 +83,7 @@ from hermes_core.sessions.records import (
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.storage.inventory import Inventory
+from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
@@ -213,22 +215,24 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
     return fingerprint
 
 
-def _telemetry_of(choice: Telemetry | bool | None, config: TelemetryConfig) -> tuple[Telemetry | None, str]:
-    """Return the telemetry of a memory, None if it is off, and a sentence if it can't be had."""
+def _telemetry_of(
+    choice: Telemetry | bool | None, config: TelemetryConfig
+) -> tuple[Telemetry | None, ConfigError | None]:
+    """Return the telemetry of a memory, None if it is off, and an error if it can't be had."""
     if choice is None:
         choice = config.enabled
     if isinstance(choice, bool):
         if not choice:
-            return None, ""
+            return None, None
         try:
             from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
         except ImportError as exc:
-            return None, (
-                f"telemetry is on, and OpenTelemetry can't be imported ({exc}): {extra_remedy('otel')}, or "
-                "set telemetry.enabled to false"
+            return None, ConfigError(
+                f"telemetry is on, and OpenTelemetry can't be imported ({exc})",
+                f"{extra_remedy('otel')}, or set telemetry.enabled to false",
             )
-        return Telemetry(content=config.content), ""
-    return choice, ""
+        return Telemetry(content=config.content), None
+    return choice, None
 
 
 class Memory:
@@ -243,6 +247,7 @@ class Memory:
         inventory: The stores of the home that have held data.
         at_close: Exit stack that `close` unwinds before the stores are closed.
         tracer: The spans and metrics of this memory; None if telemetry is off.
+        telemetry_problem: Error that says why telemetry is on and can't work; None if it works or is off.
     """
 
     def __init__(
@@ -258,6 +263,7 @@ class Memory:
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
         self.inventory = Inventory(home.path)
+        self._verdicts = Verdicts(home)
         self.sessions = SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
@@ -271,7 +277,7 @@ class Memory:
         installed, self._observer_problems = load_observers(
             self._control, self._entry_points, MemoryManager.vet_observer
         )
-        source, telemetry_problem = _telemetry_of(telemetry, config.telemetry)
+        source, self.telemetry_problem = _telemetry_of(telemetry, config.telemetry)
         self.tracer = None if source is None else source.tracer_of(home.profile, lambda: self._external)
         self.manager = MemoryManager(
             home,
@@ -303,7 +309,9 @@ class Memory:
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
         self._taken = False
-        self._failures: dict[str, str] = {"telemetry": telemetry_problem} if telemetry_problem else {}
+        self._failures: dict[str, str] = (
+            {"telemetry": str(self.telemetry_problem)} if self.telemetry_problem else {}
+        )
         self._owners = frozenset(config.identity.owners)
         self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
         self._warned = False
@@ -1088,6 +1096,7 @@ class Memory:
             problems += filter(None, [self.sessions.vectors.fault])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
+        problems += [str(fault)] if (fault := self._verdicts.fault) else []
         origins = notes.origins.read().fault
         problems += [origins] if origins and not any(store in origins for store in lost) else []
         # A damaged state.db is reported once, although the provider's writes stand in it as well.

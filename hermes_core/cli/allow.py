@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hermes_core.agent.prompt import find_context_file
+from hermes_core.agent.prompt import CONTEXT_FILES, find_context_file
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.memory import session_of_user, user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table
@@ -54,6 +54,8 @@ def allow(
         raise click.UsageError("give one of TEXT, --file, --skill, --folder, --list and --remove")
     home = home_of(ctx)
     verdicts = Verdicts(home)
+    if verdicts.fault:
+        raise Failure(str(verdicts.fault))
     if listed:
         _print(verdicts.entries(), as_json)
         return
@@ -64,6 +66,9 @@ def allow(
                 f"no verdict has the id {remove!r}, or several begin so; hermes-memory memory allow --list"
             )
         _record(home, "reject", verdict)
+        if as_json:
+            _print([verdict], as_json)
+            return
         click.echo(f"taken back: {verdict.kind} {printable(verdict.subject)}")
         return
     if folder is not None:
@@ -71,7 +76,7 @@ def allow(
     elif skill is not None:
         verdict = _allow_skill(verdicts, home, skill, user)
     elif file is not None:
-        verdict = verdicts.allow(_read(file), "file", str(file.absolute()))
+        verdict = _allow_file(verdicts, file)
     else:
         verdict = _allow_note(verdicts, home, text or "", user)
     _record(home, "allow", verdict)
@@ -102,6 +107,16 @@ def _allow_skill(verdicts: Verdicts, home: HermesHome, name: str, user: str) -> 
             owner = session_of_user(opened, user).owner
     with closing(open_skills(home, config, owner)) as store:
         return verdicts.allow(store.view(name), "skill", name)
+
+
+def _allow_file(verdicts: Verdicts, path: Path) -> Verdict:
+    names = ("SOUL.md", *CONTEXT_FILES)
+    if path.name not in names:
+        raise Failure(
+            f"{str(path)!r} is in no prompt, so it needs no permission; give a file that is named "
+            f"{', '.join(names)}, or allow a note by its text and a skill with --skill"
+        )
+    return verdicts.allow(_read(path), "file", str(path.absolute()))
 
 
 def _trust(verdicts: Verdicts, folder: Path) -> Verdict:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
 
 import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document
 from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.skills.store import SkillStore
+from hermes_core.storage.inventory import lost_store
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRecord:
-    """Result of one record; `faults` is empty if it is whole."""
+    """Result of one record; `faults` is empty if it is whole.
+
+    `readable` is False if the database is lost or damaged. `since` is the number of events by hash of `--since`, for the
+    hashes that an event of this record has.
+    """
 
     record: str
     events: int
@@ -26,44 +33,50 @@ class VerifiedRecord:
     erased: int
     unchained: int
     faults: tuple[str, ...]
+    readable: bool = True
+    since: Mapping[str, int] = field(default_factory=dict)
 
 
 @click.command()
 @click.option("--accept", is_flag=True, help="Accept the history as it is; later checks begin here.")
+@click.option(
+    "--since",
+    metavar="HASH",
+    multiple=True,
+    help="Fail if no event has this hash, which an earlier run printed: in full or its first 16 digits.",
+)
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, accept: bool, as_json: bool) -> None:
+def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bool) -> None:
     """Check the record of notes, skills and confirmations: that no past event was changed, deleted or inserted.
 
-    Exits with 1 and names each event that is not as it was recorded. Write the printed hash down elsewhere to find out
-    later if somebody replaced a whole record.
+    Exits with 1 and names each event that is not as it was recorded. That the newest events were deleted, or a whole
+    record was made anew, shows only by a hash that was printed before: write it down elsewhere, and give it to --since.
     """
-    with ExitStack() as opened:
-        stores = [(name, opened.enter_context(closing(store))) for name, store in _stores(home_of(ctx))]
-        records = []
-        for name, store in stores:
-            report = store.verify()
-            if report is None:
-                continue
-            if accept and report.faults:
-                store.accept_history()
-                click.echo(f"{name}: {counted(len(report.faults), 'fault')} accepted", err=True)
-                report = store.verify() or report
-            records.append(
-                VerifiedRecord(
-                    name, report.events, report.head, report.erased, report.unchained, report.faults
-                )
-            )
+    home, since = home_of(ctx), tuple(value.strip().lower() for value in since)
+    for value in since:
+        if not re.fullmatch("[0-9a-f]{16,64}", value):
+            raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
+    stores = _stores(home)
+    records = [record for name, store in stores if (record := _verified(home, name, store, accept, since))]
     if as_json:
         print_document(records)
     else:
         _show(records)
-    if faults := [f"{record.record}: {fault}" for record in records for fault in record.faults]:
-        raise Failure(
-            "\n".join([f"{counted(len(faults), 'fault')} in the record:", *faults])
-            + "\ncompare with a backup of the home and put its files in place, or accept what is there: "
-            "hermes-memory verify --accept"
-        )
+    faults = [f"{record.record}: {fault}" for record in records for fault in record.faults]
+    faults += [
+        f"no event has the hash {value!r}: events were deleted, or a record was made anew, after it was printed"
+        for value in since
+        if not any(value in record.since for record in records)
+    ]
+    if faults:
+        lines = [f"{counted(len(faults), 'fault')} in the record:", *faults]
+        if any(record.faults and record.readable for record in records):
+            lines.append(
+                "compare with a backup of the home and put its files in place, or accept what is there: "
+                "hermes-memory verify --accept"
+            )
+        raise Failure("\n".join(lines))
 
 
 def _stores(home: HermesHome) -> Iterator[tuple[str, MemoryStore | SkillStore]]:
@@ -73,14 +86,47 @@ def _stores(home: HermesHome) -> Iterator[tuple[str, MemoryStore | SkillStore]]:
         yield f"skills of {folder.parent.name}", SkillStore(folder)
 
 
+def _verified(
+    home: HermesHome, name: str, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
+) -> VerifiedRecord | None:
+    """Return the result of one record; None if nothing was recorded yet."""
+    path = {"notes": home.journal_db, "skills": home.skills_journal_db}.get(name)
+    if path and (lost := lost_store(path)):
+        return VerifiedRecord(name, 0, "", 0, 0, (str(lost),), readable=False)
+    with closing(store):
+        try:
+            report = store.verify()
+            if report is not None and accept and report.faults:
+                store.accept_history()
+                click.echo(f"{name}: {counted(len(report.faults), 'fault')} accepted", err=True)
+                report = store.verify()
+        except StorageError as exc:
+            return VerifiedRecord(name, 0, "", 0, 0, (str(exc),), readable=False)
+    if report is None:
+        return None
+    counts = {value: count for value in since if (count := report.events_since(value)) is not None}
+    return VerifiedRecord(
+        name, report.events, report.head, report.erased, report.unchained, report.faults, since=counts
+    )
+
+
 def _show(records: list[VerifiedRecord]) -> None:
     if not records:
         click.echo("nothing was recorded yet")
     for record in records:
         state = counted(len(record.faults), "fault") if record.faults else "whole"
-        parts = [f"{counted(record.events, 'event')}, {state}, hash {record.head[:16]}"]
+        if not record.readable:
+            click.echo(printable(f"{record.record}: can't be checked"))
+            continue
+        parts = [f"{counted(record.events, 'event')}, {state}"]
+        if record.head:
+            parts = [f"{parts[0]}, hash {record.head[:16]}"]
         if record.unchained:
             parts.append(f"{counted(record.unchained, 'change')} from before the record can't be checked")
         if record.erased:
             parts.append(f"{counted(record.erased, 'event')} erased by prune")
+        for value, count in record.since.items():
+            parts.append(f"{counted(count, 'event')} since {value[:16]}")
+            if count >= record.events:
+                parts.append("the history was accepted since then, and what is older is not checked")
         click.echo(printable(f"{record.record}: {'; '.join(parts)}"))

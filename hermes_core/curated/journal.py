@@ -27,7 +27,7 @@ from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
-from hermes_core.errors import MemoryConflict, OutboxError, StorageError
+from hermes_core.errors import DatabaseCorrupt, MemoryConflict, OutboxError, StorageError
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
 from hermes_core.storage.inventory import remove_from_inventory
@@ -63,6 +63,7 @@ CREATE TABLE changes (
 ) STRICT
 """
 _NOT_ENQUEUED = "Saved here, but the memory provider does not know of it yet"
+_NOT_RECORDED = "Saved here, but the history does not have the change"
 _DAMAGED = "move it away and run `hermes-memory doctor --accept-loss`: only history and undo are lost, MEMORY.md and USER.md are whole"
 
 OnWrite = Callable[[MemoryWrite, Session], object]
@@ -252,7 +253,9 @@ class NoteJournal:
             ("rows in the outbox", _name_outbox),
             ("chain of events", EventChain.create),
         ]
-        self._database = Database(path, migrations, secure_delete=True, repair=_DAMAGED, reopen_moved=True)
+        self._database = Database(
+            path, migrations, secure_delete=True, repair=_DAMAGED, reopen_moved=True, fixed_sql=True
+        )
         self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
         self._lock_timeout = lock_timeout
@@ -307,7 +310,8 @@ class NoteJournal:
             undoes: Id of the change that this change reverts.
 
         Returns:
-            A warning if the file was replaced but the writes could not be put into the outbox; else "".
+            A warning if the file was replaced, but the writes could not be put into the outbox or the journal is
+            damaged; else "".
 
         Raises:
             StorageError: The journal or the file could not be written. The next `opened` finds out whether the file
@@ -325,6 +329,8 @@ class NoteJournal:
         except StorageError as exc:
             # The file holds the change and the journal its intent, so `_settle` marks it done at the next opening.
             log.warning("change %d of %s is written, not marked done: %s", change, opened.file.name, exc)
+            if isinstance(exc, DatabaseCorrupt):  # another opening would not help
+                warning = warning or f"{_NOT_RECORDED}: {exc}"
         return warning
 
     def settle(self, file: NoteFile) -> None:

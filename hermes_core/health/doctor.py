@@ -97,6 +97,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
             *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
             *run_check("outbox", lambda: examine_outbox(memory)),
+            *run_check("telemetry", lambda: _examine_telemetry(memory)),
             *run_check("search by meaning", lambda: examine_vectors(memory)),
             *tried,
         ]
@@ -108,6 +109,11 @@ def _examine_config(home: HermesHome) -> Iterator[Finding]:
         yield Finding("config.yaml", "warning", warning, "correct or delete that line")
     if not config.warnings:
         yield Finding("config.yaml", "ok", "read" if home.config_yaml.exists() else "not there: all defaults")
+
+
+def _examine_telemetry(memory: Memory) -> Iterator[Finding]:
+    if problem := memory.telemetry_problem:
+        yield failed("telemetry", problem.message, problem.remedy)
 
 
 def _examine_curated(memory: Memory) -> Iterator[Finding]:

@@ -302,6 +302,8 @@ def _format_size(count: float) -> str:
 def examine_texts(home: HermesHome, config: Config) -> Iterator[Finding]:
     """Name what the threat scan finds in SOUL.md and in skills. They work all the same; a person can allow them."""
     verdicts = Verdicts(home)
+    if fault := verdicts.fault:
+        yield failed(home.verdicts_json.name, fault.message, fault.remedy)
     notices: list[str] = []
     with contextlib.suppress(OSError):
         text = read_for_prompt(home.soul_md)

@@ -665,7 +665,7 @@ class SkillJournal:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         migrations = (("skill-changes", _create), ("chain of events", EventChain.create))
-        self._database = Database(path, migrations, reopen_moved=True)
+        self._database = Database(path, migrations, reopen_moved=True, fixed_sql=True)
         self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from hermes_core.storage.inventory import LAST_TIME
 from hermes_core.storage.sqlite import Database
 
 _TABLE = """
@@ -34,6 +35,7 @@ CREATE TABLE events (
     hash TEXT NOT NULL
 ) STRICT
 """
+_SELECT = "SELECT id, at, kind, change, subject, details, digest, hash FROM events ORDER BY id"
 _STARTS = ("begin", "accept")
 """Kinds of events from which on a record is checked."""
 
@@ -64,7 +66,10 @@ class Event:
     hash: str
 
     def __str__(self) -> str:
-        day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if isinstance(self.at, int | float) and 0 <= self.at < LAST_TIME:
+            day = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        else:
+            day = f"impossible time {self.at!r}"
         return f"event {self.id} ({self.kind}{' of ' + self.subject if self.subject else ''}, {day})"
 
 
@@ -78,6 +83,7 @@ class ChainReport:
         erased: Number of events whose details were deleted with the history.
         unchained: Number of changes in the history that are older than the record.
         faults: A sentence for each event or change that is not as it was recorded.
+        hashes: Hash of each event, oldest first, also of those before the begin of the check.
     """
 
     events: int
@@ -85,6 +91,15 @@ class ChainReport:
     erased: int
     unchained: int
     faults: tuple[str, ...]
+    hashes: tuple[str, ...] = ()
+
+    def events_since(self, hash_start: str) -> int | None:
+        """Return the number of events after the event whose hash begins so; None if no event has it.
+
+        A number of at least `events` says that a person accepted the history since: what is older was not checked.
+        """
+        places = (place for place, value in enumerate(self.hashes) if value.startswith(hash_start))
+        return next((len(self.hashes) - place - 1 for place in places), None)
 
 
 class EventChain:
@@ -117,7 +132,7 @@ class EventChain:
 
     def events(self) -> list[Event]:
         """Return all events, oldest first."""
-        return [_event(row) for row in self._database.execute("SELECT * FROM events ORDER BY id")]
+        return [_event(row) for row in self._database.execute(_SELECT)]
 
     def accept(self, last_change: int) -> None:
         """Append an event from which on the record is checked: a person accepts what is in the history now."""
@@ -129,15 +144,19 @@ class EventChain:
         Args:
             contents: Id -> digest of the content of each change that is in the history.
         """
-        rows = self._database.execute("SELECT * FROM events ORDER BY id").fetchall()
+        rows = self._database.execute(_SELECT).fetchall()
         start = max((index for index, row in enumerate(rows) if row["kind"] in _STARTS), default=0)
-        faults: list[str] = []
+        faults = (
+            [] if rows else ["the record has no events, and it begins with one: all of them were deleted"]
+        )
         events = [_event(row) for row in rows]
         previous = rows[start - 1]["hash"] if start else ""
         for row, event in zip(rows[start:], events[start:], strict=True):
             faults += _fault_of(row, event, previous)
             previous = row["hash"]
-        through = int(events[start].details.get("through", 0)) if events else 0
+        through = events[start].details.get("through", 0) if events else 0
+        if not isinstance(through, int):
+            through = 0  # `_fault_of` reports the changed event
         faults += self._faults_of_changes(events[start:], through, contents)
         return ChainReport(
             events=len(rows) - start,
@@ -145,6 +164,7 @@ class EventChain:
             erased=sum(row["details"] is None for row in rows[start:]),
             unchained=sum(change <= through for change in contents),
             faults=tuple(faults),
+            hashes=tuple(str(row["hash"]) for row in rows),
         )
 
     def _faults_of_changes(self, events: list[Event], through: int, contents: Mapping[int, str]) -> list[str]:
@@ -200,7 +220,9 @@ def _append(
 def _event(row: sqlite3.Row) -> Event:
     try:
         details = json.loads(row["details"] or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
+        details = {}
+    if not isinstance(details, dict):
         details = {}
     return Event(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
 

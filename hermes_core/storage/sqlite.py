@@ -85,6 +85,7 @@ class Database:
             transactions raise `DatabaseUnavailable` in this case, because their data would be in a file that is
             not at the path any more.
         queue_writers: True if several processes write to this file all the time. They then wait in a queue.
+        fixed_sql: True if all statements are constants, so that a missing table or column is damage of the file.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Database:
         empty_is_damage: bool = False,
         reopen_moved: bool = False,
         queue_writers: bool = False,
+        fixed_sql: bool = False,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -116,7 +118,7 @@ class Database:
         self._busy_timeout = self._patience = busy_timeout
         self._file_system = file_system
         self._repair = repair
-        self._translated = TranslatedErrors(path, repair, self._suspect_connection)
+        self._translated = TranslatedErrors(path, repair, self._suspect_connection, fixed_sql)
         self._empty_is_damage = empty_is_damage
         self._reopen_moved = reopen_moved
         self._queue = _WriterQueue(path) if queue_writers and os.name != "nt" else None
@@ -591,15 +593,20 @@ class _Cursor(sqlite3.Cursor):
 class TranslatedErrors:
     """Context manager that translates SQLite's errors about the file to errors of this package, with a remedy.
 
-    Errors in SQL pass unchanged. All threads and blocks share one object, because a new object for each statement
+    Errors in SQL pass unchanged, if `fixed_sql` is False. All threads and blocks share one object, because a new object for each statement
     and each row would take time.
     """
 
-    __slots__ = ("_on_fault", "_path", "_repair")
+    __slots__ = ("_fixed_sql", "_on_fault", "_path", "_repair")
 
     def __init__(
-        self, path: Path, repair: str = RESTORE, on_fault: Callable[[], None] = lambda: None
+        self,
+        path: Path,
+        repair: str = RESTORE,
+        on_fault: Callable[[], None] = lambda: None,
+        fixed_sql: bool = False,
     ) -> None:
+        self._fixed_sql = fixed_sql
         self._path = path
         self._repair = repair
         self._on_fault = on_fault  # called for damage and for failed reads and writes
@@ -619,6 +626,8 @@ class TranslatedErrors:
                 raise DatabaseUnavailable(
                     f"can't read {str(self._path)!r}: {failure}", _UNAVAILABLE["disk i/o error"]
                 ) from exc
+            raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
+        if self._fixed_sql and any(sign in text for sign in _SCHEMA_TEXTS):
             raise DatabaseCorrupt(f"{str(self._path)!r} is damaged ({exc})", self._repair) from exc
         for sign, remedy in _UNAVAILABLE.items():
             if sign in text:
@@ -656,6 +665,9 @@ _DAMAGE_TEXTS = (
     "unsupported file format",
     "could not decode to utf-8",
 )
+
+# Errors of a statement that is right, on a file whose tables somebody changed.
+_SCHEMA_TEXTS = ("no such table", "no such column", "has no column named")
 
 _UNAVAILABLE = {
     "database or disk is full": "free disk space, then try again; nothing was written",

@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.neutral import neutralize
 from hermes_core.safety.scan import Threat, first_threat
 from hermes_core.storage.files import locked, write_atomic
+from hermes_core.storage.inventory import LAST_TIME
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ MAX_REMEMBERED = 2000
 MAX_FILE_CHARS = 20_000
 
 _SUBJECT_CHARS = 120
+_REMEDY = "put a backup in its place, mend it, or move it away and allow its texts again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Review:
 class Verdicts:
     """The file `verdicts.json` of a home. Several processes may use it.
 
-    A file that can't be read allows nothing, and the log says so.
+    A file that can't be read allows nothing, and `fault` says so.
     """
 
     def __init__(self, home: HermesHome, clock: Callable[[], float] = time.time) -> None:
@@ -80,7 +82,14 @@ class Verdicts:
         self._clock = clock
         self._stamp: tuple[int, int] | None = None
         self._data: dict[str, Any] = {}
+        self._fault: StorageError | None = None
         self._findings: dict[str, str] = {}  # by hash; not in the file yet
+
+    @property
+    def fault(self) -> StorageError | None:
+        """Error that says why the file can't be used; None if it can."""
+        self._read()
+        return self._fault
 
     def scan(self, text: str, *, untrusted: bool = False) -> Threat | None:
         """Return the first threat in a note, or None; also None if a person allowed the exact text.
@@ -165,7 +174,7 @@ class Verdicts:
         rules, new = _rules_digest(), self._findings
 
         def add(old: Any) -> dict[str, Any]:
-            texts = old["texts"] if old and old.get("rules") == rules else {}
+            texts = old.get("texts", {}) if old and old.get("rules") == rules else {}
             return {"rules": rules, "texts": dict([*texts.items(), *new.items()][-MAX_REMEMBERED:])}
 
         self._remember("findings", add)
@@ -208,15 +217,19 @@ class Verdicts:
     def _read(self) -> dict[str, Any]:
         try:
             status = self._path.stat()
-        except OSError:
+        except FileNotFoundError:
+            self._fault = self._stamp = None
+            return {}
+        except OSError as exc:
+            self._fault, self._stamp = _unreadable(self._path, exc), None
             return {}
         stamp = (status.st_mtime_ns, status.st_size)
         if stamp != self._stamp:
             try:
-                self._data = _load(self._path)
+                self._data, self._fault = _load(self._path), None
             except StorageError as exc:
                 log.warning("%s", exc)
-                self._data = {}
+                self._data, self._fault = {}, exc
             self._stamp = stamp
         return self._data
 
@@ -263,13 +276,54 @@ def _rules_digest() -> int:
 def _load(path: Path) -> dict[str, Any]:
     """Return the data of the file, {} if there is none. Raises `StorageError` if it is no such file."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would block
+            raise OSError(errno.EINVAL, "it is not a regular file")
         data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, dict) and all(Verdict(**entry) for entry in data.get("verdicts", ())):
-            return data
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
+        raise _unreadable(path, exc) from exc
+    if not _is_valid(data):
         raise StorageError(
-            f"{str(path)!r} can't be read ({exc}), so nothing in it counts", "mend it, or move it away"
-        ) from exc
-    raise StorageError(f"{str(path)!r} is no file of verdicts, so nothing in it counts", "move it away")
+            f"{str(path)!r} is no file of verdicts, so nothing in it counts",
+            _REMEDY,
+        )
+    return dict(data)
+
+
+def _unreadable(path: Path, exc: Exception) -> StorageError:
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+    return StorageError(
+        f"{str(path)!r} can't be read ({reason}), so nothing in it counts",
+        _REMEDY,
+    )
+
+
+def _is_valid(data: Any) -> bool:
+    """Return True if all parts of the file have the types that this module stores."""
+    if not isinstance(data, dict):
+        return False
+    verdicts, findings, shown = data.get("verdicts", []), data.get("findings", {}), data.get("shown", [])
+    return (
+        isinstance(verdicts, list)
+        and all(_is_verdict(entry) for entry in verdicts)
+        and isinstance(findings, dict)
+        and isinstance(findings.get("texts", {}), dict)
+        and isinstance(shown, list)
+        and all(isinstance(digest, str) for digest in shown)
+    )
+
+
+def _is_verdict(entry: Any) -> bool:
+    try:
+        verdict = Verdict(**entry)
+    except TypeError:  # no object, or other fields
+        return False
+    return (
+        isinstance(verdict.hash, str)
+        and verdict.kind in get_args(VerdictKind)
+        and isinstance(verdict.subject, str)
+        and isinstance(verdict.allowed, bool)
+        and isinstance(verdict.at, int | float)
+        and 0 <= verdict.at < LAST_TIME
+    )

@@ -57,7 +57,8 @@ def test_the_verdicts_are_listed_and_an_unknown_one_is_no_success(hermes: Run) -
     ("words", "message"),
     [
         (("Likes tea.",), "needs no permission"),
-        (("--file", "nowhere.md"), "check its name and mode"),
+        (("--file", "AGENTS.md"), "check its name and mode"),
+        (("--file", "README.md"), "named SOUL.md, AGENTS.md, CLAUDE.md"),
         (("--skill", "none"), "there is no skill"),
         (("--folder", "."), "has no AGENTS.md and no CLAUDE.md"),
     ],
@@ -142,3 +143,26 @@ def test_each_verdict_is_in_the_record(hermes: Run, hermes_home: HermesHome) -> 
         kinds = [row[0] for row in connection.execute("SELECT kind FROM events ORDER BY id")]
     assert kinds == ["begin", "allow", "reject"]
     assert "whole" in hermes("verify").stdout
+
+
+def test_a_damaged_file_of_verdicts_is_reported_with_what_to_do(hermes: Run, hermes_home: HermesHome) -> None:
+    hermes("memory", "allow", SLY)
+    hermes_home.verdicts_json.write_text("[")
+    with open_memory(hermes_home, provider="") as memory:
+        problems = " ".join(memory.problems())
+    findings = json.loads(hermes("doctor", "--json", code=None).stdout)["findings"]
+    (finding,) = [finding for finding in findings if finding["what"] == "verdicts.json"]
+    reports = [
+        problems,
+        hermes("memory", "allow", "--list", code=1).stderr.replace("\n", " "),
+        " ".join(json.loads(hermes("memory", "status", "--json", code=None).stdout)["problems"]),
+        f"{finding['detail']}; {finding['remedy']}",
+    ]
+    for report in reports:
+        assert "verdicts.json' can't be read" in report
+        assert "put a backup in its place" in report
+
+
+def test_a_removed_verdict_is_printed_as_json(hermes: Run) -> None:
+    (allowed,) = json.loads(hermes("memory", "allow", SLY, "--json").stdout)
+    assert json.loads(hermes("memory", "allow", "--remove", allowed["id"], "--json").stdout) == [allowed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -147,3 +148,17 @@ def test_a_list_of_models_that_has_no_end_is_not_read_to_it(
     with sending(endless, 0) as address:
         configure(hermes_home, base_url=address, name="m")
         assert "sent no list of its models" in findings(hermes, 3)["model"]["detail"]
+
+
+def test_telemetry_without_its_package_is_a_failed_line(
+    hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hermes_home.path.mkdir(exist_ok=True)
+    hermes_home.config_yaml.write_text("telemetry: {enabled: true}")
+    monkeypatch.delitem(sys.modules, "hermes_core.telemetry", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    lines = json.loads(hermes("doctor", "--json", code=3).stdout)["findings"]
+    (line,) = [line for line in lines if line["what"] == "telemetry"]
+    assert line["state"] == "failed"
+    assert "OpenTelemetry can't be imported" in line["detail"]
+    assert "telemetry.enabled" in line["remedy"]

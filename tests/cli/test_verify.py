@@ -7,6 +7,8 @@ import json
 import sqlite3
 from typing import Any
 
+import pytest
+
 from hermes_core import HermesHome
 from tests.skills.conftest import skill
 
@@ -52,3 +54,102 @@ def test_versions_are_restored(hermes: Any) -> None:
     assert "Likes tea" in hermes("memory", "show").stdout
     assert "There is no change 99" in hermes("memory", "restore", "99", code=1).stderr
     assert "there is no change 99" in hermes("skills", "restore", "99", code=1).stderr
+
+
+def change(home: HermesHome, sql: str, *values: object) -> None:
+    with contextlib.closing(sqlite3.connect(home.journal_db)) as connection, connection:
+        connection.execute(sql, values)
+
+
+def test_a_record_that_is_gone_is_no_new_record(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes("memory", "add", "Likes tea")
+    for path in hermes_home.memories.glob("journal.db*"):
+        path.unlink()
+    failed = hermes("verify", code=1)
+    assert "nothing was recorded yet" not in failed.stdout
+    assert "held data" in failed.stderr
+    assert "doctor --accept-loss" in failed.stderr
+    hermes("verify", "--accept", code=1)
+    hermes("doctor", "--accept-loss", code=None)
+    assert hermes("verify").stdout.startswith("notes: 1 event, whole, hash ")
+
+
+@pytest.mark.parametrize("at", [1e30, -1e30, float("inf")])
+def test_an_event_at_an_impossible_time_is_a_fault(hermes: Any, hermes_home: HermesHome, at: float) -> None:
+    hermes("memory", "add", "Likes tea")
+    change(hermes_home, "UPDATE events SET at = ? WHERE id = 2", at)
+    assert "event 2 (add of MEMORY.md, impossible time" in hermes("verify", code=1).stderr
+
+
+@pytest.mark.parametrize("details", ["[1]", "5", '{"through": "x"}', '{"through": 1e999}', "[" * 100_000])
+def test_details_of_other_types_are_a_fault(hermes: Any, hermes_home: HermesHome, details: str) -> None:
+    hermes("memory", "add", "Likes tea")
+    change(hermes_home, "UPDATE events SET details = ?", details)
+    assert "says another thing than was recorded" in hermes("verify", code=1).stderr
+
+
+def test_a_record_without_events_is_a_fault_that_can_be_accepted(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    change(hermes_home, "DELETE FROM events")
+    failed = hermes("verify", code=1)
+    assert "all of them were deleted" in failed.stderr
+    assert "hash" not in failed.stdout
+    hermes("verify", "--accept")
+    hermes("verify")
+
+
+@pytest.mark.parametrize("sql", ["DROP TABLE events", "ALTER TABLE events RENAME COLUMN hash TO sum"])
+def test_a_journal_without_its_record_is_damaged_and_the_note_is_saved(
+    hermes: Any, hermes_home: HermesHome, sql: str
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    change(hermes_home, sql)
+    added = hermes("memory", "add", "Likes coffee", code=None)
+    assert "the history does not have the change" in added.stdout + added.stderr
+    assert "Likes coffee" in hermes("memory", "show", code=None).stdout
+    for words in (("verify",), ("memory", "add", "Likes milk")):
+        assert "journal.db' is damaged" in hermes(*words, code=1).stderr.replace("\n", " ")
+
+
+def head(hermes: Any) -> str:
+    return str(json.loads(hermes("verify", "--json").stdout)[0]["head"])
+
+
+def test_a_record_that_was_cut_lacks_an_earlier_hash(hermes: Any, hermes_home: HermesHome) -> None:
+    hermes("memory", "add", "Likes tea")
+    first = head(hermes)
+    hermes("memory", "add", "Likes coffee")
+    last = head(hermes)
+    both = hermes("verify", "--since", first[:16], "--since", last.upper()).stdout
+    assert f"1 event since {first[:16]}; 0 events since {last[:16]}\n" in both
+    (record,) = json.loads(hermes("verify", "--since", first, "--json").stdout)
+    assert record["since"] == {first: 1}
+    change(hermes_home, "DELETE FROM events WHERE id = 3")
+    change(hermes_home, "DELETE FROM changes WHERE id = 2")
+    assert "2 events, whole" in hermes("verify").stdout  # the record alone does not show it
+    assert f"no event has the hash '{last[:16]}'" in hermes("verify", "--since", last[:16], code=1).stderr
+    assert "0 events since" in hermes("verify", "--since", first).stdout
+
+
+def test_an_empty_home_has_no_earlier_hash(hermes: Any) -> None:
+    assert "no event has the hash" in hermes("verify", "--since", "0" * 16, code=1).stderr
+
+
+def test_a_hash_from_before_an_acceptance_is_found_with_a_remark(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Likes tea")
+    first = head(hermes)
+    assert "accepted" not in hermes("verify", "--since", first).stdout
+    change(hermes_home, "UPDATE changes SET after = 'Likes coffee'")
+    hermes("verify", "--accept")
+    shown = hermes("verify", "--since", first).stdout
+    assert "1 event since" in shown
+    assert "the history was accepted since then" in shown
+
+
+@pytest.mark.parametrize("value", ["", "5d0a", "%" * 16, "g" * 16, "0" * 65])
+def test_what_is_no_hash_is_refused(hermes: Any, value: str) -> None:
+    assert "is no hash" in hermes("verify", "--since", value, code=2).stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +86,44 @@ def test_a_home_that_can_not_be_written_still_reviews(tmp_path: Path) -> None:
     review = Verdicts(HermesHome(tmp_path / "home")).review(SLY, "a.md", "allow it")
     assert review.text == SLY
     assert len(review.notices) == 1
+
+
+ENTRY = {"hash": "ab", "kind": "text", "subject": "s", "allowed": True, "at": 1.0}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        {"verdicts": 5},
+        {"verdicts": [5]},
+        {"verdicts": [{}]},
+        {"verdicts": [{**ENTRY, "hash": 5}]},
+        {"verdicts": [{**ENTRY, "kind": "all"}]},
+        {"verdicts": [{**ENTRY, "kind": []}]},
+        {"verdicts": [{**ENTRY, "subject": None}]},
+        {"verdicts": [{**ENTRY, "allowed": "no"}]},
+        {"verdicts": [{**ENTRY, "at": "today"}]},
+        {"verdicts": [{**ENTRY, "at": 1e30}]},
+        {"findings": []},
+        {"findings": {"texts": 5}},
+        {"shown": 5},
+        {"shown": [[]]},
+    ],
+)
+def test_a_file_of_other_types_is_a_fault_and_no_crash(home: HermesHome, data: Any) -> None:
+    home.verdicts_json.write_text(json.dumps(data))
+    verdicts = Verdicts(home)
+    assert verdicts.entries() == []
+    assert verdicts.fault is not None
+    assert "move it away" in verdicts.fault.remedy
+    assert verdicts.scan(SLY) is not None
+    assert verdicts.review(SLY, "a.md", "allow it").notices != ()
+    assert verdicts.first_shows(["a"]) == ["a"]
+    home.verdicts_json.unlink()
+    assert verdicts.fault is None
+
+
+def test_a_folder_in_place_of_the_file_is_a_fault(home: HermesHome) -> None:
+    home.verdicts_json.mkdir()
+    assert "can't be read" in str(Verdicts(home).fault)
