@@ -1860,7 +1860,7 @@ def message_origin(session: Session, author: str, origin: Origin | None) -> Orig
         raise SessionError(f"there is no origin {origin!r}", f"use one of {', '.join(RANKS)}")
     # In a tool, the words are those of the model that calls it.
     reading = current_reading()
-    read = [] if reading is None else [reading.origin]
+    read = [] if reading is None or may_command(reading.origin) else [reading.origin]
     return lowest([author_origin(session, author), *([] if origin is None else [origin]), *read])
 
 
