@@ -243,8 +243,11 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
-            status, data, fault = stand_in.respond(_read(self))
             self.close_connection = True
+            request = _read(self)
+            if request is None:
+                return
+            status, data, fault = stand_in.respond(request)
             if fault.drop:
                 return
             sent = data if isinstance(data, Raw) else Raw(json.dumps(data).encode(), _JSON)
@@ -272,8 +275,11 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _read(handler: BaseHTTPRequestHandler) -> Request:
-    body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+def _read(handler: BaseHTTPRequestHandler) -> Request | None:
+    size = int(handler.headers.get("Content-Length") or 0)
+    body = handler.rfile.read(size)
+    if len(body) < size:
+        return None
     parts = urlsplit(handler.path)
     headers = {name.lower(): value for name, value in handler.headers.items()}
     return Request(handler.command, parts.path, parse_qs(parts.query), headers, body, _parsed(body))

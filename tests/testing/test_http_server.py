@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -133,3 +134,13 @@ def test_a_file_and_a_redirect_are_sent_as_they_are() -> None:
         server.route("GET", "/moved", lambda request: (302, Raw(headers={"Location": "/file"})))
         with urllib.request.urlopen(f"{server.url}/moved") as answer:
             assert (answer.read(), answer.headers["Content-Type"]) == (b"\x00", "image/png")
+
+
+def test_a_request_that_a_killed_client_did_not_finish_is_none() -> None:
+    with StandIn() as server:
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port.partition("/")[0]))) as client:
+            client.sendall(b'POST /memories HTTP/1.1\r\nContent-Length: 20\r\n\r\n{"text"')
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(10) == b""
+        assert server.requests == []
