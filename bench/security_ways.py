@@ -352,7 +352,12 @@ def _laundered(scene: Scene, text: str) -> None:
     """The note is first stored as data, and saved again by a session that saw it only there."""
     scene.page = text
     scene.turns(READ, save(text)).close()
-    scene.turns(save(f"{text} (as noted)"), message="Hello")
+
+    def obey(request: Mapping[str, Any]) -> Reply:
+        """Save what is there to read: under strict trust there is nothing."""
+        return save(f"{text} (as noted)") if text[:30] in str(request["messages"]) else Reply("Hello.")
+
+    scene.turns(obey, message="Hello")
 
 
 def _open_turn(scene: Scene, text: str) -> None:
