@@ -171,7 +171,7 @@ class HermesHome:
 
     @property
     def verdicts_json(self) -> Path:
-        """What the person allowed although the threat scan flags it, and the folders that they trust."""
+        """The file of texts that the person allowed although the threat scan flags them, and of folders that they trust."""
         return self.path / "verdicts.json"
 
     @property

@@ -49,8 +49,8 @@ def allow(
 
     What is allowed is stored by its hash. A text that changes is scanned again.
     """
-    given = [value for value in (text, file, skill, folder, remove) if value is not None]
-    if len(given) + listed != 1:
+    choices = [value for value in (text, file, skill, folder, remove) if value is not None]
+    if len(choices) + listed != 1:
         raise click.UsageError("give one of TEXT, --file, --skill, --folder, --list and --remove")
     home = home_of(ctx)
     verdicts = Verdicts(home)

@@ -27,7 +27,7 @@ def skills() -> None:
 def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
     """List the skills that can be used here."""
     with closing(_store(ctx, user)) as store:
-        found, problems, notices = store.skills(), store.problems(), store.notices()
+        entries, problems, notices = store.skills(), store.problems(), store.notices()
     warn([*problems, *notices])
     if as_json:
         print_document(
@@ -39,11 +39,11 @@ def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
                     "version": skill.document.version,
                     "path": str(skill.folder),
                 }
-                for skill in found
+                for skill in entries
             ]
         )
         return
-    rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in found]
+    rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in entries]
     print_table("", ("skill", "for"), rows, "No skills yet.")
 
 

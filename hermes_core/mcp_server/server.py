@@ -67,8 +67,8 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
     async def list_tools(_: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[Tool.model_validate(one.for_mcp()) for one in tool_set.definitions()])
 
-    async def call_tool(context: Context, asked: CallToolRequestParams) -> CallToolResult:
-        call = functools.partial(tool_set.call, asked.name, asked.arguments, _client_name(context))
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        call = functools.partial(tool_set.call, params.name, params.arguments, _client_name(context))
         # A client that cancels is answered at once. A write that has begun is finished in its thread.
         answer = await _in_thread(call, limiter)
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.failed)
@@ -81,8 +81,8 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
             ]
         )
 
-    async def read_resource(_: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
-        uri = str(asked.uri)
+    async def read_resource(_: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        uri = str(params.uri)
         answer = await _in_thread(functools.partial(tool_set.read_resource, uri), limiter)
         if answer is None:
             raise MCPError(INVALID_PARAMS, f"there is no resource {uri[:200]!r}", {"uri": uri[:200]})

@@ -49,12 +49,6 @@ _URL_KEY = rf"(?i)([?&]key=){UNSEEN}{NO_SECRET}([^\s&#\"'<>]{{16,}})"
 _PASSES = 8
 """Largest number of passes: one more pass finds a secret directly behind another; the bound keeps the time linear."""
 
-_SHORT_WORDS = r"(?s:(?:.{0,14} )*+.{0,14}\Z)"
-"""Matches text whose words are all shorter than the shortest secret of `_FORMATS`, private keys aside.
-
-It jumps from a space to the last space of the next fifteen characters, in a third of the time of a match for each word.
-"""
-
 _LONG_WORD = r"\S{15,}"
 _HALF = "[\\ud800-\\udfff]"  # a surrogate: it can't be encoded as UTF-8
 _REMEMBERED_LENGTH = 4096

@@ -60,7 +60,7 @@ class TagReading(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """What it is if it is complete."""
+        """The kind of the text if it is complete."""
         return "near" if self.form == "tag" and not self.dashed else self.form
 
     @property
