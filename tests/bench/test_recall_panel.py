@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "bench" / "recall.py"
+
+
+def message(role: str, content: str, ref: str) -> dict[str, Any]:
+    return {"role": role, "content": content, "speaker": "", "ref": ref, "at": None}
+
+
+def documented(name: str, sessions: list[list[Any]], questions: list[Any], shared: list[list[Any]]) -> bytes:
+    def given(prefix: str, several: list[list[Any]]) -> list[dict[str, Any]]:
+        return [{"id": f"{prefix}{n}", "started_at": None, "messages": m} for n, m in enumerate(several)]
+
+    data = {
+        "name": name,
+        "shared_sessions": given("shared-", shared),
+        "conversations": [{"id": "c", "sessions": given("own-", sessions), "questions": questions}],
+    }
+    return gzip.compress(json.dumps(data).encode())
+
+
+@pytest.fixture
+def panel(tmp_path: Path) -> Path:
+    """A panel with a set of each kind, small enough that each system finds what it can read."""
+    folder = tmp_path / "panel"
+    folder.mkdir()
+    talk = [
+        {"speaker": "AB"[i % 2] + "nn", "dia_id": f"D1:{i}", "text": f"We talked of thing{i} today."}
+        for i in range(40)
+    ]
+    chat = {
+        "sample_id": "talk",
+        "conversation": {"speaker_a": "Ann", "speaker_b": "Bnn", "session_1": talk},
+        "qa": [
+            {"question": "What of thing7?", "evidence": ["D1:7"], "category": 4},
+            {"question": "What of thing8?", "evidence": ["D1:8"], "category": 5},
+        ],
+    }
+    (tmp_path / "locomo.json").write_text(json.dumps([chat]))
+    (folder / "people-locomo-format.json").write_text(json.dumps([chat]))
+    turn = {"turn": f"{'We spoke of it for long. ' * 3}What of thing9?", "question": "", "evidence": ["D1:9"]}
+    (folder / "long-questions.json").write_text(
+        json.dumps({"about": "", "sample_id": "talk", "questions": [turn]})
+    )
+    (folder / "turns.json").write_text(json.dumps({"about": "", "task": ["Sort it"]}))
+    output = [message("user", "Run it", "r0"), message("tool", "error E42 in main", "r1")]
+    other = [message("user", f"Say {n}", f"s{n}") for n in range(30)]
+    tools = [{"question": "Which error in main?", "pattern": "E\\d+", "kind": "tool-output"}]
+    (folder / "tools.json.gz").write_bytes(documented("tools", [output], tools, [other]))
+    chinese = [message("user", "我的猫叫米米。", "z0"), message("user", "今天天气很好。", "z1")]
+    noise = [message("user", f"第{n}天我们去公园散步。", f"n{n}") for n in range(30)]
+    cats = [
+        {"question": "猫叫什么名字？", "evidence": ["z0"], "kind": "simple"},
+        {"question": "Nothing", "evidence": ["absent"], "kind": "simple"},
+    ]
+    (folder / "chinese.json.gz").write_bytes(documented("chinese", [chinese], cats, [noise]))
+    return folder
+
+
+def measured(panel: Path, *options: object) -> dict[tuple[str, str], dict[str, Any]]:
+    command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--json", *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {(one["set"], one["system"]): one for one in json.loads(done.stdout)}
+
+
+WORDS = ("--system=ours", "--system=plain-fts5", "--system=fts5-bigrams")
+
+
+def test_a_panel_is_measured_in_one_table(panel: Path, tmp_path: Path) -> None:
+    figures = measured(panel, "--locomo", tmp_path / "locomo.json", *WORDS)
+
+    assert [name for name, system in figures if system == "ours"] == [
+        "locomo",
+        "chinese",
+        "people",
+        "tools",
+        "long-questions",
+    ]
+    for one in figures.values():
+        assert one["questions"] == 1
+        assert one["cpu_ms"] > 0
+    for name in ("locomo", "people", "tools", "chinese"):
+        assert figures[name, "ours"]["recall"] == 1.0
+        assert figures[name, "ours"]["tokens"] > 0
+    assert figures["tools", "ours"]["measure"] == "hit@10"
+    assert figures["chinese", "plain-fts5"]["recall"] == 0.0
+    assert figures["chinese", "fts5-bigrams"]["recall"] == 1.0
+
+
+def test_a_set_without_its_conversations_is_left_out_and_said(panel: Path) -> None:
+    command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--system=plain-fts5", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert "long-questions.json is left out" in done.stderr
+    assert {one["set"] for one in json.loads(done.stdout)} == {"people", "tools", "chinese"}
+
+
+def test_stores_are_kept_between_runs(panel: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    first = measured(panel, "--set=tools", "--cache", cache, "--system=ours")
+    kept = {path.name: path.stat().st_mtime_ns for path in cache.glob("*.db") if path.stem != "encodings"}
+    second = measured(panel, "--set=tools", "--cache", cache, "--system=ours")
+
+    assert kept == {
+        path.name: path.stat().st_mtime_ns for path in cache.glob("*.db") if path.stem != "encodings"
+    }
+    assert len(kept) == 1
+    assert first["tools", "ours"]["recall"] == second["tools", "ours"]["recall"] == 1.0
+
+
+def test_a_set_or_system_that_does_not_exist_is_refused(panel: Path) -> None:
+    for option in ("--set=other", "--system=other"):
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), "--panel", str(panel), option], capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert "there are" in done.stderr
