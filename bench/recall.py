@@ -3,7 +3,7 @@
     python bench/recall.py --data FILE [--system NAME ...] [--peer ENV ...] [--turns N] [-k 10] [--json] [--plot FILE]
         [--ablate | --proactive]
     python bench/recall.py --panel DIR [--locomo FILE ...] [--set NAME ...] [--sample N] [--system NAME ...]
-        [--cache DIR] [--json]
+        [--cache DIR] [--json] [--unasked]
 
 Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
 model. Figures are means over the questions whose evidence exists in the file: recall@k is the share of a question's
@@ -16,7 +16,7 @@ sessions among the first five distinct sessions. Categories are LoCoMo's: 1 mult
 its embedder) or both; it may be given more than once. Their times hold 0.1 ms of the pipe to their process.
 `--turns` asks the same questions of one store of so many messages: see `recall_large.py`.
 `--panel` measures all data sets of a folder in one table: see `recall_panel.py`. `--cache` keeps stores and vectors
-between runs.
+between runs. `--unasked` measures what a turn gets without a search: see `recall_turns.py`.
 All is deterministic but the times.
 """
 
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import recall_panel
+import recall_turns
 from plots import draw
 from recall_cache import Cache
 from recall_large import mixed
@@ -177,6 +178,8 @@ def _panel(options: argparse.Namespace) -> int:
     systems = {
         name: PANEL_SYSTEMS[name] for name in _check_names(options.system or default, PANEL_SYSTEMS, "system")
     }
+    if options.unasked:
+        return _unasked(options, sets)
     with Cache(options.cache) as cache:
         figures = list(recall_panel.measure(sets, systems, cache, Console(stderr=True)))
     if options.json:
@@ -185,6 +188,28 @@ def _panel(options: argparse.Namespace) -> int:
         console = Console(width=None if sys.stdout.isatty() else 190)
         console.print(recall_panel.table(figures))
         console.print(recall_panel.cost_table(figures))
+    return 0
+
+
+def _unasked(options: argparse.Namespace, sets: Sequence[recall_panel.DataSet]) -> int:
+    """Measure what turns get without a search, and print it."""
+    path = options.panel / recall_panel.TURNS
+    turns = recall_turns.read_turns(path) if path.exists() else {}
+    default = ["ours", "ours-semantic"] if dense.installed() else ["ours"]
+    names = _check_names(options.system or default, ("ours", "ours-semantic"), "system")
+    progress = Console(stderr=True)
+    with Cache(options.cache) as cache:
+        kinds = [name == "ours-semantic" for name in names]
+        silence = [
+            row for kind in kinds for row in recall_turns.measure_turns(sets, turns, cache, progress, kind)
+        ]
+        gate = [row for kind in kinds for row in recall_turns.measure_gate(sets, cache, progress, kind)]
+    if options.json:
+        print(json.dumps({"turns": silence, "gate": gate}, indent=2))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else 190)
+        console.print(recall_turns.turn_table(silence))
+        console.print(recall_turns.gate_table(gate))
     return 0
 
 
@@ -217,6 +242,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="what recall that nobody asked for injects, beside always ten messages",
     )
+    add("--unasked", action="store_true", help="what a turn of the panel gets without a search")
     return parser.parse_args(arguments)
 
 

@@ -55,15 +55,20 @@ def run(
 def stored(
     conversation: Conversation, folder: Path, *, semantic: bool = False, cache: Cache | None = None
 ) -> Iterator[SessionDB]:
-    """A SessionDB that holds the conversation, in `folder`. With a cache, the file is a copy of one that is kept."""
+    """A SessionDB that holds the conversation, in `folder`. With a cache, the file is a copy of a cached file."""
     path = folder / "state.db"
-    if cache is None:
-        with closing(SessionDB(path, semantic=semantic)) as db:
+    if cache is not None:
+        copy_store(conversation, path, semantic, cache)
+    with closing(SessionDB(path, semantic=semantic)) as db:
+        if cache is None:
             _add(db, conversation.sessions)
             if db.vectors is not None:
                 db.vectors.build()
-            yield db
-        return
+        yield db
+
+
+def copy_store(conversation: Conversation, path: Path, semantic: bool, cache: Cache) -> None:
+    """Write a store that holds the conversation. The sessions that it shares with others are stored once."""
     count = conversation.shared or len(conversation.sessions)
 
     def make(path: Path) -> None:
@@ -78,8 +83,6 @@ def stored(
             _add(db, own)
         with cache.encodings():
             _build(path, semantic)
-    with closing(SessionDB(path, semantic=semantic)) as db:
-        yield db
 
 
 def _add(db: SessionDB, sessions: Sequence[ImportedSession]) -> None:

@@ -125,3 +125,23 @@ def test_a_set_or_system_that_does_not_exist_is_refused(panel: Path) -> None:
         )
         assert done.returncode == 1
         assert "there are" in done.stderr
+
+
+def test_what_a_turn_gets_unasked_is_measured_with_default_settings(panel: Path) -> None:
+    """The store must be larger than the budget of recall, because a smaller store is recalled as a whole."""
+    shared = [message("user", f"We painted wall number{n} blue " * 9, f"w{n}") for n in range(90)]
+    own = [message("user", "My cat is called Miracle", "c1")]
+    asked = [{"question": "What is my cat called?", "evidence": ["c1"], "kind": "simple"}]
+    (panel / "walls.json.gz").write_bytes(documented("walls", [own], asked, [shared]))
+    (panel / "turns.json").write_text(json.dumps({"task": ["Sort it", "My cat is called Miracle"]}))
+    command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--unasked", "--json"]
+    done = subprocess.run(
+        [*command, "--set=walls", "--system=ours"], capture_output=True, text=True, check=True
+    )
+
+    figures = json.loads(done.stdout)
+    (turns,) = figures["turns"]
+    assert (turns["kind"], turns["turns"], turns["share"]) == ("task", 2, 0.5)
+    (gate,) = figures["gate"]
+    assert gate["recall"] == gate["gated"] == gate["injected"] == 1.0
+    assert 0 < gate["tokens"] < 1500
