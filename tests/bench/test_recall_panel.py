@@ -145,3 +145,29 @@ def test_what_a_turn_gets_unasked_is_measured_with_default_settings(panel: Path)
     (gate,) = figures["gate"]
     assert gate["recall"] == gate["gated"] == gate["injected"] == 1.0
     assert 0 < gate["tokens"] < 1500
+
+
+def test_two_checkouts_are_asked_the_same_in_one_run(panel: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "recall_cpu.py"), "--against", str(ROOT), "--json"]
+    data = json.loads((tmp_path / "locomo.json").read_text())
+    (tmp_path / "locomo.json").write_text(json.dumps(3 * data))
+    done = subprocess.run(
+        [*command, "--data", str(tmp_path / "locomo.json"), "--turns", "200"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    figures = json.loads(done.stdout)
+    assert figures["questions"] == 6
+    assert figures["ours"]["mean_ms"] > 0 < figures["against"]["mean_ms"]
+    assert 0 < figures["low"] <= figures["quotient"] <= figures["high"]
+
+
+def test_a_folder_without_the_code_is_no_checkout(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "recall_cpu.py"), "--against", str(tmp_path)]
+    (tmp_path / "data.json").write_text("[]")
+    done = subprocess.run([*command, "--data", str(tmp_path / "data.json")], capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "holds no hermes_core" in done.stderr
