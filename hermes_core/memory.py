@@ -669,24 +669,29 @@ class Memory:
     def system_prompt(self, session: Session) -> str:
         """Return the notes and the provider's block for the system prompt.
 
-        As long as this memory is open, the text is the same for the whole session.
+        As long as this memory is open, the text is the same for the whole session. Only if the origin of a note in it
+        was lowered, or `memory.trust` was changed, it is built anew.
         """
         session = self.complete(session)
-        return self.manager.build_system_prompt(session)
+        prompt = self.manager.build_system_prompt(session)
+        if self.curated.of(session).is_outdated(prompt):
+            prompt = self.manager.rebuild_system_prompt(session)
+        return prompt
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
 
-        The first call for a stored session stores the text.
+        The first call for a stored session stores the text. A text with a note that may not stand in a system prompt any
+        more is replaced.
         """
         session = self.complete(session)
-        prompt = self.sessions.memory_prompt(session.id)
-        if prompt is None:
+        stored = prompt = self.sessions.memory_prompt(session.id)
+        if prompt is None or self.curated.of(session).is_outdated(prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
-            prompt = self.manager.build_system_prompt(session)
+            prompt = self.system_prompt(session)
             if self.sessions.get_session(session.id) is not None:
-                prompt = self.sessions.freeze_memory_prompt(session.id, prompt)
+                prompt = self.sessions.freeze_memory_prompt(session.id, prompt, replaces=stored)
         return self.manager.freeze_system_prompt(session, prompt)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
