@@ -787,8 +787,10 @@ class Memory:
     ) -> list[dict[str, Any]]:
         """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
 
+        The "origin" of a message that the host gives may lower its origin, and not raise it.
+
         Args:
-            speaker: Origin of messages of the role "user" that have none.
+            speaker: Origin of messages of the role "user".
             recalled: The lowest origin of the recall of the turn.
         """
         read = lowest([recalled, self.sessions.lowest_origin(session.id)])
@@ -800,19 +802,17 @@ class Memory:
         }
         labelled = []
         for message in messages:
-            origin: str = message.get("origin") or ""
-            if origin not in RANKS:
-                if message["role"] == "user" and not _holds_results(message):
-                    origin = speaker
-                elif message["role"] != "assistant":
-                    name = (
-                        message.get("name")
-                        or message.get("tool_name")
-                        or names.get(message.get("tool_call_id"))
-                    )
-                    origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
-                else:
-                    origin = "assistant" if may_command(read) else read
+            if message["role"] == "user" and not _holds_results(message):
+                origin = speaker
+            elif message["role"] != "assistant":
+                name = (
+                    message.get("name") or message.get("tool_name") or names.get(message.get("tool_call_id"))
+                )
+                origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
+            else:
+                origin = "assistant" if may_command(read) else read
+            named = str(message.get("origin") or "")
+            origin = lowest([named, origin]) if named in RANKS else origin
             read = lowest([read, origin])
             labelled.append({**message, "origin": origin})
         return labelled

@@ -69,6 +69,7 @@ from hermes_core.memory import Memory, message_origin
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.origin import current_reading, lowest, report_result
 from hermes_core.safety.templates import without_turns
+from hermes_core.sessions.records import text_of
 from hermes_core.skills.store import SkillStore, index_line, open_skills
 from hermes_core.stopping import current_stop, stopped_by
 from hermes_core.storage.verdicts import Verdicts
@@ -555,6 +556,8 @@ class Agent:
     def _store_message(self, turn: AgentTurn, message: ChatMessage) -> None:
         """Store a message of the turn at once, so that the message survives an interrupt and a crash."""
         ref = turn.add(message)
+        if message["role"] == "tool":  # `end_turn` believes no origin of a result that it does not know
+            self.memory.remember_result(self.session, text_of(message["content"]), message[ORIGIN])
 
         def store() -> None:
             stored = store_message(self.memory, self.session.id, message, ref, turn.speaker_of(message))
