@@ -679,24 +679,29 @@ class Memory:
     def system_prompt(self, session: Session) -> str:
         """Return the notes and the provider's block for the system prompt.
 
-        As long as this memory is open, the text is the same for the whole session.
+        As long as this memory is open, the text is the same for the whole session. Only if the origin of a note in it
+        was lowered, or `memory.trust` was changed, it is built anew.
         """
         session = self.complete(session)
-        return self.manager.build_system_prompt(session)
+        prompt = self.manager.build_system_prompt(session)
+        if self.curated.of(session).is_outdated(prompt):
+            prompt = self.manager.rebuild_system_prompt(session)
+        return prompt
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
 
-        The first call for a stored session stores the text.
+        The first call for a stored session stores the text. A text with a note that may not stand in a system prompt any
+        more is replaced.
         """
         session = self.complete(session)
-        prompt = self.sessions.memory_prompt(session.id)
-        if prompt is None:
+        stored = prompt = self.sessions.memory_prompt(session.id)
+        if prompt is None or self.curated.of(session).is_outdated(prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
-            prompt = self.manager.build_system_prompt(session)
+            prompt = self.system_prompt(session)
             if self.sessions.get_session(session.id) is not None:
-                prompt = self.sessions.freeze_memory_prompt(session.id, prompt)
+                prompt = self.sessions.freeze_memory_prompt(session.id, prompt, replaces=stored)
         return self.manager.freeze_system_prompt(session, prompt)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
@@ -792,8 +797,10 @@ class Memory:
     ) -> list[dict[str, Any]]:
         """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
 
+        The "origin" of a message that the host gives may lower its origin, and not raise it.
+
         Args:
-            speaker: Origin of messages of the role "user" that have none.
+            speaker: Origin of messages of the role "user".
             recalled: The lowest origin of the recall of the turn.
         """
         read = lowest([recalled, self.sessions.lowest_origin(session.id)])
@@ -805,19 +812,17 @@ class Memory:
         }
         labelled = []
         for message in messages:
-            origin: str = message.get("origin") or ""
-            if origin not in RANKS:
-                if message["role"] == "user" and not _holds_results(message):
-                    origin = speaker
-                elif message["role"] != "assistant":
-                    name = (
-                        message.get("name")
-                        or message.get("tool_name")
-                        or names.get(message.get("tool_call_id"))
-                    )
-                    origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
-                else:
-                    origin = "assistant" if may_command(read) else read
+            if message["role"] == "user" and not _holds_results(message):
+                origin = speaker
+            elif message["role"] != "assistant":
+                name = (
+                    message.get("name") or message.get("tool_name") or names.get(message.get("tool_call_id"))
+                )
+                origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
+            else:
+                origin = "assistant" if may_command(read) else read
+            named = str(message.get("origin") or "")
+            origin = lowest([named, origin]) if named in RANKS else origin
             read = lowest([read, origin])
             labelled.append({**message, "origin": origin})
         return labelled
