@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import click
 
+from hermes_core.actions.notes import deliver, session_of_user
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.memory import deliver, session_of_user, user_option
+from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
 from hermes_core.config import set_value
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
