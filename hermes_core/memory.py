@@ -37,7 +37,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
     ConfigError,
@@ -88,6 +88,8 @@ from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
+    UPDATES_LABEL,
+    NoteUpdates,
     PastSessions,
     PendingTurn,
     RecallHit,
@@ -96,6 +98,7 @@ from hermes_core.turn_recall import (
     TurnRecall,
     provider_hits,
     render_notes,
+    render_updates,
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
@@ -308,6 +311,7 @@ class Memory:
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
         )
+        self._updates = NoteUpdates()
         self._past = PastSessions(self.sessions, config)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
@@ -907,11 +911,16 @@ class Memory:
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
-        notes = self.curated.of(session).recalled_notes() if pending.is_first else []
+        notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
         recall = seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
-        parts = [(NOTES_LABEL, render_notes(notes)), *recall.contexts, (SESSIONS_LABEL, past.render())]
+        parts = [
+            (NOTES_LABEL, render_notes(notes)),
+            (UPDATES_LABEL, updates),
+            *recall.contexts,
+            (SESSIONS_LABEL, past.render()),
+        ]
         origin = lowest(
             [
                 *(note.origin.origin for note in notes),
@@ -925,6 +934,26 @@ class Memory:
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
+
+    def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
+        """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""
+        session, notes = pending.session, self.curated.of(pending.session)
+        if self.config.memory.refresh == "session":
+            return (notes.recalled_notes() if pending.is_first else []), ""
+        data = notes.recalled_notes()
+        frozen = self.manager.frozen_system_prompt(session) or self._read(
+            "prompts",
+            lambda: self.sessions.memory_prompt(session.id) or self.sessions.system_prompt(session.id),
+            "",
+        )
+        added, removed = notes.changes_since(frozen) if frozen and not pending.is_first else ([], [])
+        due = self._updates.due(
+            session, [*(note.entry for note in data), *added, *removed], pending.query.text
+        )
+        updates = render_updates(
+            *([entry for entry in entries if entry in due] for entries in (added, removed))
+        )
+        return [note for note in data if note.entry in due], updates
 
     @traced
     def end_turn(

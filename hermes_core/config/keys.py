@@ -105,6 +105,12 @@ class MemoryConfig:
         "data, `strict` only after you confirmed them, `open` puts them into the system prompt.",
         choices=("open", "guarded", "strict"),
     )
+    refresh: Literal["session", "append"] = _key(
+        "session",
+        "When a running session learns of notes that changed since it began: `session`, not before its prompt is built anew; "
+        "`append`, with its next message, beside the frozen prompt.",
+        choices=("session", "append"),
+    )
     trusted_tools: tuple[str, ...] = _key(
         TRUSTED_TOOLS,
         "Tools whose results count as the agent's own words. Never list a tool that reads the network, mail or files of others.",

@@ -31,6 +31,7 @@ from hermes_core.curated.document import (
     base_entries,
     entries_for_model,
     entries_of_prompt,
+    entry_changes,
     entry_fault,
     entry_handle,
     flag_entry,
@@ -358,6 +359,10 @@ class MemoryStore:
     def recalled_notes(self) -> list[DataNote]:
         """Return the notes that the model gets as data: none under the trust "strict"."""
         return [] if self._trust == "strict" else self.data_notes()
+
+    def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
+        """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
+        return entry_changes(prompt, without_turns(self.take_snapshot().render()))
 
     def is_outdated(self, prompt: str) -> bool:
         """Return True if a stored prompt holds a note that may not stand in a system prompt any more.
