@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
+from hermes_core.config.profile import ProfileField, parse_profile_fields
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -205,6 +206,13 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
     return {}
 
 
+def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
+    try:
+        return parse_profile_fields(config.memory.profile_fields)
+    except ValueError as exc:
+        raise ConfigError(f"memory.profile_fields: {exc}", "correct it in config.yaml") from exc
+
+
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
     """Return a function that reads the stored settings of a provider and returns the fingerprint of its account.
 
@@ -306,6 +314,7 @@ class Memory:
             shared_base=self.shared_base,
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
+            profile_fields=_profile_fields(config),
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,

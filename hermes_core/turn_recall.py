@@ -330,9 +330,7 @@ def render_updates(added: Iterable[str], removed: Iterable[str]) -> str:
     >>> render_updates(["Has a dog"], ["Has a cat"])
     '- new: Has a dog\\n- removed: Has a cat'
     """
-    return "\n".join(
-        [*(f"- new: {entry}" for entry in added), *(f"- removed: {entry}" for entry in removed)]
-    )
+    return "\n".join([*(f"- new: {entry}" for entry in added), *(f"- removed: {entry}" for entry in removed)])
 
 
 def render_notes(notes: Sequence[DataNote]) -> str:

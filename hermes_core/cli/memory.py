@@ -22,6 +22,7 @@ from hermes_core.actions.notes import (
     refusal_text,
     restore_version,
     session_of_user,
+    set_field,
     undo_change,
 )
 from hermes_core.cli import Failure, Group, home_of
@@ -149,6 +150,22 @@ def replace_notes(
 def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
     """Remove the one entry that holds OLD_TEXT."""
     _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
+
+
+@memory.command("set")
+@click.argument("name")
+@click.argument("value", required=False)
+@user_option
+@json_option
+@click.pass_context
+def set_profile_field(ctx: click.Context, name: str, value: str | None, user: str, as_json: bool) -> None:
+    """Set the profile field NAME to VALUE; without VALUE, delete it.
+
+    `memory.profile_fields` of config.yaml declares the fields. They are the first lines of USER.md.
+    """
+    with open_memory(home_of(ctx)) as opened:
+        done = set_field(opened, session_of_user(opened, user), name, value)
+    _say(ctx, done, as_json)
 
 
 @memory.command("history")
