@@ -33,6 +33,7 @@ from hermes_core.recall import rank
 TURNS = "turns.json"
 LONG = "long-questions.json"
 DEPTH = 10
+WRONG_SPEAKER = 5
 
 System = Callable[..., AbstractContextManager[Ask]]
 
@@ -65,17 +66,21 @@ class DataSet:
         return DataSet(self.name, tuple(c for c in conversations if c.questions))
 
 
-def read_panel(folder: Path, locomo: Sequence[Path] = ()) -> list[DataSet]:
-    """All data sets of a folder, those of LoCoMo first."""
+def read_panel(folder: Path, locomo: Sequence[Path] = (), *, wrong_speaker: bool = False) -> list[DataSet]:
+    """All data sets of a folder, those of LoCoMo first.
+
+    `wrong_speaker` keeps the questions of LoCoMo that name the wrong person.
+    """
     sets = []
     of_locomo = [conversation for path in locomo for conversation in read(path)]
     if of_locomo:
-        sets.append(_answerable("locomo", of_locomo))
+        sets.append(_data_set("locomo", of_locomo, wrong_speaker))
     for path in sorted(folder.iterdir()):
         if path.name.endswith(".json.gz"):
             sets.append(read_documented(path))
         elif path.suffix == ".json" and path.name not in (TURNS, LONG):
-            sets.append(_answerable(path.stem.removesuffix("-locomo-format"), read(path)))
+            name = path.stem.removesuffix("-locomo-format")
+            sets.append(_data_set(name, read(path), wrong_speaker))
     if (folder / LONG).exists():
         long = _long(json.loads((folder / LONG).read_text(encoding="utf-8")), of_locomo)
         if long is None:
@@ -85,9 +90,10 @@ def read_panel(folder: Path, locomo: Sequence[Path] = ()) -> list[DataSet]:
     return sets
 
 
-def _answerable(name: str, conversations: Iterable[Conversation]) -> DataSet:
+def _data_set(name: str, conversations: Iterable[Conversation], wrong_speaker: bool) -> DataSet:
     answerable = (
-        replace(c, questions=tuple(q for q in c.questions if q.category != 5)) for c in conversations
+        replace(c, questions=tuple(q for q in c.questions if wrong_speaker or q.category != WRONG_SPEAKER))
+        for c in conversations
     )
     return DataSet(name, tuple(c for c in answerable if c.questions))
 
