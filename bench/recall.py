@@ -3,7 +3,7 @@
     python bench/recall.py --data FILE [--system NAME ...] [--peer ENV ...] [--turns N] [-k 10] [--json] [--plot FILE]
         [--ablate | --proactive]
     python bench/recall.py --panel DIR [--locomo FILE ...] [--set NAME ...] [--sample N] [--system NAME ...]
-        [--cache DIR] [--json] [--unasked]
+        [--peer ENV ...] [--cache DIR] [--json] [--unasked]
 
 Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
 model. Figures are means over the questions whose evidence exists in the file: recall@k is the share of a question's
@@ -155,16 +155,25 @@ def _compared(
 ) -> list[dict[str, Any]]:
     """The scores of all systems that are asked for, those of the peers last."""
     with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        known, names = dict(SYSTEMS), default_systems()
-        for number, environment in enumerate(options.peer):
-            peer = stack.enter_context(Peer(environment, home / f"peer-{number}"))
-            known |= peer.systems
-            names += peer.systems
-        names = options.system or names
+        peers = _peers(options, stack)
+        known = SYSTEMS | peers
+        names = options.system or [*default_systems(), *peers]
         _check_names(names, known, "system")
         results = (run(name, known[name], conversations, progress, whole=name == WHOLE) for name in names)
         return [score(result, options.k) for result in results]
+
+
+def _peers(options: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
+    """The systems of all environments that are asked for."""
+    home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    systems: dict[str, Any] = {}
+    for number, environment in enumerate(options.peer):
+        systems |= stack.enter_context(Peer(environment, home / f"peer-{number}")).systems
+    return systems
+
+
+def _is_installed(name: str) -> bool:
+    return name not in ("ours-semantic", "minilm-cosine") or dense.installed()
 
 
 def _panel(options: argparse.Namespace) -> int:
@@ -173,15 +182,16 @@ def _panel(options: argparse.Namespace) -> int:
     sets = [data for data in sets if data.name in _check_names(names, [data.name for data in sets], "set")]
     if options.sample:
         sets = [data.sample(options.sample) for data in sets]
-    without = {"ours-semantic", "minilm-cosine"} if not dense.installed() else set()
-    default = [name for name in PANEL_SYSTEMS if name not in without]
-    systems = {
-        name: PANEL_SYSTEMS[name] for name in _check_names(options.system or default, PANEL_SYSTEMS, "system")
-    }
     if options.unasked:
         return _unasked(options, sets)
-    with Cache(options.cache) as cache:
-        figures = list(recall_panel.measure(sets, systems, cache, Console(stderr=True)))
+    with ExitStack() as stack:
+        peers = _peers(options, stack)
+        systems = {name: system for name, system in PANEL_SYSTEMS.items() if _is_installed(name)} | peers
+        if options.system:
+            known = PANEL_SYSTEMS | peers
+            systems = {name: known[name] for name in _check_names(options.system, known, "system")}
+        cache = stack.enter_context(Cache(options.cache))
+        figures = list(recall_panel.measure(sets, systems, cache, Console(stderr=True), without_cpu=peers))
     if options.json:
         print(json.dumps(figures, indent=2))
     else:

@@ -13,7 +13,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -139,14 +139,24 @@ def _long(data: Mapping[str, Any], conversations: Iterable[Conversation]) -> Dat
 
 
 def measure(
-    sets: Sequence[DataSet], systems: Mapping[str, System], cache: Cache, progress: Console
+    sets: Sequence[DataSet],
+    systems: Mapping[str, System],
+    cache: Cache,
+    progress: Console,
+    *,
+    without_cpu: Collection[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """The figures of each system on each set, JSON-serialisable."""
+    """The figures of each system on each set, JSON-serialisable.
+
+    `without_cpu` are systems in other processes, whose CPU time is not known.
+    """
     for data in sets:
         for name, system in systems.items():
             cached_system = partial(system, cache=cache)
             result = run(f"{data.name}, {name}", cached_system, data.conversations, progress)
             row = {"set": data.name, "measure": data.measure, "system": name, **_figures(result)}
+            if name in without_cpu:
+                row["cpu_ms"] = None
             progress.print(f"{data.name}, {name}: {_share(row)}", highlight=False)
             yield row
 
@@ -197,4 +207,5 @@ def _share(row: Mapping[str, Any]) -> str:
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    return f"{row['tokens']:,.0f}, {row['cpu_ms']:.1f}"
+    cpu = "-" if row["cpu_ms"] is None else f"{row['cpu_ms']:.1f}"
+    return f"{row['tokens']:,.0f}, {cpu}"
