@@ -85,7 +85,7 @@ class Pool:
     fixed: Array
 
     def recall(self, weights: Array) -> float:
-        """The recall of the first ten candidates by these weights."""
+        """Return the recall of the first ten candidates by these weights."""
         first = numpy.argsort(-(self.fixed + self.signals @ weights), kind="stable")[:DEPTH]
         count = int(self.relevant[first].sum())
         return count / self.evidence if self.evidence else float(count > 0)
@@ -109,7 +109,7 @@ def changed(name: str, change: float) -> Iterator[None]:
 
 
 def scores(db: SessionDB, question: str, constants: Sequence[str] = ()) -> list[dict[int, float]]:
-    """The scores of all candidates by message id: as they are, then with each constant larger by 1."""
+    """Return the scores of all candidates by message id: as they are, then with each constant larger by 1."""
     ranking, results = candidates.rank_candidates, []
 
     def hook(analysis: Any, pool: Sequence[Any], **options: Any) -> list[Any]:
@@ -131,7 +131,7 @@ def scores(db: SessionDB, question: str, constants: Sequence[str] = ()) -> list[
 
 
 def pool_of(db: SessionDB, question: Question, group: str, names: Sequence[str]) -> Pool | None:
-    """The candidates of a question with their signals; None if there are none."""
+    """Return the candidates of a question with their signals; None if there are none."""
     results = scores(db, question.text, [name for name in names if name in OF_RANKING])
     if not results or not results[0]:
         return None
@@ -158,12 +158,12 @@ def pool_of(db: SessionDB, question: Question, group: str, names: Sequence[str])
 
 
 def current(names: Sequence[str]) -> Array:
-    """The constants of the code."""
+    """Return the constants of the code."""
     return numpy.array([getattr(rank, name, None) or getattr(vectors, name) for name in names])
 
 
 def read_pools(sets: Sequence[DataSet], names: Sequence[str], cache: Cache, progress: Console) -> list[Pool]:
-    """The pools of all questions, in searches by words and with vectors."""
+    """Return the pools of all questions, in searches by words and with vectors."""
     pools = []
     for data in sets:
         for semantic in (False, True) if dense.installed() else (False,):
@@ -181,7 +181,7 @@ def read_pools(sets: Sequence[DataSet], names: Sequence[str], cache: Cache, prog
 
 
 def fit(pools: Sequence[Pool], start: Array, ridge: float, steps: int = 50) -> Array:
-    """The weights that make the evidence most likely among the candidates, by Newton's method.
+    """Return the weights that make the evidence most likely among the candidates, by Newton's method.
 
     `ridge` draws the weights to `start`, so that a constant whose signal is absent stays as it is.
     """
@@ -209,7 +209,7 @@ def fit(pools: Sequence[Pool], start: Array, ridge: float, steps: int = 50) -> A
 
 
 def recalls(pools: Sequence[Pool], weights: Array) -> dict[str, float]:
-    """The mean recall of each group; questions that name the wrong person are a group of their own."""
+    """Return the mean recall of each group; questions that name the wrong person are a group of their own."""
     groups: dict[str, list[float]] = {}
     for pool in pools:
         name = f"{pool.group}, wrong person" if pool.wrong_speaker else pool.group
@@ -244,7 +244,7 @@ def _set_of(group: str) -> str:
 
 
 def weight_table(result: Mapping[str, Any]) -> Table:
-    """A line for each constant, a column for each fit."""
+    """Return a line for each constant, a column for each fit."""
     weights = result["weights"]
     grid = Table(title="Weights")
     for column in ("constant", "code", "all", *(f"without {name}" for name in weights["without"])):
@@ -256,7 +256,7 @@ def weight_table(result: Mapping[str, Any]) -> Table:
 
 
 def recall_table(result: Mapping[str, Any]) -> Table:
-    """A line for each set and kind of search."""
+    """Return a line for each set and kind of search."""
     grid = Table(title="Recall@10, %, with weights")
     for column in ("set", "of the code", "fitted on all", "fitted on others"):
         grid.add_column(column, justify="left" if column == "set" else "right")

@@ -54,7 +54,7 @@ class DataSet:
         return "hit@10" if any(question.any_one for question in self.questions) else "R@10"
 
     def sample(self, count: int) -> DataSet:
-        """The same set with at most `count` questions, the same each time."""
+        """Return the same set with at most `count` questions, the same each time."""
         places = [
             (at, number) for at, c in enumerate(self.conversations) for number in range(len(c.questions))
         ]
@@ -67,7 +67,7 @@ class DataSet:
 
 
 def read_panel(folder: Path, locomo: Sequence[Path] = (), *, wrong_speaker: bool = False) -> list[DataSet]:
-    """All data sets of a folder, those of LoCoMo first.
+    """Return all data sets of a folder, those of LoCoMo first.
 
     `wrong_speaker` keeps the questions of LoCoMo that name the wrong person.
     """
@@ -99,7 +99,7 @@ def _data_set(name: str, conversations: Iterable[Conversation], wrong_speaker: b
 
 
 def read_documented(path: Path) -> DataSet:
-    """The set of a `.json.gz` file."""
+    """Return the set of a `.json.gz` file."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         data = json.load(stream)
     shared = [_session(session, data["name"]) for session in data["shared_sessions"]]
@@ -146,7 +146,7 @@ def measure(
     *,
     without_cpu: Collection[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """The figures of each system on each set, JSON-serialisable.
+    """Return the figures of each system on each set, JSON-serialisable.
 
     `without_cpu` are systems in other processes, whose CPU time is not known.
     """
@@ -179,12 +179,12 @@ def _figures(result: Result) -> dict[str, Any]:
 
 
 def table(figures: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each system, a column for each set."""
+    """Return a line for each system, a column for each set."""
     return _grid(figures, "Evidence among ten messages, % (where 95 of 100 means lie)", _share)
 
 
 def cost_table(figures: Sequence[Mapping[str, Any]]) -> Table:
-    """The tokens of ten messages and the CPU time of a question, of each system on each set."""
+    """Return the tokens of ten messages and the CPU time of a question, of each system on each set."""
     return _grid(figures, "Tokens of ten messages, and milliseconds of CPU for each question", _cost)
 
 

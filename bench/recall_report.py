@@ -65,13 +65,13 @@ class Figures:
             self.gate |= {(row["set"], row["system"]): row for row in figures["gate"]}
 
     def sets(self, keys: Iterable[tuple[str, ...]]) -> list[str]:
-        """The names of the sets in the order of the tables, unknown names last."""
+        """Return the names of the sets in the order of the tables, unknown names last."""
         names = list(dict.fromkeys(key[0] for key in keys))
         return sorted(names, key=lambda name: [*SETS, name].index(name))
 
 
 def read(paths: Sequence[Path]) -> Figures:
-    """The figures of files."""
+    """Return the figures of files."""
     figures = Figures()
     for path in paths:
         figures.add(json.loads(path.read_text(encoding="utf-8")))
@@ -79,7 +79,7 @@ def read(paths: Sequence[Path]) -> Figures:
 
 
 def markdown(figures: Figures, *, short: bool = False) -> str:
-    """All tables, or the recall alone if `short`."""
+    """Return all tables, or the recall alone if `short`."""
     if short:
         return _recall(figures, SHORT, lambda row: f"{100 * row['recall']:.1f}")
     parts = []
@@ -111,7 +111,7 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _recall(figures: Figures, systems: Iterable[str], cell: Callable[[Row], str]) -> str:
-    """A line for each set, the best system in bold."""
+    """Return a line for each set, the best system in bold."""
     known = {system for _, system in figures.recall}
     columns = [system for system in systems if system in known]
     rows = []
@@ -136,7 +136,7 @@ def _with_interval(row: Row) -> str:
 
 
 def _costs(figures: Figures) -> str:
-    """A line for each set: the tokens of ten messages, and the CPU of a question where it is known."""
+    """Return a line for each set: the tokens of ten messages, and the CPU of a question where it is known."""
     known = {system for _, system in figures.recall}
     columns = [system for system in SYSTEMS if system in known]
 
@@ -153,7 +153,7 @@ def _costs(figures: Figures) -> str:
 
 
 def _turns(figures: Figures) -> str:
-    """A line for each set: the share of turns that get anything, by kind, and the mean of their tokens."""
+    """Return a line for each set: the share of turns that get anything, by kind, and the mean of their tokens."""
     systems = [system for system in SYSTEMS if any(key[1] == system for key in figures.turns)]
     kinds = [kind for kind in KINDS if any(key[2] == kind for key in figures.turns)]
     columns = [(system, kind) for system in systems for kind in kinds]
@@ -170,7 +170,7 @@ def _turns(figures: Figures) -> str:
 
 
 def _gate(figures: Figures) -> str:
-    """A line for each set: the recall of a search, the same behind the gate, and the recall of what a turn gets."""
+    """Return a line for each set: the recall of a search, the same behind the gate, and the recall of what a turn gets."""
     systems = [system for system in SYSTEMS if any(key[1] == system for key in figures.gate)]
 
     def cells(row: Row | None) -> list[str]:
