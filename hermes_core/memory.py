@@ -67,7 +67,15 @@ from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
-from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
+from hermes_core.safety.origin import (
+    RANKS,
+    Reading,
+    current_reading,
+    in_scope,
+    lowest,
+    may_command,
+    report_result,
+)
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
@@ -775,6 +783,14 @@ class Memory:
         """Remember the origin of a tool's result, which the host adds to the turn later."""
         _remember(self._results, (session.id, _digest(text)), origin)
 
+    def note_read(self, session: Session, origin: Origin) -> None:
+        """Note that the model of a session may have read a text of this origin, which no message of the turn shows."""
+        report_result([origin])
+        if may_command(origin):
+            return
+        begun = self._begun.get(session.id, BegunTurn("", at=time.time()))
+        _remember(self._begun, session.id, dataclasses.replace(begun, origin=lowest([origin, begun.origin])))
+
     def reading_of(self, session: Session) -> Reading:
         """Return what the model has read in a session, as far as this memory knows: stored messages, unfinished turns, recall.
 
@@ -1080,6 +1096,8 @@ class Memory:
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
+        Until the next turn of the session is finished, its model counts as having read the results.
+
         Args:
             limit: Largest number of results from the search, and from each provider.
             session: The session of the message; default: `local_session`.
@@ -1105,9 +1123,11 @@ class Memory:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
-        return RecallReport(
-            query.text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out)
-        )
+        problems = (*self._faults(session), *seen.left_out)
+        report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
+        # A host may give it to the model, which then has read it.
+        self.note_read(session, report.origin)
+        return report
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""

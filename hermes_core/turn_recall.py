@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from hermes_core.kit.text import is_trivial
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
 from hermes_core.recall.tokens import dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
-from hermes_core.safety.origin import in_scope
+from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
 
@@ -33,6 +33,13 @@ MAX_UPDATED_SESSIONS = 4096
 
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
+
+# Of a line of a report that does not name its origin.
+_REPORT_ORIGINS: Mapping[Source, Origin] = {
+    "memory": "person",
+    "provider": "provider",
+    "sessions": "assistant",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,11 @@ class RecallReport:
     tokens: int
     elapsed_ms: float
     problems: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> Origin:
+        """The lowest origin of the results."""
+        return lowest(hit.origin or _REPORT_ORIGINS[hit.source] for hit in self.results)
 
 
 def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:

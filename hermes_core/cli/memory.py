@@ -355,6 +355,14 @@ def _show_status(report: Status) -> None:
                 "they count as yours; hermes-memory memory show --origin",
             )
         )
+    accepted = ", ".join(ORIGIN_NAMES[origin] for origin in report.trust.accepted_origins)
+    rows.append(
+        (
+            "trust",
+            report.trust.trust,
+            f"accepted without a look: notes from {accepted}" if accepted else "",
+        )
+    )
     who = report.identity
     rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
     for provider in report.members or (report.selected,):

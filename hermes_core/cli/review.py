@@ -31,11 +31,9 @@ from hermes_core.curated.waiting import (
     waiting_sentence,
 )
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.origin import RANKS, may_command
+from hermes_core.safety.origin import LOW_ORIGINS
 from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_core.skills.store import open_skills
-
-LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
 
 # Line ends and tabs change how a text looks, and nothing else.
 _VISIBLE_CONTROLS = frozenset("\n\t")

@@ -14,6 +14,7 @@ from hermes_core.config.profile import FIELD_FORM, ProfileField
 from hermes_core.config.schema import ValueSchema
 from hermes_core.contract.values import parse_outside_id
 from hermes_core.errors import SessionError
+from hermes_core.safety.origin import LOW_ORIGINS
 
 LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 """Environment variable: a comma list of the only providers that may load; set and empty, none may."""
@@ -133,8 +134,10 @@ class MemoryConfig:
     )
     accepted_origins: tuple[str, ...] = _key(
         (),
-        "Origins (tool, web, import, provider, user) whose notes you accept without looking; `hermes-memory review` sets it.",
+        "Origins whose notes and skills go into system prompts without your look; `hermes-memory review` sets it. With `web` or "
+        "`tool`, any page that the agent reads can write there.",
         kind=list[str],
+        choices=LOW_ORIGINS,
     )
     provider: str = _key(
         "",
