@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from recall_scores import Ask, Conversation
-from recall_systems import System, any_of
+from recall_systems import System, any_of, line_of
 
 SERVER = Path(__file__).with_name("recall_peer_server.py")
 
@@ -73,7 +73,7 @@ class Peer:
                 {
                     "session": session,
                     "role": m.role,
-                    "text": f"{m.speaker}: {m.content}",
+                    "text": line_of(m),
                     "ref": m.ref,
                     "timestamp": m.timestamp,
                 }

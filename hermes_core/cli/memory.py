@@ -28,7 +28,8 @@ from hermes_core.actions.notes import (
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_table, warn
 from hermes_core.cli.shell import complete_provider
-from hermes_core.config import set_value
+from hermes_core.config import load_config, set_value
+from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
@@ -216,15 +217,21 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name", shell_complete=complete_provider)
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
-    """Make the provider NAME the active one, once it is known to load and to be available."""
+    """Make the provider NAME the active one, once it is known to load and to be available.
+
+    `composite` makes the members in `composite.members` of config.yaml active together.
+    """
     from hermes_core.loader.load import load_provider
+    from hermes_core.manager.composite import routes_of
     from hermes_core.setup.candidate import require_available
 
     home = home_of(ctx)
-    chosen = load_provider(name, home).entry.name
-    require_available(home, chosen)
-    set_value(home, "memory.provider", chosen)
-    click.echo(f"memory provider: {chosen}, from the next start on")
+    names = routes_of(load_config(home).composite) if name == COMPOSITE else (name,)
+    chosen = [load_provider(one, home).entry.name for one in names]
+    for one in chosen:
+        require_available(home, one)
+    set_value(home, "memory.provider", COMPOSITE if name == COMPOSITE else chosen[0])
+    click.echo(f"memory provider: {' and '.join(chosen)}, from the next start on")
 
 
 @memory.command()
@@ -326,7 +333,9 @@ def _show_status(report: Status) -> None:
         )
     who = report.identity
     rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
-    rows += _provider_rows(report.selected, next((h for h in report.health if h.name != "builtin"), None))
+    for provider in report.members or (report.selected,):
+        name = provider.name if provider else ""
+        rows += _provider_rows(provider, next((h for h in report.health if h.name == name), None))
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
@@ -338,8 +347,8 @@ def _show_status(report: Status) -> None:
         rows.append(("sessions", there, search))
     rows += [("", "warning", text) for text in (*report.config_warnings, *report.warnings)]
     print_table("", ("what", "state", "remark"), rows, "")
-    chosen = report.selected.name if report.selected else ""
-    others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
+    chosen = {provider.name for provider in (*report.members, report.selected) if provider}
+    others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name not in chosen]
     if others:
         click.echo(printable(f"also installed: {', '.join(others)}; hermes-memory memory setup chooses"))
 

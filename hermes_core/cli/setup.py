@@ -15,12 +15,14 @@ from hermes_core.cli.output import console, for_terminal, print_table, warn
 from hermes_core.cli.providers import about
 from hermes_core.cli.shell import complete_provider, offer_alias
 from hermes_core.config import Credentials, load_config
+from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, SessionError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider, load_provider
+from hermes_core.manager.composite import routes_of
 from hermes_core.memory import open_memory
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
@@ -65,7 +67,7 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
 
     Without NAME it shows what can be chosen; Enter keeps what is chosen now. Settings go to the provider's file in the
     home, secrets to .env. Nothing is written before all answers are there, and the provider becomes the active one only
-    at the very end, after it was started and passed its self-test.
+    at the very end, after it was started and passed its self-test. `composite` sets up each of `composite.members`.
     """
     home = home_of(ctx)
     if name is None and (yes or pairs):
@@ -75,6 +77,11 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
         if chosen in NO_PROVIDER:
             select_provider(home, "")
             click.echo(f"memory provider: {BUILTIN}")
+        elif chosen == COMPOSITE:
+            for member in routes_of(load_config(home).composite):
+                _set_up(home, member, pairs, ask=not yes, check=not no_check)
+            select_provider(home, COMPOSITE)
+            click.echo(f"memory provider: {COMPOSITE}, from the next start on")
         else:
             _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
     except click.Abort:
@@ -120,8 +127,9 @@ def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) ->
 def _pick(home: HermesHome) -> str:
     """Ask for a provider. Enter keeps the present one."""
     entries = choices(home)
-    active = load_config(home).memory.provider
-    print_table("", ("", "provider", "state", "about"), list(_offers(entries, active)), "")
+    config = load_config(home)
+    active = config.memory.provider
+    print_table("", ("", "provider", "state", "about"), list(_offers(entries, config.selected_providers)), "")
     names = [BUILTIN, *(entry.name for entry in entries)]
     present = active or BUILTIN
     while True:
@@ -133,10 +141,10 @@ def _pick(home: HermesHome) -> str:
         click.echo(f"{answer!r} is none of them.")
 
 
-def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[object, ...]]:
+def _offers(entries: Sequence[ProviderEntry], active: Sequence[str]) -> Iterator[tuple[object, ...]]:
     yield 0, BUILTIN, "" if active else "active", "MEMORY.md, USER.md and past sessions"
     for number, entry in enumerate(entries, 1):
-        state = "active" if entry.name.casefold() == active.casefold() else ""
+        state = "active" if entry.name in active else ""
         yield (
             number,
             entry.name,

@@ -75,6 +75,9 @@ def _key(default: Any, help: str, *, kind: Any = None, **limits: Any) -> Any:  #
 # The memory's own tools: their results say themselves where their texts come from.
 TRUSTED_TOOLS = ("memory", "session_search", "skill_view", "skill_manage", "todo", "delegate_task")
 
+COMPOSITE = "composite"
+"""The value of `memory.provider` that selects the providers in `composite.members`."""
+
 TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
 _TOOLSETS = f"Any of {', '.join(TOOLSETS)}, and the host's own."
 
@@ -119,11 +122,38 @@ class MemoryConfig:
     )
     provider: str = _key(
         "",
-        "Name of the external provider; empty for the notes alone. `folder:NAME` chooses a plugin folder of a bundled provider's name.",
+        "Name of the external provider; empty for the notes alone. `folder:NAME` chooses a plugin folder of a bundled provider's "
+        "name, `composite` the providers in `composite.members`.",
     )
     nudge_interval: int = _key(10, "Turns between two reminders to review memory; 0 for none.", minimum=0)
     flush_min_turns: int = _key(
         6, "Turns of the person that a session needs before its memory is flushed; 0 for never.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeConfig:
+    """The `composite:` block: several external providers at once, if `memory.provider` is `composite`.
+
+    Each of the lists of writes names some members; if it is not set, all of them.
+    """
+
+    members: tuple[str, ...] = _key(
+        (), "Names of one to four providers; the first comes first where only one can.", kind=list[str]
+    )
+    turns: tuple[str, ...] | None = _key(
+        None, "Members that get the turns of conversations; not set, all.", kind=list[str]
+    )
+    notes: tuple[str, ...] | None = _key(
+        None, "Members that get the changes of MEMORY.md and USER.md; not set, all.", kind=list[str]
+    )
+    facts: tuple[str, ...] | None = _key(
+        None,
+        "Members whose tools the model gets, to store and find facts; not set, all. Together at most twelve tools.",
+        kind=list[str],
+    )
+    delegation: tuple[str, ...] | None = _key(
+        None, "Members that get the results of subagents; not set, all.", kind=list[str]
     )
 
 
@@ -349,6 +379,7 @@ class Config:
     """
 
     memory: MemoryConfig = MemoryConfig()
+    composite: CompositeConfig = CompositeConfig()
     identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
@@ -364,9 +395,17 @@ class Config:
     warnings: tuple[str, ...] = ()
     configured: frozenset[str] = frozenset()
 
+    @property
+    def selected_providers(self) -> tuple[str, ...]:
+        """The providers that this configuration selects: none, one, or the members of the composite."""
+        if self.memory.provider == COMPOSITE:
+            return tuple(dict.fromkeys(self.composite.members))
+        return (self.memory.provider,) if self.memory.provider else ()
+
 
 BLOCKS: dict[str, type] = {
     "memory": MemoryConfig,
+    "composite": CompositeConfig,
     "identity": IdentityConfig,
     "recall": RecallConfig,
     "sessions": SessionsConfig,

@@ -7,6 +7,7 @@ from an editor (CRLF, a byte order mark, blank lines, headings, a last newline) 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -316,6 +317,22 @@ def prompt_block(
 def _framed(head: str, entries: Sequence[str], usage: str = "") -> str:
     """Return the block of these entries with its head and foot, which no entry can imitate."""
     return "\n".join((BAR, head + usage, BAR, join_entries(entries), BAR, _foot(head)))
+
+
+def entries_of_prompt(prompt: str) -> tuple[list[str], list[str]]:
+    """Return the entries in the blocks of a system prompt: those of the notes, and those of the shared base.
+
+    >>> entries_of_prompt("Be kind.\\n\\n" + base_block(["Likes tea", "Has a cat"]))
+    ([], ['Likes tea', 'Has a cat'])
+    """
+    own, base = list[str](), list[str]()
+    for head in _HEADS:
+        shown = re.compile(
+            f"^{BAR}\n{re.escape(head)}.*\n{BAR}\n([\\s\\S]*?)\n{BAR}\n{_foot(head)}$", re.MULTILINE
+        )
+        for block in shown.findall(prompt):
+            (base if head == _BASE_LABEL else own).extend(block.split(ENTRY_DELIMITER))
+    return own, base
 
 
 def base_entries(entries: Sequence[str], limit: int, scan: Scan) -> list[str]:

@@ -30,6 +30,7 @@ from hermes_core.curated.document import (
     base_block,
     base_entries,
     entries_for_model,
+    entries_of_prompt,
     entry_fault,
     entry_handle,
     flag_entry,
@@ -53,11 +54,12 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.safety.templates import without_turns
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
@@ -357,6 +359,22 @@ class MemoryStore:
         """Return the notes that the model gets as data: none under the trust "strict"."""
         return [] if self._trust == "strict" else self.data_notes()
 
+    def is_outdated(self, prompt: str) -> bool:
+        """Return True if a stored prompt holds a note that may not stand in a system prompt any more.
+
+        The origin of a note may be lowered after a session began, and a person may change `memory.trust`.
+        """
+        shown, base = entries_of_prompt(prompt)
+        if shown:
+            table = self.origins.read()
+            if any(not self._may_command(table.of(entry)) for entry in shown):
+                return True
+            # The prompt breaks tokens of chat templates, so that the hash of such an entry is another one.
+            if any(without_turns(note.entry) in shown for note in self.waiting_notes()):
+                return True
+        table = self._base_origins() if base else OriginTable()
+        return any(not may_command(table.of(entry).origin) for entry in base)
+
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
         accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
@@ -401,7 +419,7 @@ class MemoryStore:
         """Return the entries of the shared base, or why it can't be read."""
         if self._base is None:
             return (), ""
-        file = NoteFile(self._base / "MEMORY.md" if self._base.is_dir() else self._base)
+        file = NoteFile(self._base_path(self._base))
         if file.path == self._files["memory"].path:  # their owner sees the notes once, and writes them
             return (), ""
         if not self._base.exists():
@@ -410,10 +428,18 @@ class MemoryStore:
             notes = parse_note_file(file.read())
         except MemoryConflict as exc:
             return (), exc.message
-        # The notes of another home bring their origins.
-        table = NoteOrigins(file.path.with_name(ORIGINS)).read()
+        table = self._base_origins()
         entries = tuple(entry for entry in notes.entries if may_command(table.of(entry).origin))
         return entries, notes.conflict
+
+    def _base_path(self, base: Path) -> Path:
+        return base / "MEMORY.md" if base.is_dir() else base
+
+    def _base_origins(self) -> OriginTable:
+        """Return the origins of the shared base: the notes of another home bring theirs."""
+        if self._base is None:
+            return OriginTable()
+        return NoteOrigins(self._base_path(self._base).with_name(ORIGINS)).read()
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the error of each file of the notes that can't be used now, by its target."""

@@ -94,7 +94,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
-            *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
+            *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
             *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
             *run_check("outbox", lambda: examine_outbox(memory)),
             *run_check("telemetry", lambda: _examine_telemetry(memory)),
@@ -221,10 +221,10 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
         start_providers(memory.manager, trial)
         query = Query(f"What do you know about {word}?", now=time.time())
         recalled = memory.manager.prefetch_all(query, trial, turn_number=1)
-        health = selected_health(memory)
-        usable = health is not None and health.state not in ("unavailable", "failed")
-        if health is not None and usable and health.name != "builtin":
-            yield from check_provider(memory.manager, health.name, trial)
+        for name in memory.selected_providers:
+            health = selected_health(memory, name)
+            if health is not None and health.state not in ("unavailable", "failed"):
+                yield from check_provider(memory.manager, health.name, trial)
     finally:
         memory.delete_session(session.id)
     gone = not any(word in hit.text for hit in memory.sessions.search(word, limit=5))
