@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hermes_core.ui.site import View
-from hermes_core.ui.views import notes, timeline
+from hermes_core.ui.views import conversations, notes, search, timeline
 
 PAGES: Mapping[str, View] = {
     "/": notes.show,
     "/timeline": timeline.show,
     "/change": timeline.change,
+    "/sessions": conversations.show_all,
+    "/session": conversations.show,
+    "/session/delete": conversations.ask_deletion,
+    "/session/export": conversations.export,
+    "/search": search.show,
 }
 
 ACTIONS: Mapping[str, View] = {
@@ -21,4 +26,7 @@ ACTIONS: Mapping[str, View] = {
     "/notes/reject": notes.reject,
     "/notes/undo": timeline.undo,
     "/notes/restore": timeline.restore,
+    "/session/rename": conversations.rename,
+    "/session/mark": conversations.mark,
+    "/session/delete/confirmed": conversations.delete,
 }

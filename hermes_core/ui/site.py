@@ -34,6 +34,8 @@ MESSAGE_PARAMETER = "message"
 NAVIGATION = (
     ("/", "Notes"),
     ("/timeline", "Timeline"),
+    ("/sessions", "Sessions"),
+    ("/search", "Search"),
 )
 
 View = Callable[["Site", PageRequest], Answer]
