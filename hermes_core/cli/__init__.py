@@ -54,6 +54,7 @@ COMMANDS = {
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
+    "ui": "hermes_core.ui.command:ui_command",
     "verify": "hermes_core.cli.verify:verify",
 }
 
@@ -79,6 +80,7 @@ SUMMARIES = {
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",
+    "ui": "Show this memory in a browser, and change it there.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }
 

@@ -23,6 +23,7 @@ from hermes_core.actions.notes import (
     restore_version,
     session_of_user,
     set_field,
+    source_of_change,
     undo_change,
 )
 from hermes_core.cli import Failure, Group, home_of
@@ -180,7 +181,7 @@ def history_notes(ctx: click.Context, limit: int, user: str, as_json: bool) -> N
     if as_json:
         print_document(changes)
         return
-    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), _source(c)) for c in changes]
+    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), source_of_change(c)) for c in changes]
     columns = ("change", "when", "target", "action", "what", "from")
     print_table("", columns, rows, "Nothing has changed yet.")
 
@@ -321,14 +322,6 @@ def _summary(change: NoteVersion) -> str:
         f"- {preview(entry)}" for entry in change.removed
     ]
     return "\n".join(lines) + (" (undone)" if change.undone else "")
-
-
-def _source(change: NoteVersion) -> str:
-    """Return who or what the new entries of a change come from; "" for a removal, and if an earlier version made it."""
-    if change.action == "edit":
-        return ORIGIN_NAMES["person"]
-    origins = [write.metadata.get("origin") for write in change.writes if write.content]
-    return ", ".join(dict.fromkeys(ORIGIN_NAMES[as_origin(origin)] for origin in origins if origin))
 
 
 def _show_status(report: Status) -> None:

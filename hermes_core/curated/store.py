@@ -55,7 +55,7 @@ from hermes_core.curated.edits import (
     preview,
     reverse,
 )
-from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
+from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.profile import field_operation, profile_values
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
@@ -578,9 +578,7 @@ class MemoryStore:
 
         The restored version is a change too, and can be undone.
         """
-        self._settle(None)
-        versions = (version for version in self._journal.versions(self._keys(None)) if version.id == change)
-        version = next(versions, None)
+        version = self.version(change)
         if version is None:
             return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
 
@@ -602,13 +600,23 @@ class MemoryStore:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
         self._journal.accept()
 
-    def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
+    def history(
+        self, target: MemoryTarget | None = None, limit: int = 50, *, before: int | None = None
+    ) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.
 
         Changes of a process that died after it replaced the file are included.
+
+        Args:
+            before: Only changes before the one with this id; None for all.
         """
         self._settle(target)
-        return list(islice(self._journal.versions(self._keys(target)), limit))
+        return list(islice(self._journal.versions(self._keys(target), before=before), limit))
+
+    def version(self, change: int) -> NoteVersion | None:
+        """Return the change with this id; None if the history of these notes does not have it."""
+        newest = next(iter(self.history(limit=1, before=min(change, MAX_ID - 1) + 1)), None)
+        return newest if newest is not None and newest.id == change else None
 
     def prune(self) -> int:
         """Delete the history and all backup copies of the notes. Return the number of deleted changes and copies.

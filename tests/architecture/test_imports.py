@@ -21,7 +21,7 @@ STEPS = [
     ("errors", "contract", "packages", "safety", "recall", "stopping", "tracing"),
     ("home",),
     ("storage",),
-    ("config", "logs"),
+    ("config", "logs", "loopback"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
     ("upgrade", "turn_recall"),
