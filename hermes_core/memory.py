@@ -38,6 +38,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.curated.project import repository_of
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -162,6 +163,7 @@ def open_memory(
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     telemetry: Telemetry | bool | None = None,
+    folder: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -178,6 +180,8 @@ def open_memory(
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
             none; default: `telemetry.enabled` of config.yaml.
+        folder: The working folder, of whose repository PROJECT.md keeps notes if `memory.project` is `auto`; default:
+            the current folder.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -192,6 +196,7 @@ def open_memory(
         observers=observers,
         deadlines=deadlines,
         telemetry=telemetry,
+        folder=folder,
         clock=clock,
     )
 
@@ -279,6 +284,7 @@ class Memory:
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         telemetry: Telemetry | bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -323,6 +329,8 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
+            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,

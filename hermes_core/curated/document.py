@@ -24,6 +24,7 @@ BAR = "═" * 46
 _BLOCK_LABELS: Mapping[MemoryTarget, str] = {
     "memory": "MEMORY (your personal notes)",
     "user": "USER PROFILE (who the user is)",
+    "project": "PROJECT (notes on the repository of the working folder)",
 }
 
 _BASE_LABEL = "SHARED NOTES (from whoever runs this agent; the memory tool does not change them)"

@@ -58,6 +58,7 @@ from hermes_core.curated.edits import (
 from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.profile import field_operation, profile_values
+from hermes_core.curated.project import Repository
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
@@ -74,8 +75,16 @@ log = logging.getLogger(__name__)
 
 TARGETS: tuple[MemoryTarget, ...] = ("memory", "user")
 
-ENABLE_SETTING = {"memory": "memory.memory_enabled", "user": "memory.user_profile_enabled"}
-LIMIT_SETTING = {"memory": "memory.memory_char_limit", "user": "memory.user_char_limit"}
+ENABLE_SETTING: Mapping[MemoryTarget, str] = {
+    "memory": "memory.memory_enabled",
+    "user": "memory.user_profile_enabled",
+    "project": "memory.project",
+}
+LIMIT_SETTING: Mapping[MemoryTarget, str] = {
+    "memory": "memory.memory_char_limit",
+    "user": "memory.user_char_limit",
+    "project": "memory.project_char_limit",
+}
 
 MAX_REFUSALS_PER_TURN = 3
 """Refusals in one turn of a session that tell the model how to correct the call. Later refusals tell it to stop."""
@@ -153,6 +162,8 @@ class MemoryStore:
         per_user: True to give each user who is not the person at home both files of their own, see `of`.
         shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
         trust: Where notes of low origin stand, see `Trust`.
+        project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
+        project_char_limit: Largest number of characters in PROJECT.md.
         accepted_origins: Low origins whose notes a person always accepts.
         profile_fields: Typed fields at the beginning of USER.md.
         lock_timeout: Seconds to wait for the file's lock.
@@ -176,6 +187,8 @@ class MemoryStore:
         trust: Trust = "guarded",
         accepted_origins: Collection[str] = (),
         profile_fields: Sequence[ProfileField] = (),
+        project: Repository | None = None,
+        project_char_limit: int = 2200,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -195,10 +208,16 @@ class MemoryStore:
                 )
         enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
         self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
+        self.project = project
         self._files: dict[MemoryTarget, NoteFile] = {
             "memory": NoteFile(home.memory_md),
             "user": NoteFile(home.user_md),
         }
+        if project is not None:
+            path = home.project_md_of(project.key)
+            self._files["project"] = NoteFile(path, f"projects/{project.key}/{path.name}")
+            self._limits["project"] = project_char_limit
+            self.enabled_targets += ("project",)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
@@ -226,7 +245,8 @@ class MemoryStore:
             target: NoteFile(paths[target], f"users/{paths[target].parent.name}/{paths[target].name}")
             for target in TARGETS
         }
-        own._owner = owner
+        own._owner, own.project = owner, None
+        own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
         own.origins = NoteOrigins(
             self._home.folder_of(owner) / ORIGINS,
             self._clock,
@@ -235,6 +255,11 @@ class MemoryStore:
         )
         own._snapshot = NotesSnapshot()
         return own
+
+    @property
+    def targets(self) -> tuple[MemoryTarget, ...]:
+        """The files of this store, also those that are switched off."""
+        return tuple(self._files)
 
     # ---------------------------------------------------------------- reading
 
@@ -283,6 +308,16 @@ class MemoryStore:
         if notes.conflict:
             raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
         return notes.entries
+
+    def all_entries(self) -> list[str]:
+        """Return the entries of all readable files whose origins this store keeps, also of other repositories."""
+        others = [] if self._owner else sorted(self._home.memories.glob("projects/*/PROJECT.md"))
+        files = {file.path: file for file in (*map(NoteFile, others), *self._files.values())}
+        entries: list[str] = []
+        for file in files.values():
+            with contextlib.suppress(MemoryConflict):
+                entries += parse_note_file(file.read()).entries
+        return entries
 
     def usage(self, target: MemoryTarget) -> NotesUsage:
         """Return the number of characters on disk and the limit.
@@ -1007,8 +1042,8 @@ class MemoryStore:
         }
 
     def _off(self, target: MemoryTarget) -> Refusal | None:
-        if target not in TARGETS:
-            return Refusal(f"Invalid target {target!r}. Use 'memory' or 'user'.")
+        if target not in self._files:
+            return Refusal(f"Invalid target {target!r}. Use {' or '.join(map(repr, self.targets))}.")
         if target not in self.enabled_targets:
             return Refusal(f"The {target!r} store is switched off ({ENABLE_SETTING[target]}: false).")
         return None
