@@ -102,6 +102,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory set": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"),

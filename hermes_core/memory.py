@@ -1054,6 +1054,8 @@ class Memory:
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
+        for message in stored:  # now they are stored with their origins
+            self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         self.inventory.add(self.home.state_db)
         if warm:

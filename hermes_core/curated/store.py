@@ -35,12 +35,15 @@ from hermes_core.curated.document import (
     entry_changes,
     entry_fault,
     entry_handle,
+    flag_entries,
     flag_entry,
+    join_entries,
     measure,
     normalize_entry,
     parse_note_file,
     prompt_block,
     scanned_entries,
+    split_threat,
     text_fault,
 )
 from hermes_core.curated.edits import (
@@ -221,6 +224,7 @@ class MemoryStore:
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
+        self._allows: Callable[[str], bool] = partial(_allows, home) if scan is None else lambda _: False
         self._scan_low = None if scan else partial(_scan, home, untrusted=True)
         self._filter_write = filter_write
         self._suppresses = suppresses
@@ -281,7 +285,12 @@ class MemoryStore:
                 entries = self.entries(target)
                 may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
                 text = prompt_block(
-                    target, may_stand, self._limits[target], self._scan, used=measure(entries)
+                    target,
+                    may_stand,
+                    self._limits[target],
+                    self._scan,
+                    allows=self._allows,
+                    used=measure(entries),
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
@@ -329,14 +338,13 @@ class MemoryStore:
 
     def shown_entries(self) -> list[str]:
         """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
-        shown, table = self.shared_entries(), self.origins.read()
+        shown = self.shared_entries()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                scanned = scanned_entries(self.entries(target), self._limits[target])
                 shown += [
                     entry
-                    for entry in scanned
-                    if self._may_command(table.of(entry)) and not self._flag(target, entry)
+                    for entry, origin, flag in self._scanned(target)
+                    if self._may_command(origin) and not flag
                 ]
         return shown
 
@@ -346,11 +354,9 @@ class MemoryStore:
         Entries that are too large, or that imitate a block of the prompt, are no data either: no model sees them.
         """
         notes: list[DataNote] = []
-        table = self.origins.read()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                for entry in scanned_entries(self.entries(target), self._limits[target]):
-                    origin, flag = table.of(entry), self._flag(target, entry)
+                for entry, origin, flag in self._scanned(target):
                     if flag is not None and flag.id in ("too_large", "forged_frame"):
                         continue
                     if flag or not self._may_command(origin):
@@ -433,13 +439,12 @@ class MemoryStore:
         flagged: list[FlaggedEntry] = []
         for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                scanned = scanned_entries(self.entries(name), self._limits[name])
-                flagged += filter(None, [self._flag(name, entry) for entry in scanned])
+                flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
         return flagged
 
     def shared_entries(self) -> list[str]:
         """Return the entries of the shared base that a model may see."""
-        return base_entries(self._read_base()[0], self._limits["memory"], self._scan)
+        return base_entries(self._read_base()[0], self._limits["memory"], self._scan, self._allows)
 
     def base_problems(self) -> list[str]:
         """Return a sentence for each part of the shared base that no model sees."""
@@ -449,9 +454,7 @@ class MemoryStore:
             return [
                 f"{where} is in no prompt: {fault}; correct memory.shared_base in config.yaml, or the file"
             ]
-        flagged = [
-            flag_entry("memory", entry, limit, self._scan) for entry in scanned_entries(entries, limit)
-        ]
+        flagged = flag_entries("memory", scanned_entries(entries, limit), limit, self._scan, self._allows)
         problems = [
             f"an entry of {where} is in no prompt: {one.reason}; edit the file" for one in flagged if one
         ]
@@ -761,7 +764,7 @@ class MemoryStore:
                     writes[change.operation].old_text, change.previous
                 ):
                     return self._too_large(target, change.previous)
-            return over_budget(entries, edit, writes, limit, batch=batch) or edit
+            return self._split_threat(edit) or over_budget(entries, edit, writes, limit, batch=batch) or edit
 
         action = "batch" if batch else operations[0].action
         return self._commit(target, action, plan, who, writes=writes, reading=reading)
@@ -865,6 +868,21 @@ class MemoryStore:
                 remedy="keep it in .env with `hermes-memory keys set NAME`, and note only the name",
             )
         return write
+
+    def _split_threat(self, edit: Edit) -> Refusal | None:
+        """Return a refusal if a new entry is a threat together with its neighbours in the file."""
+        for content in [change.content for change in edit.changes if change.content in edit.entries]:
+            place = edit.entries.index(content)
+            for at, side in ((place, "before"), (place + 1, "after")):
+                entry = edit.entries[at] if at < len(edit.entries) else ""
+                threat = split_threat(join_entries(edit.entries[:at]), entry, self._scan) if entry else None
+                if threat and not self._allows(content):
+                    return Refusal(
+                        f"Blocked: together with the entry {side} it, content matches threat pattern {threat.id!r}: "
+                        f"{threat.message}. A prompt shows both as one text: write the plain fact.",
+                        remedy=ALLOW_HINT,
+                    )
+        return None
 
     def _commit(
         self,
@@ -1080,6 +1098,24 @@ class MemoryStore:
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 
+    def _scanned(self, target: MemoryTarget) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
+        """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
+
+        Entries in the system prompt are no neighbours of those that are data.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        entries, table = scanned_entries(self.entries(target), self._limits[target]), self.origins.read()
+        origins = [table.of(entry) for entry in entries]
+        flags: dict[int, FlaggedEntry | None] = {}
+        for group in (True, False):
+            places = [at for at, origin in enumerate(origins) if self._may_command(origin) is group]
+            neighbours = [entries[at] for at in places]
+            group_flags = flag_entries(target, neighbours, self._limits[target], self._scan, self._allows)
+            flags.update(zip(places, group_flags, strict=True))
+        return [(entry, origins[at], flags[at]) for at, entry in enumerate(entries)]
+
     def _flag(self, target: MemoryTarget, entry: str) -> FlaggedEntry | None:
         return flag_entry(target, entry, self._limits[target], self._scan)
 
@@ -1163,3 +1199,9 @@ def _scan(home: HermesHome, text: str, *, untrusted: bool = False) -> Threat | N
     from hermes_core.storage.verdicts import Verdicts
 
     return Verdicts(home).scan(text, untrusted=untrusted)
+
+
+def _allows(home: HermesHome, text: str) -> bool:
+    from hermes_core.storage.verdicts import Verdicts
+
+    return Verdicts(home).allows(text)
