@@ -101,7 +101,7 @@ def serve() -> None:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
-    """The CPU times of both checkouts, and the quotient of their means with its interval."""
+    """Return the CPU times of both checkouts, and the quotient of their means with its interval."""
     questions = [question.text for question in mixed(read(options.data), 0).questions]
     questions = random.Random(0).sample(questions, min(options.questions, len(questions)))
     with ExitStack() as stack:

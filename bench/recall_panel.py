@@ -13,7 +13,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +33,7 @@ from hermes_core.recall import rank
 TURNS = "turns.json"
 LONG = "long-questions.json"
 DEPTH = 10
+WRONG_SPEAKER = 5
 
 System = Callable[..., AbstractContextManager[Ask]]
 
@@ -53,7 +54,7 @@ class DataSet:
         return "hit@10" if any(question.any_one for question in self.questions) else "R@10"
 
     def sample(self, count: int) -> DataSet:
-        """The same set with at most `count` questions, the same each time."""
+        """Return the same set with at most `count` questions, the same each time."""
         places = [
             (at, number) for at, c in enumerate(self.conversations) for number in range(len(c.questions))
         ]
@@ -65,17 +66,21 @@ class DataSet:
         return DataSet(self.name, tuple(c for c in conversations if c.questions))
 
 
-def read_panel(folder: Path, locomo: Sequence[Path] = ()) -> list[DataSet]:
-    """All data sets of a folder, those of LoCoMo first."""
+def read_panel(folder: Path, locomo: Sequence[Path] = (), *, wrong_speaker: bool = False) -> list[DataSet]:
+    """Return all data sets of a folder, those of LoCoMo first.
+
+    `wrong_speaker` keeps the questions of LoCoMo that name the wrong person.
+    """
     sets = []
     of_locomo = [conversation for path in locomo for conversation in read(path)]
     if of_locomo:
-        sets.append(_answerable("locomo", of_locomo))
+        sets.append(_data_set("locomo", of_locomo, wrong_speaker))
     for path in sorted(folder.iterdir()):
         if path.name.endswith(".json.gz"):
             sets.append(read_documented(path))
         elif path.suffix == ".json" and path.name not in (TURNS, LONG):
-            sets.append(_answerable(path.stem.removesuffix("-locomo-format"), read(path)))
+            name = path.stem.removesuffix("-locomo-format")
+            sets.append(_data_set(name, read(path), wrong_speaker))
     if (folder / LONG).exists():
         long = _long(json.loads((folder / LONG).read_text(encoding="utf-8")), of_locomo)
         if long is None:
@@ -85,15 +90,16 @@ def read_panel(folder: Path, locomo: Sequence[Path] = ()) -> list[DataSet]:
     return sets
 
 
-def _answerable(name: str, conversations: Iterable[Conversation]) -> DataSet:
+def _data_set(name: str, conversations: Iterable[Conversation], wrong_speaker: bool) -> DataSet:
     answerable = (
-        replace(c, questions=tuple(q for q in c.questions if q.category != 5)) for c in conversations
+        replace(c, questions=tuple(q for q in c.questions if wrong_speaker or q.category != WRONG_SPEAKER))
+        for c in conversations
     )
     return DataSet(name, tuple(c for c in answerable if c.questions))
 
 
 def read_documented(path: Path) -> DataSet:
-    """The set of a `.json.gz` file."""
+    """Return the set of a `.json.gz` file."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         data = json.load(stream)
     shared = [_session(session, data["name"]) for session in data["shared_sessions"]]
@@ -133,14 +139,24 @@ def _long(data: Mapping[str, Any], conversations: Iterable[Conversation]) -> Dat
 
 
 def measure(
-    sets: Sequence[DataSet], systems: Mapping[str, System], cache: Cache, progress: Console
+    sets: Sequence[DataSet],
+    systems: Mapping[str, System],
+    cache: Cache,
+    progress: Console,
+    *,
+    without_cpu: Collection[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """The figures of each system on each set, JSON-serialisable."""
+    """Return the figures of each system on each set, JSON-serialisable.
+
+    `without_cpu` are systems in other processes, whose CPU time is not known.
+    """
     for data in sets:
         for name, system in systems.items():
             cached_system = partial(system, cache=cache)
             result = run(f"{data.name}, {name}", cached_system, data.conversations, progress)
             row = {"set": data.name, "measure": data.measure, "system": name, **_figures(result)}
+            if name in without_cpu:
+                row["cpu_ms"] = None
             progress.print(f"{data.name}, {name}: {_share(row)}", highlight=False)
             yield row
 
@@ -163,12 +179,12 @@ def _figures(result: Result) -> dict[str, Any]:
 
 
 def table(figures: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each system, a column for each set."""
+    """Return a line for each system, a column for each set."""
     return _grid(figures, "Evidence among ten messages, % (where 95 of 100 means lie)", _share)
 
 
 def cost_table(figures: Sequence[Mapping[str, Any]]) -> Table:
-    """The tokens of ten messages and the CPU time of a question, of each system on each set."""
+    """Return the tokens of ten messages and the CPU time of a question, of each system on each set."""
     return _grid(figures, "Tokens of ten messages, and milliseconds of CPU for each question", _cost)
 
 
@@ -191,4 +207,5 @@ def _share(row: Mapping[str, Any]) -> str:
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    return f"{row['tokens']:,.0f}, {row['cpu_ms']:.1f}"
+    cpu = "-" if row["cpu_ms"] is None else f"{row['cpu_ms']:.1f}"
+    return f"{row['tokens']:,.0f}, {cpu}"

@@ -18,7 +18,7 @@ SERVER = Path(__file__).with_name("recall_peer_server.py")
 
 ASKED: dict[str, tuple[str, Callable[[str], str]]] = {
     "hermes-session-search": ("hermes-session-search", str),
-    "hermes-session-search-or": ("hermes-session-search", any_of),
+    "hermes-session-search-or": ("hermes-session-search", lambda question: any_of(question) or question),
     "hermes-holographic": ("hermes-holographic", str),
     "mem0": ("mem0", str),
 }
@@ -64,7 +64,7 @@ class Peer:
 
     @contextmanager
     def _answering(
-        self, kind: str, form: Callable[[str], str], conversation: Conversation, folder: Path
+        self, kind: str, form: Callable[[str], str], conversation: Conversation, folder: Path, **_: object
     ) -> Iterator[Ask]:
         self._ask("open", [kind, str(folder)])
         self._ask(

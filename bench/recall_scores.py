@@ -165,7 +165,7 @@ class _Known:
 
 
 def share_of(question: Question, refs: Sequence[str]) -> float:
-    """The share of the question's evidence among the refs; 1 or 0 where any one of the evidence answers."""
+    """Return the share of the question's evidence among the refs; 1 or 0 where any one of the evidence answers."""
     if question.any_one:
         return float(not question.evidence.isdisjoint(refs))
     return len(question.evidence.intersection(refs)) / len(question.evidence)

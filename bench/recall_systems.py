@@ -188,7 +188,7 @@ def plain_fts5(
 
 
 def bigrams(text: str) -> str:
-    """The text with each run of Chinese, Japanese or Korean letters as its pairs, so that FTS5 can match parts of it."""
+    """Return the text with each run of Chinese, Japanese or Korean letters as its pairs, so that FTS5 can match parts of it."""
     return _UNSPACED.sub(
         lambda run: f" {' '.join(run[0][at : at + 2] for at in range(max(len(run[0]) - 1, 1)))} ", text
     )
@@ -223,7 +223,7 @@ def minilm_cosine(conversation: Conversation, _folder: Path, *, cache: Cache | N
 
 
 def line_of(message: ImportedMessage) -> str:
-    """What is said with who says it, as the baselines read it."""
+    """Return a message with its speaker, as the baselines read it."""
     return f"{message.speaker or message.role}: {message.content}"
 
 

@@ -30,7 +30,7 @@ KINDS = ("small_talk", "task", "follow_up")
 
 
 def settings(semantic: bool) -> dict[str, dict[str, str]]:
-    """The settings of a measured memory: the default, and recall from past sessions in each turn."""
+    """Return the settings of a measured memory: the default, and recall from past sessions in each turn."""
     recall = {"semantic": "auto" if semantic else "off"}
     if Config().recall.sessions != "auto":
         recall["sessions"] = "auto"
@@ -39,7 +39,7 @@ def settings(semantic: bool) -> dict[str, dict[str, str]]:
 
 @contextmanager
 def remembered(conversation: Conversation, semantic: bool, cache: Cache) -> Iterator[Memory]:
-    """The memory of a home whose past sessions are the conversation."""
+    """Return the memory of a home whose past sessions are the conversation."""
     with tempfile.TemporaryDirectory() as folder:
         copy_store(conversation, Path(folder, "state.db"), semantic, cache)
         with open_memory(folder, config=settings(semantic), provider="") as memory:
@@ -47,7 +47,7 @@ def remembered(conversation: Conversation, semantic: bool, cache: Cache) -> Iter
 
 
 def read_turns(path: Path) -> dict[str, list[str]]:
-    """The turns of `turns.json` by kind."""
+    """Return the turns of `turns.json` by kind."""
     data = json.loads(path.read_text(encoding="utf-8"))
     return {kind: data[kind] for kind in KINDS if kind in data}
 
@@ -59,7 +59,7 @@ def measure_turns(
     progress: Console,
     semantic: bool,
 ) -> Iterator[dict[str, Any]]:
-    """The share of turns that get anything, and the mean of their tokens, for each kind of turn and each set."""
+    """Return the share of turns that get anything, and the mean of their tokens, for each kind of turn and each set."""
     for data in sets:
         # Conversations that share nearly all sessions are one store.
         stores = data.conversations[:1] if data.conversations[0].shared else data.conversations
@@ -85,7 +85,7 @@ def measure_turns(
 def measure_gate(
     sets: Sequence[DataSet], cache: Cache, progress: Console, semantic: bool
 ) -> Iterator[dict[str, Any]]:
-    """The recall of questions, and how much of it is left if a question is a turn.
+    """Return the recall of questions, and how much of it is left if a question is a turn.
 
     `gated` counts the first ten messages of the questions on which a turn gets anything; `injected` counts the
     messages that a turn gets, within its budget.
@@ -122,7 +122,7 @@ def _name(semantic: bool) -> str:
 
 
 def turn_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each system and kind of turn, a column for each set."""
+    """Return a line for each system and kind of turn, a column for each set."""
     default = Config().recall.sessions
     grid = Table(
         title=f"Turns that get anything, % (tokens); recall.sessions: auto, the default is {default}"
@@ -143,7 +143,7 @@ def turn_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def gate_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A line for each system and set."""
+    """Return a line for each system and set."""
     grid = Table(
         title="Questions as turns: evidence among ten messages, the same behind the gate, and in the turn, %"
     )

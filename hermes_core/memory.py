@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
+from hermes_core.config.profile import ProfileField, parse_profile_fields
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -37,7 +38,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
     ConfigError,
@@ -66,7 +67,15 @@ from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
-from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
+from hermes_core.safety.origin import (
+    RANKS,
+    Reading,
+    current_reading,
+    in_scope,
+    lowest,
+    may_command,
+    report_result,
+)
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
@@ -88,6 +97,8 @@ from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
+    UPDATES_LABEL,
+    NoteUpdates,
     PastSessions,
     PendingTurn,
     RecallHit,
@@ -96,6 +107,7 @@ from hermes_core.turn_recall import (
     TurnRecall,
     provider_hits,
     render_notes,
+    render_updates,
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
@@ -202,6 +214,13 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
     return {}
 
 
+def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
+    try:
+        return parse_profile_fields(config.memory.profile_fields)
+    except ValueError as exc:
+        raise ConfigError(f"memory.profile_fields: {exc}", "correct it in config.yaml") from exc
+
+
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
     """Return a function that reads the stored settings of a provider and returns the fingerprint of its account.
 
@@ -303,11 +322,13 @@ class Memory:
             shared_base=self.shared_base,
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
+            profile_fields=_profile_fields(config),
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
         )
+        self._updates = NoteUpdates()
         self._past = PastSessions(self.sessions, config)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
@@ -762,6 +783,14 @@ class Memory:
         """Remember the origin of a tool's result, which the host adds to the turn later."""
         _remember(self._results, (session.id, _digest(text)), origin)
 
+    def note_read(self, session: Session, origin: Origin) -> None:
+        """Note that the model of a session may have read a text of this origin, which no message of the turn shows."""
+        report_result([origin])
+        if may_command(origin):
+            return
+        begun = self._begun.get(session.id, BegunTurn("", at=time.time()))
+        _remember(self._begun, session.id, dataclasses.replace(begun, origin=lowest([origin, begun.origin])))
+
     def reading_of(self, session: Session) -> Reading:
         """Return what the model has read in a session, as far as this memory knows: stored messages, unfinished turns, recall.
 
@@ -907,11 +936,16 @@ class Memory:
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
-        notes = self.curated.of(session).recalled_notes() if pending.is_first else []
+        notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
         recall = seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
-        parts = [(NOTES_LABEL, render_notes(notes)), *recall.contexts, (SESSIONS_LABEL, past.render())]
+        parts = [
+            (NOTES_LABEL, render_notes(notes)),
+            (UPDATES_LABEL, updates),
+            *recall.contexts,
+            (SESSIONS_LABEL, past.render()),
+        ]
         origin = lowest(
             [
                 *(note.origin.origin for note in notes),
@@ -925,6 +959,26 @@ class Memory:
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
+
+    def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
+        """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""
+        session, notes = pending.session, self.curated.of(pending.session)
+        if self.config.memory.refresh == "session":
+            return (notes.recalled_notes() if pending.is_first else []), ""
+        data = notes.recalled_notes()
+        frozen = self.manager.frozen_system_prompt(session) or self._read(
+            "prompts",
+            lambda: self.sessions.memory_prompt(session.id) or self.sessions.system_prompt(session.id),
+            "",
+        )
+        added, removed = notes.changes_since(frozen) if frozen and not pending.is_first else ([], [])
+        due = self._updates.due(
+            session, [*(note.entry for note in data), *added, *removed], pending.query.text
+        )
+        updates = render_updates(
+            *([entry for entry in entries if entry in due] for entries in (added, removed))
+        )
+        return [note for note in data if note.entry in due], updates
 
     @traced
     def end_turn(
@@ -1042,6 +1096,8 @@ class Memory:
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
+        Until the next turn of the session is finished, its model counts as having read the results.
+
         Args:
             limit: Largest number of results from the search, and from each provider.
             session: The session of the message; default: `local_session`.
@@ -1067,9 +1123,11 @@ class Memory:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
-        return RecallReport(
-            query.text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out)
-        )
+        problems = (*self._faults(session), *seen.left_out)
+        report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
+        # A host may give it to the model, which then has read it.
+        self.note_read(session, report.origin)
+        return report
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""

@@ -161,3 +161,38 @@ def test_results_of_the_agents_own_tools_keep_their_origin(hermes_home: HermesHo
         assert origins == ["file", "assistant", "assistant"]
         assert stored[-1].origin == "assistant"
         assert memory.curated.waiting_notes() == []
+
+
+def recalled(memory: Memory) -> None:
+    report = memory.conversation("c").recall("What about the gate code?")
+    assert MAIL in [hit.text for hit in report.results]
+    assert report.origin == "tool"
+
+
+def recalled_by_name(memory: Memory) -> None:
+    memory.recall("What about the gate code?", session=memory.session("c"))
+
+
+@pytest.mark.parametrize("recall", [recalled, recalled_by_name])
+@pytest.mark.parametrize("in_turn", [True, False], ids=["in the turn", "before the turn"])
+def test_a_model_that_got_a_report_of_recall_has_read_it(
+    hermes_home: HermesHome, recall: Callable[[Memory], None], in_turn: bool
+) -> None:
+    note = {**ADD, "content": "Visitors enter the gate code first."}
+    with open_memory(hermes_home) as memory:
+        through_conversation(memory, "tool")
+    with open_memory(hermes_home, config={"memory": {"trust": "strict"}}) as memory:
+        memory.delete_session("c")
+        earlier = memory.start_session("earlier")
+        memory.end_turn(earlier, MAIL, "Noted.", origin="tool")
+        if not in_turn:
+            recall(memory)
+        turn = memory.conversation("c").turn("Hello.")
+        if in_turn:
+            recall(memory)
+        assert turn.call_tool("memory", note).ok
+        assert turn.finish("Noted.").origin == "tool"
+        assert note["content"] in [waiting.entry for waiting in memory.curated.waiting_notes()]
+        fresh = memory.conversation("fresh").turn("Hello.")
+        assert fresh.call_tool("memory", {**ADD, "content": "Uses uv"}).ok
+        assert fresh.finish("Noted.").origin == "assistant"

@@ -136,6 +136,13 @@ def change_note(
     return NoteResult(result, deliver(memory, session), memory.problems())
 
 
+def set_field(memory: Memory, session: Session, name: str, value: str | None) -> NoteResult:
+    """Set a typed field of the profile as the person, or delete it with None, and let the provider take the change."""
+    memory.manager.initialize_all(session)
+    result = memory.curated.of(session).set_profile({name: value}, session=session)
+    return NoteResult(result, deliver(memory, session), memory.problems())
+
+
 def undo_change(memory: Memory, session: Session, change: int | None = None) -> NoteResult:
     """Undo the change with this id, or the latest one, and let the provider take it."""
     memory.manager.initialize_all(session)

@@ -22,6 +22,7 @@ from hermes_core.actions.notes import (
     refusal_text,
     restore_version,
     session_of_user,
+    set_field,
     source_of_change,
     undo_change,
 )
@@ -150,6 +151,22 @@ def replace_notes(
 def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
     """Remove the one entry that holds OLD_TEXT."""
     _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
+
+
+@memory.command("set")
+@click.argument("name")
+@click.argument("value", required=False)
+@user_option
+@json_option
+@click.pass_context
+def set_profile_field(ctx: click.Context, name: str, value: str | None, user: str, as_json: bool) -> None:
+    """Set the profile field NAME to VALUE; without VALUE, delete it.
+
+    `memory.profile_fields` of config.yaml declares the fields. They are the first lines of USER.md.
+    """
+    with open_memory(home_of(ctx)) as opened:
+        done = set_field(opened, session_of_user(opened, user), name, value)
+    _say(ctx, done, as_json)
 
 
 @memory.command("history")
@@ -331,6 +348,14 @@ def _show_status(report: Status) -> None:
                 "they count as yours; hermes-memory memory show --origin",
             )
         )
+    accepted = ", ".join(ORIGIN_NAMES[origin] for origin in report.trust.accepted_origins)
+    rows.append(
+        (
+            "trust",
+            report.trust.trust,
+            f"accepted without a look: notes from {accepted}" if accepted else "",
+        )
+    )
     who = report.identity
     rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
     for provider in report.members or (report.selected,):

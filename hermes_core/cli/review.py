@@ -23,10 +23,8 @@ from hermes_core.curated.waiting import (
     waiting_sentence,
 )
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.origin import RANKS, may_command
+from hermes_core.safety.origin import LOW_ORIGINS
 from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
-
-LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_core.config.profile import ProfileField
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
@@ -31,6 +32,7 @@ from hermes_core.curated.document import (
     base_entries,
     entries_for_model,
     entries_of_prompt,
+    entry_changes,
     entry_fault,
     entry_handle,
     flag_entry,
@@ -55,6 +57,7 @@ from hermes_core.curated.edits import (
 )
 from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
+from hermes_core.curated.profile import field_operation, profile_values
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
@@ -151,6 +154,7 @@ class MemoryStore:
         shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
         trust: Where notes of low origin stand, see `Trust`.
         accepted_origins: Low origins whose notes a person always accepts.
+        profile_fields: Typed fields at the beginning of USER.md.
         lock_timeout: Seconds to wait for the file's lock.
     """
 
@@ -171,6 +175,7 @@ class MemoryStore:
         shared_base: Path | None = None,
         trust: Trust = "guarded",
         accepted_origins: Collection[str] = (),
+        profile_fields: Sequence[ProfileField] = (),
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -180,6 +185,7 @@ class MemoryStore:
         self._owner = ""
         self._trust: Trust = trust
         self._accepted_origins = frozenset(accepted_origins)
+        self.profile_fields = tuple(profile_fields)
         self._clock, self._lock_timeout = clock, lock_timeout
         self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
         for target, limit in self._limits.items():
@@ -359,6 +365,10 @@ class MemoryStore:
         """Return the notes that the model gets as data: none under the trust "strict"."""
         return [] if self._trust == "strict" else self.data_notes()
 
+    def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
+        """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
+        return entry_changes(prompt, without_turns(self.take_snapshot().render()))
+
     def is_outdated(self, prompt: str) -> bool:
         """Return True if a stored prompt holds a note that may not stand in a system prompt any more.
 
@@ -491,6 +501,34 @@ class MemoryStore:
             old_text: A fragment, the whole text or the handle of exactly one entry.
         """
         return self.write(target, [Operation("remove", "", old_text)], session)
+
+    def profile(self) -> dict[str, str]:
+        """Return the values of the typed fields in USER.md, by name.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        return profile_values(self.entries("user"), self.profile_fields)
+
+    def set_profile(
+        self, values: Mapping[str, Any], *, session: Session | None = None, reading: Reading | None = None
+    ) -> Result:
+        """Set typed fields of USER.md, all or none.
+
+        Args:
+            values: The new values by the names of fields; None deletes a value.
+        """
+        operation = field_operation(self.entries("user"), values, self.profile_fields)
+        if isinstance(operation, Refusal):
+            return self.refuse(operation, "user", session)
+        if operation is None:
+            return {
+                "success": True,
+                "done": True,
+                "target": "user",
+                "message": "The fields have these values already.",
+            }
+        return self.write("user", [operation], session, reading=reading)
 
     def apply_batch(
         self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import TARGETS, MemoryStore, Trust
 from hermes_core.curated.waiting import earlier_notes, owners_with_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
@@ -93,6 +93,14 @@ class WaitingStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustStatus:
+    """The settings that decide which notes stand in system prompts; `accepted_origins` do without a look of a person."""
+
+    trust: Trust = "guarded"
+    accepted_origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderStatus:
     """The status of the selected provider: its state, settings, last error and hooks.
 
@@ -128,6 +136,7 @@ class Status:
     profile: str
     builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
     waiting: WaitingStatus = WaitingStatus()
+    trust: TrustStatus = TrustStatus()
     identity: IdentityStatus = IdentityStatus()
     provider: str = ""
     selected: ProviderStatus | None = None
@@ -187,6 +196,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
         waiting_status(memory),
+        TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
         IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),
         memory.selected,
         next(iter(providers), None),

@@ -64,6 +64,10 @@ def may_command(origin: str) -> bool:
     return rank(origin) <= RANKS["file"]
 
 
+LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
+"""Origins of texts that stand in no system prompt until a person confirms them."""
+
+
 def in_scope(origin: str, owner: str) -> Origin:
     """Return the origin as the scope of an owner sees it: the user of a scope is the person in it.
 

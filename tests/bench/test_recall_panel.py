@@ -18,13 +18,13 @@ def message(role: str, content: str, ref: str) -> dict[str, Any]:
 
 
 def documented(name: str, sessions: list[list[Any]], questions: list[Any], shared: list[list[Any]]) -> bytes:
-    def given(prefix: str, several: list[list[Any]]) -> list[dict[str, Any]]:
+    def sessions_of(prefix: str, several: list[list[Any]]) -> list[dict[str, Any]]:
         return [{"id": f"{prefix}{n}", "started_at": None, "messages": m} for n, m in enumerate(several)]
 
     data = {
         "name": name,
-        "shared_sessions": given("shared-", shared),
-        "conversations": [{"id": "c", "sessions": given("own-", sessions), "questions": questions}],
+        "shared_sessions": sessions_of("shared-", shared),
+        "conversations": [{"id": "c", "sessions": sessions_of("own-", sessions), "questions": questions}],
     }
     return gzip.compress(json.dumps(data).encode())
 
@@ -67,7 +67,7 @@ def panel(tmp_path: Path) -> Path:
     return folder
 
 
-def measured(panel: Path, *options: object) -> dict[tuple[str, str], dict[str, Any]]:
+def measure(panel: Path, *options: object) -> dict[tuple[str, str], dict[str, Any]]:
     command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--json", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {(one["set"], one["system"]): one for one in json.loads(done.stdout)}
@@ -77,7 +77,7 @@ WORDS = ("--system=ours", "--system=plain-fts5", "--system=fts5-bigrams")
 
 
 def test_a_panel_is_measured_in_one_table(panel: Path, tmp_path: Path) -> None:
-    figures = measured(panel, "--locomo", tmp_path / "locomo.json", *WORDS)
+    figures = measure(panel, "--locomo", tmp_path / "locomo.json", *WORDS)
 
     assert [name for name, system in figures if system == "ours"] == [
         "locomo",
@@ -107,14 +107,14 @@ def test_a_set_without_its_conversations_is_left_out_and_said(panel: Path) -> No
 
 def test_stores_are_kept_between_runs(panel: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    first = measured(panel, "--set=tools", "--cache", cache, "--system=ours")
-    kept = {path.name: path.stat().st_mtime_ns for path in cache.glob("*.db") if path.stem != "encodings"}
-    second = measured(panel, "--set=tools", "--cache", cache, "--system=ours")
+    first = measure(panel, "--set=tools", "--cache", cache, "--system=ours")
+    stores = {path.name: path.stat().st_mtime_ns for path in cache.glob("*.db") if path.stem != "encodings"}
+    second = measure(panel, "--set=tools", "--cache", cache, "--system=ours")
 
-    assert kept == {
+    assert stores == {
         path.name: path.stat().st_mtime_ns for path in cache.glob("*.db") if path.stem != "encodings"
     }
-    assert len(kept) == 1
+    assert len(stores) == 1
     assert first["tools", "ours"]["recall"] == second["tools", "ours"]["recall"] == 1.0
 
 
@@ -131,8 +131,8 @@ def test_what_a_turn_gets_unasked_is_measured_with_default_settings(panel: Path)
     """The store must be larger than the budget of recall, because a smaller store is recalled as a whole."""
     shared = [message("user", f"We painted wall number{n} blue " * 9, f"w{n}") for n in range(90)]
     own = [message("user", "My cat is called Miracle", "c1")]
-    asked = [{"question": "What is my cat called?", "evidence": ["c1"], "kind": "simple"}]
-    (panel / "walls.json.gz").write_bytes(documented("walls", [own], asked, [shared]))
+    questions = [{"question": "What is my cat called?", "evidence": ["c1"], "kind": "simple"}]
+    (panel / "walls.json.gz").write_bytes(documented("walls", [own], questions, [shared]))
     (panel / "turns.json").write_text(json.dumps({"task": ["Sort it", "My cat is called Miracle"]}))
     command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--unasked", "--json"]
     done = subprocess.run(
@@ -171,3 +171,62 @@ def test_a_folder_without_the_code_is_no_checkout(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "holds no hermes_core" in done.stderr
+
+
+def row(name: str, system: str, recall: float) -> dict[str, Any]:
+    return {
+        "set": name,
+        "system": system,
+        "measure": "R@10",
+        "questions": 7,
+        "recall": recall,
+        "low": recall - 0.1,
+        "high": recall + 0.1,
+        "tokens": 1234.5,
+        "cpu_ms": None if system.startswith("hermes") else 4.2,
+    }
+
+
+def test_figures_of_several_runs_become_tables_in_a_page(tmp_path: Path) -> None:
+    ours, peers, unasked = tmp_path / "ours.json", tmp_path / "peers.json", tmp_path / "unasked.json"
+    ours.write_text(
+        json.dumps([row("beam-100k", "ours", 0.5), row("locomo", "ours", 0.8), row("new", "ours", 0)])
+    )
+    peers.write_text(json.dumps([row("locomo", "hermes-session-search-or", 0.9)]))
+    turns = {"set": "locomo", "system": "ours", "kind": "task", "turns": 10, "share": 0.75, "tokens": 164}
+    gate = {**row("locomo", "ours", 0.8), "gated": 0.79, "injected": 0.78}
+    unasked.write_text(json.dumps({"turns": [turns], "gate": [gate]}))
+    page, short = tmp_path / "page.md", tmp_path / "README.md"
+    page.write_text("Before.\n<!-- recall: begin -->\nold\n<!-- recall: end -->\nAfter.\n")
+    short.write_text("<!-- recall: short -->\n<!-- recall: end -->\n")
+    command = [sys.executable, str(PROGRAM), "--figures", str(ours), str(peers), str(unasked)]
+    subprocess.run([*command, "--into", str(page), "--into", str(short)], check=True)
+    subprocess.run([*command, "--into", str(page)], check=True)
+
+    lines = page.read_text().splitlines()
+    assert lines[0] == "Before."
+    assert lines[-1] == "After."
+    assert "old" not in lines
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| LoCoMo")]
+    assert [cells[1:] for cells in rows] == [
+        ["80.0 (70.0-90.0)", "**90.0 (80.0-100.0)**"],
+        ["1,234; 4 ms", "1,234"],
+        ["75; 164"],
+        ["80.0", "79.0", "78.0"],
+    ]
+    first_column = [line.split(" | ")[0].strip("| ") for line in lines if line.startswith("| ")]
+    assert [name.split(":")[0] for name in first_column[2:5]] == ["LoCoMo", "BEAM", "new (7)"]
+    assert "80.0 | **90.0**" in short.read_text()
+    assert "1,234" not in short.read_text()
+
+
+def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
+    figures, page = tmp_path / "figures.json", tmp_path / "page.md"
+    figures.write_text(json.dumps([row("locomo", "ours", 0.8)]))
+    page.write_text("Nothing.\n")
+    command = [sys.executable, str(PROGRAM), "--figures", str(figures), "--into", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "add it where the tables belong" in done.stderr
+    assert page.read_text() == "Nothing.\n"
