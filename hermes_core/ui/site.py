@@ -36,6 +36,9 @@ NAVIGATION = (
     ("/timeline", "Timeline"),
     ("/sessions", "Sessions"),
     ("/search", "Search"),
+    ("/providers", "Providers"),
+    ("/facts", "Facts"),
+    ("/people", "People"),
 )
 
 View = Callable[["Site", PageRequest], Answer]

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.memory import Memory, open_memory
+from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions.search import index
 from hermes_core.storage import sqlite
 from hermes_core.ui.answers import PageRequest
@@ -26,6 +27,8 @@ QUERIES = {
     "/session/export": [{"id": "s500"}],
     "/search": [{"q": "kumquat 500"}, {"q": "kumquat"}],
     "/change": [{"id": "1"}],
+    "/outbox/drop": [{"row": "1"}],
+    "/people/forget": [{"user": "telegram:1"}],
 }
 
 
@@ -45,6 +48,8 @@ def fill(memory: Memory, count: int) -> None:
             " SELECT key, 0, 20, last_active, 'user', 'kumquat ' || substr(id, 2) FROM sessions"
         )
     index.rebuild_in_steps(database, lambda _: None)
+    memory.start_session("theirs", platform="telegram", user_id="1")
+    memory.manager.outbox.put("mem0", NewRow("sync_turn", "turn", "theirs", "{}"))
     for number in range(40):
         memory.curated.reset("memory")
         memory.curated.add("memory", f"Note {number}")

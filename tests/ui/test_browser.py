@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from hermes_core import HermesHome
+from hermes_core import BackendRefused, HermesHome, MemoryProvider, Turn
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
 from tests.ui.conftest import Open, Serve
@@ -92,6 +94,7 @@ def test_texts_are_shown_as_texts_with_their_control_characters(
     shown = page.locator("p.text").first.inner_text()
     assert "<script>document.title='owned'</script>" in shown
     assert "\\u001b[31mred\\u0007" in shown
+    prepare(served.memory)
     talk(served.memory, "chat-1", HOSTILE, HOSTILE)
     served.memory.sessions.set_title("chat-1", f"tea {HOSTILE}")
     for path in (*PATHS, "/search?q=tea", "/search?q=" + quote(HOSTILE)):
@@ -207,6 +210,92 @@ def test_a_page_of_one_user_shows_nothing_of_others(
     expect(page.locator("#results")).not_to_contain_text("mine")
 
 
+def until(condition: Callable[[], bool], timeout: float = 60.0) -> bool:
+    """Wait for another thread, and return False if it is too slow."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+class Shaky(MemoryProvider):
+    """A provider whose backend refuses turns while `refuses` is True."""
+
+    name = "shaky"
+
+    def __init__(self) -> None:
+        self.refuses, self.turns = True, list[str]()
+
+    def sync_turn(self, turn: Turn) -> None:
+        if self.refuses:
+            raise BackendRefused("the backend refuses <b>this</b> turn")
+        self.turns.append(turn.user)
+
+
+def test_a_dead_letter_is_retried_and_another_dropped(serve: Serve, open_page: Open) -> None:
+    provider = Shaky()
+    served = serve(provider=provider)
+    talk(served.memory, "first", "Likes tea", "Noted.")
+    talk(served.memory, "second", "Likes coffee", "Noted.")
+    assert until(lambda: len(served.memory.manager.outbox.dead_letters()) == 2)
+    page = open_page(served, "/providers")
+    letters = page.locator("li.card", has_text="dead letter").filter(has_text="row ")
+    expect(letters).to_have_count(2)
+    expect(letters.first).to_contain_text("the backend refuses <b>this</b> turn")
+    expect(page.locator("li.card", has_text="shaky").first).to_contain_text("2 dead letters")
+    letters.first.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("alert")).to_contain_text("is a dead letter again")
+
+    provider.refuses = False
+    letters.first.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status")).to_contain_text("1 row(s) to be tried again")
+    assert provider.turns == ["Likes tea"]
+    page.get_by_role("link", name="Drop").click()
+    page.get_by_role("button", name="Drop it").click()
+    expect(page.get_by_text("Nothing waits: every write was taken.")).to_be_visible()
+    assert provider.turns == ["Likes tea"]
+
+
+def test_a_person_is_forgotten(serve: Serve, open_page: Open) -> None:
+    served = serve()
+    talk(served.memory, "theirs", "The zebra is striped", "Indeed.", platform="telegram", user_id="42")
+    talk(served.memory, "mine", "The zebra is mine", "Indeed.")
+    page = open_page(served, "/people")
+    page.get_by_role("link", name="Forget").click()
+    expect(page.locator("main")).to_contain_text("1 session, 2 messages")
+    page.get_by_role("button", name="Forget for good").click()
+    expect(page.get_by_role("status")).to_contain_text("are deleted")
+    assert served.memory.sessions.users() == []
+    assert served.memory.sessions.get_session("theirs") is None
+    assert served.memory.sessions.get_session("mine") is not None
+
+
+def fact(memory: Memory, text: str) -> None:
+    """Store a fact in holographic."""
+    result = memory.call_tool(memory.local_session, "fact_store", {"action": "add", "content": text})
+    assert "error" not in json.loads(result), result
+
+
+def test_the_facts_of_holographic_are_shown_with_trust_ties_and_contradictions(
+    serve: Serve, open_page: Open
+) -> None:
+    served = serve(provider="holographic")
+    fact(served.memory, "Nadia works with Omar in Lisbon")
+    fact(served.memory, "Omar's favourite colour is blue")
+    fact(served.memory, "Omar's favourite colour is red")
+    fact(served.memory, "Nadia owns <i>two</i> bicycles")
+    page = open_page(served, "/facts")
+    expect(page.get_by_role("cell", name="Nadia owns <i>two</i> bicycles")).to_be_visible()
+    expect(page.locator("li.card")).to_contain_text("blue")
+    graph = page.get_by_role("group", name="Entities that share facts")
+    assert graph.locator("line").count() >= 3
+    graph.get_by_role("link", name="Omar").click()
+    expect(page.get_by_role("heading", name="Facts about Omar")).to_be_visible()
+    expect(page.locator("table")).to_contain_text("Omar's favourite colour is red")
+
+
 PATHS = (
     "/",
     "/timeline",
@@ -215,6 +304,10 @@ PATHS = (
     "/session?id=chat-1",
     "/session/delete?id=chat-1",
     "/search?q=bakery",
+    "/providers",
+    "/people",
+    "/people/forget?user=telegram:42",
+    "/facts",
 )
 
 
@@ -225,6 +318,11 @@ def prepare(served_memory: Memory) -> None:
         "add", "memory", "The billing service is deployed from the blue cluster.", by_person=True
     )
     talk(served_memory, "chat-1", "When does the bakery open?", "At seven." + HOSTILE)
+    talk(served_memory, "theirs", "Hello", "Hello.", platform="telegram", user_id="42")
+    if served_memory.selected:
+        fact(served_memory, "Nadia works with Omar in Lisbon")
+        fact(served_memory, "Omar's favourite colour is blue")
+        fact(served_memory, "Omar's favourite colour is red")
     note_from_web(served_memory, "The bakery on Elm Street opens at seven.")
 
 
@@ -237,12 +335,11 @@ def overflow(page: Page) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
+@pytest.mark.parametrize(("dark", "width"), [(False, 1280), (True, 390)], ids=["light-desk", "dark-phone"])
 def test_no_view_has_a_serious_fault_for_people_with_disabilities(
     serve: Serve, open_page: Open, dark: bool, width: int
 ) -> None:
-    served = serve()
+    served = serve(provider="holographic")
     prepare(served.memory)
     page = open_page(served, width=width, dark=dark)
     for path in PATHS:
