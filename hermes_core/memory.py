@@ -346,6 +346,11 @@ class Memory:
         return self._selected
 
     @property
+    def provider_name(self) -> str:
+        """The name under which the manager has the external provider; "" if none is chosen or it could not be loaded."""
+        return self._external
+
+    @property
     def shared_base(self) -> Path | None:
         """Path of `memory.shared_base`; None if it is not set."""
         name = self.config.memory.shared_base

@@ -28,7 +28,7 @@ STEPS = [
     ("telemetry",),
     ("memory",),
     ("aio",),
-    ("agent", "forget", "health", "importers"),
+    ("agent", "forget", "health", "importers", "portability"),
     ("setup",),
     ("cli", "mcp_server"),
     ("__main__",),
