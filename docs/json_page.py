@@ -66,6 +66,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
+    from hermes_core.portability.provider_move import MovePlan, MoveReceipt
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.skills.store import SkillChange
@@ -128,6 +129,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory identity list": list[KnownPerson],
         "hermes-memory memory status": _status(),
         "hermes-memory memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
+        "hermes-memory migrate": (Sometimes(MovePlan, "with --dry-run"), Sometimes(MoveReceipt, "without")),
         "hermes-memory outbox list": list[OutboxRow],
         "hermes-memory plugins install": list[ProviderEntry],
         "hermes-memory plugins list": list[ProviderEntry],

@@ -25,7 +25,7 @@ class ProviderMemories:
     """
 
     def __init__(self, manager: MemoryManager, home: HermesHome, name: str) -> None:
-        self._manager = manager
+        self.manager = manager
         self._home = home
         self.name = name
 
@@ -37,7 +37,7 @@ class ProviderMemories:
 
     def implements(self, hook: str) -> bool:
         """Return True if the provider has the hook."""
-        return self._manager.implements(self.name, hook)
+        return self.manager.implements(self.name, hook)
 
     def records(self, owner: str) -> Iterator[MemoryRecord]:
         """Yield all memories of a user.
@@ -47,7 +47,7 @@ class ProviderMemories:
         """
         session, cursor = self.session_of(owner), ""
         for _ in range(MAX_PAGES):
-            result = self._manager.ask(self.name, "export_memories", cursor=cursor, session=session)
+            result = self.manager.ask(self.name, "export_memories", cursor=cursor, session=session)
             if not result.ok:
                 raise BackendUnavailable(
                     f"{self.name!r} does not give its memories: {result.error or result.status}",
@@ -68,7 +68,7 @@ class ProviderMemories:
             BackendUnavailable: The provider failed, or can't be reached.
         """
         session = self.session_of(owner)
-        result = self._manager.ask(self.name, "import_memory", record=record, session=session)
+        result = self.manager.ask(self.name, "import_memory", record=record, session=session)
         if result.ok:
             return
         fact = f"{self.name!r} did not take {record.text[:60]!r}: {result.error or result.status}"
