@@ -10,14 +10,13 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
-from hermes_core.cli.review import visible
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
 from hermes_core.memory import open_memory
 from hermes_core.portability.archive import KINDS, Archive, Manifest
 from hermes_core.portability.home_export import describe_home, export_home
 from hermes_core.portability.home_import import ArchiveContent, HomeImport, examine, import_archive
 from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
 
 HOME_USER = "home"
 """Word for the person at home in `--user`."""
@@ -169,7 +168,9 @@ def _show_content(file: Path, content: ArchiveContent) -> None:
         click.echo(hanging(f"sessions of other users: {', '.join(others)}"))
     for place, text, origin in content.entries:
         source = ORIGIN_NAMES.get(origin, origin)
-        click.echo(f"  {printable(place)} (from {source}): " + visible(redact(text)).replace("\n", "\n    "))
+        click.echo(
+            f"  {printable(place)} (from {source}): " + escape_hidden(redact(text)).replace("\n", "\n    ")
+        )
     if content.more:
         click.echo(f"  and {content.more:,} more")
 

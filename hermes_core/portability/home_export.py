@@ -14,7 +14,7 @@ from hermes_core.errors import HermesError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.portability.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
-from hermes_core.portability.memories import ProviderMemories, as_sent, owners_of
+from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers, owners_of
 from hermes_core.sessions.transfer import session_document
 from hermes_core.skills.portable import export_skills
 
@@ -76,24 +76,23 @@ class HomeRecords:
                 yield session_document(self._memory.sessions, row["id"])
 
     def _memories(self) -> Iterator[dict[str, Any]]:
-        """Yield the memories of the active provider. A provider that fails is left out with the reason."""
-        memory, name = self._memory, self._memory.provider_name
-        if not name:
-            return
-        provider = ProviderMemories(memory.manager, memory.home, name)
-        if not provider.implements("export_memories"):
-            self.left_out.append(
-                f"the memories of {name!r}, which can't list them; the turns that it got are in the sessions"
-            )
-            return
-        memory.manager.initialize_all(memory.local_session, wait=POLICIES["initialize"].deadline)
-        for owner in owners_of(memory) if self._users is None else sorted(self._users):
-            try:
-                for record in provider.records(owner):
-                    yield {"provider": name, "owner": owner, "record": as_sent(record).to_dict()}
-            except HermesError as exc:
-                whose = owner or "the person at home"
-                self.left_out.append(f"memories of {name!r} for {whose}, from here on: {exc}")
+        """Yield the memories of each active provider. One that fails is left out with the reason."""
+        memory = self._memory
+        for name in held_providers(memory):
+            provider = ProviderMemories(memory.manager, memory.home, name)
+            if not provider.implements("export_memories"):
+                self.left_out.append(
+                    f"the memories of {name!r}, which can't list them; the turns that it got are in the sessions"
+                )
+                continue
+            memory.manager.initialize_all(memory.local_session, wait=POLICIES["initialize"].deadline)
+            for owner in owners_of(memory) if self._users is None else sorted(self._users):
+                try:
+                    for record in provider.records(owner):
+                        yield {"provider": name, "owner": owner, "record": as_sent(record).to_dict()}
+                except HermesError as exc:
+                    whose = owner or "the person at home"
+                    self.left_out.append(f"memories of {name!r} for {whose}, from here on: {exc}")
 
 
 def export_home(

@@ -16,7 +16,7 @@ from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, 
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.portability.archive import KINDS, Archive, ContentHash
-from hermes_core.portability.memories import ProviderMemories, as_sent
+from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers
 from hermes_core.sessions.transfer import check_document, import_session
 from hermes_core.skills.portable import check_skill, import_skill
 
@@ -188,11 +188,14 @@ def _import_memories(
     first = next(records, None)
     if first is None:
         return
-    name = memory.provider_name
-    provider = ProviderMemories(memory.manager, memory.home, name)
-    if not name or not provider.implements("import_memory"):
+    names = held_providers(memory)
+    sides = [ProviderMemories(memory.manager, memory.home, name) for name in names]
+    takers = [side for side in sides if side.implements("import_memory")]
+    # Of the members of a composite, the one that the memories came from.
+    provider = next((side for side in takers if side.name == first["provider"]), next(iter(takers), None))
+    if provider is None:
         count = 1 + sum(1 for _ in records)
-        who = f"{name!r} takes none" if name else "no provider is chosen"
+        who = f"{' and '.join(map(repr, names))} takes none" if names else "no provider is chosen"
         done.left_out.append(f"{count} memories of {first['provider']!r}: {who}")
         return
     memory.manager.initialize_all(memory.local_session, wait=POLICIES["initialize"].deadline)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hermes_core.contract.values import MemoryPage, MemoryRecord, Session, parse_outside_id
+from hermes_core.contract.values import BUILTIN_NAME, MemoryPage, MemoryRecord, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import storable
@@ -82,6 +82,11 @@ class ProviderMemories:
 def as_sent(record: MemoryRecord) -> MemoryRecord:
     """Return a record as it may leave for a provider: without secrets, and without what no database stores."""
     return replace(record, text=redact(storable(record.text)))
+
+
+def held_providers(memory: Memory) -> list[str]:
+    """Return the names under which the manager has external providers: none, one, or the members of the composite."""
+    return [one.name for one in memory.manager.health() if one.name != BUILTIN_NAME]
 
 
 def owners_of(memory: Memory) -> list[str]:
