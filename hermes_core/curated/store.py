@@ -634,6 +634,10 @@ class MemoryStore:
         """
         return self._journal.verify() if self._home.journal_db.exists() else None
 
+    def writers(self) -> set[str]:
+        """Return the `Session.owner` of everybody who had a note written, as far as the history goes."""
+        return self._journal.writers() if self._home.journal_db.exists() else set()
+
     def accept_history(self) -> None:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
         self._journal.accept()

@@ -183,6 +183,10 @@ class MemoryManager:
                     return instance.call(hook, arguments)
         return ABSENT
 
+    def implements(self, provider: str, hook: str) -> bool:
+        """Return True if the named provider has the hook."""
+        return any(one.name == provider and one.implements(hook) for one in self._registry.handles)
+
     def add_hookcall_monitoring(
         self, before: Callable[..., None], after: Callable[..., None]
     ) -> Callable[[], None]:
