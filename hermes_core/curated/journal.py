@@ -44,6 +44,9 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_CHANGES = 1000
 """Number of changes in the history of each file. Older changes are deleted and can't be undone."""
 
+# Above every id of a change: the largest integer of SQLite.
+MAX_ID = 2**63 - 1
+
 _TABLE = """
 CREATE TABLE changes (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -338,11 +341,15 @@ class NoteJournal:
         with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
             self._settle(file.key, fingerprint(file.read()))
 
-    def versions(self, files: Sequence[str]) -> Iterator[NoteVersion]:
-        """Yield the completed changes of the files with these keys, newest first."""
+    def versions(self, files: Sequence[str], *, before: int | None = None) -> Iterator[NoteVersion]:
+        """Yield the completed changes of the files with these keys, newest first.
+
+        Args:
+            before: Only changes with a lower id; None for all.
+        """
         marks = ", ".join("?" * len(files))
-        query = f"SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) ORDER BY id DESC"  # noqa: S608  only question marks
-        for row in self._database.execute(query, files):
+        query = f"""SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) AND id < ? ORDER BY id DESC"""  # noqa: S608  only question marks
+        for row in self._database.execute(query, (*files, MAX_ID if before is None else before)):
             yield NoteVersion(
                 id=row["id"],
                 target=row["target"],

@@ -21,7 +21,7 @@ STEPS = [
     ("errors", "contract", "packages", "safety", "recall", "stopping", "tracing"),
     ("home",),
     ("storage",),
-    ("config", "logs"),
+    ("config", "logs", "loopback"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
     ("upgrade", "turn_recall"),
@@ -29,8 +29,8 @@ STEPS = [
     ("memory",),
     ("aio",),
     ("agent", "forget", "health", "importers"),
-    ("setup",),
-    ("cli", "mcp_server"),
+    ("actions", "setup"),
+    ("cli", "mcp_server", "ui"),
     ("__main__",),
 ]
 STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in packages}
