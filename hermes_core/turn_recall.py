@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
 from hermes_core.curated.store import DataNote
-from hermes_core.kit.text import is_trivial
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
+from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
+from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
-from hermes_core.safety.origin import in_scope
+from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
 
@@ -23,8 +25,21 @@ TOOL_SHARE = 1 / 3
 NOTES_LABEL = "notes"
 """Label of the notes that stand in no system prompt."""
 
+UPDATES_LABEL = "notes that changed since this conversation began"
+"""Label of the changes that the frozen prompt does not show, if `memory.refresh` is `append`."""
+
+# Sessions of which the notes that they got are remembered.
+MAX_UPDATED_SESSIONS = 4096
+
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
+
+# Of a line of a report that does not name its origin.
+_REPORT_ORIGINS: Mapping[Source, Origin] = {
+    "memory": "person",
+    "provider": "provider",
+    "sessions": "assistant",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +198,11 @@ class RecallReport:
     elapsed_ms: float
     problems: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> Origin:
+        """The lowest origin of the results."""
+        return lowest(hit.origin or _REPORT_ORIGINS[hit.source] for hit in self.results)
+
 
 def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
     """Return the recall of the providers as lines of a report, at most `limit` lines for each provider."""
@@ -220,25 +240,28 @@ class PastSessions:
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
         """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
 
-        If all messages of persons' past sessions fit into the budget of the query, return all. Otherwise return those
-        that a search finds for the query.
+        If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
+        sessions fit into the budget of the query, return all, because then no ranking can lose one.
         """
-        if not self._in_each_turn or is_trivial(query.text):
+        if not self._in_each_turn:
             return Recall()
         # The person at home may search all sessions, but what strangers said comes into no turn unasked.
         user, lineage = session.owner, tuple(self._sessions.lineage(session.id))
-        hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=lineage)
-        if hits is None:
-            from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
-
-            hits = self._sessions.search(
-                query.text,
-                exclude_sessions=lineage,
-                user=user,
-                limit=MAX_PROACTIVE_HITS,
-                proactive=True,
-                distinct=True,
-            )
+        hits = self._sessions.search(
+            query.text,
+            exclude_sessions=lineage,
+            user=user,
+            limit=LIST_RESULTS,
+            proactive=True,
+            distinct=True,
+        )
+        if hits:
+            most = query.budget * CHARS_PER_TOKEN
+            whole = self._sessions.everything(most, user=user, exclude_sessions=lineage) or []
+            # Messages of programs are never given whole, but one of them may be what answers.
+            shown = {hit.message_id for hit in whole}
+            others = [hit for hit in hits if hit.message_id not in shown]
+            hits = whole + others if len(others) < len(hits) else hits
         # A tool's result may be a whole page, and crowd out what persons said.
         room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
         chosen = []
@@ -252,15 +275,34 @@ class PastSessions:
             Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
         )
 
-    def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
-        """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
-        found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
+    def hits(self, query: Query, session: Session, limit: int | None, seen: SeenTexts) -> list[RecallHit]:
+        """Return lines of a report: the results of a search, and the messages that a turn would get without a search.
+
+        Without a limit, their number depends on the kind of the question, and further results keep to the budget.
+        """
+        most = result_count(query.text) if limit is None else limit
+        found = self._sessions.search(query.text, limit=most, user=session.owner or None)
+        if limit is None:
+            found = _within(found, query.budget)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
         hits = [
             _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
         ]
-        return hits + [_hit("sessions", True, item) for item in injected.values()]
+        hits += [_hit("sessions", True, item) for item in injected.values()]
+        return hits if limit is None else hits[:limit]
+
+
+def _within(hits: Sequence[SearchHit], budget: int) -> list[SearchHit]:
+    """Return the first hits as they are, and those of the others that fit into the rest of the budget (tokens)."""
+    budget -= sum(count_tokens(hit.excerpt) for hit in hits[:FACT_RESULTS])
+    shown = list(hits[:FACT_RESULTS])
+    for hit in hits[FACT_RESULTS:]:
+        cost = count_tokens(hit.excerpt)
+        if cost <= budget:
+            shown.append(hit)
+            budget -= cost
+    return shown
 
 
 def _item(hit: SearchHit, origin: Origin) -> RecallItem:
@@ -280,6 +322,49 @@ def _item(hit: SearchHit, origin: Origin) -> RecallItem:
 def _day(seconds: float) -> str:
     moment = local_time(seconds)
     return f"{moment.day} {moment:%B %Y}" if moment else ""
+
+
+class NoteUpdates:
+    """The changes of notes that running sessions have got beside their frozen prompts.
+
+    Each change is given once, and once more whenever the message shares a word with it: a fence is not stored, so that the
+    model does not see it again.
+    """
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+
+    def due(self, session: Session, changes: Iterable[str], question: str) -> set[str]:
+        """Return the changes to give with a message, and remember them as given.
+
+        Args:
+            changes: Texts of all changes since the session began.
+        """
+        key = (session.id, session.owner)
+        sent = self._sent.pop(key, set())
+        self._sent[key] = sent
+        while len(self._sent) > MAX_UPDATED_SESSIONS:
+            self._sent.popitem(last=False)
+        asked = _telling_words(question)
+        due = {text for text in changes if text not in sent or asked & _telling_words(text)}
+        sent |= due
+        return due
+
+
+def _telling_words(text: str) -> set[str]:
+    telling = {word for word in words(text) if not is_stop_word(word)}
+    return telling | {
+        gram for run in dense_runs(text) for grams_of_run in grams(run) for gram in grams_of_run
+    }
+
+
+def render_updates(added: Iterable[str], removed: Iterable[str]) -> str:
+    """Return changes of notes as lines for the model.
+
+    >>> render_updates(["Has a dog"], ["Has a cat"])
+    '- new: Has a dog\\n- removed: Has a cat'
+    """
+    return "\n".join([*(f"- new: {entry}" for entry in added), *(f"- removed: {entry}" for entry in removed)])
 
 
 def render_notes(notes: Sequence[DataNote]) -> str:

@@ -39,6 +39,7 @@ COMMANDS = {
     "config": "hermes_core.cli.settings:config",
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
+    "export": "hermes_core.cli.exporting:export",
     "identity": "hermes_core.cli.identity:identity",
     "forget": "hermes_core.cli.forget:forget",
     "import": "hermes_core.cli.importing:import_command",
@@ -47,6 +48,7 @@ COMMANDS = {
     "logs": "hermes_core.cli.doctor:logs",
     "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
+    "migrate": "hermes_core.cli.migrate:migrate",
     "outbox": "hermes_core.cli.outbox:outbox",
     "plugins": "hermes_core.cli.plugins:plugins",
     "providers": "hermes_core.cli.providers:providers",
@@ -54,6 +56,7 @@ COMMANDS = {
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
+    "ui": "hermes_core.ui.command:ui_command",
     "verify": "hermes_core.cli.verify:verify",
 }
 
@@ -64,14 +67,16 @@ SUMMARIES = {
     "config": "Read and write the settings in config.yaml.",
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",
+    "export": "Write everything that is remembered into one archive.",
     "identity": "Name yourself on other platforms, so that your memory is the same there.",
     "forget": "Delete all that is stored of one user.",
-    "import": "Bring conversations from a file into memory.",
+    "import": "Bring conversations or an export from a file into memory.",
     "install-alias": "Add the short command `hermes` for this program.",
     "keys": "Keep keys and passwords in .env. No command prints a value.",
     "logs": "Show what happened.",
     "mcp": "Serve this memory to MCP clients.",
     "memory": "Show, change and undo curated memory; choose the provider.",
+    "migrate": "Copy all memories from one provider to another, and choose that one.",
     "outbox": "List, retry and drop writes that a provider has not taken yet.",
     "plugins": "Install, update, remove and list plugin folders; hand a provider to Hermes Agent.",
     "providers": "List the memory providers; install packages of them; start one of your own.",
@@ -79,6 +84,7 @@ SUMMARIES = {
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",
+    "ui": "Show this memory in a browser, and change it there.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }
 
@@ -90,7 +96,6 @@ HINTS = {
     "backup": "sessions export",
     "confirm": "review",
     "delete": "sessions delete",
-    "export": "sessions export",
     "history": "sessions list",
     "init": "memory setup",
     "install": "plugins install",
@@ -408,15 +413,15 @@ class _ToTerminal(logging.Handler):
 
 
 def _active_provider(ctx: click.Context) -> dict[str, str]:
-    """Return the provider that config.yaml selects, by the name of its commands.
+    """Return the providers that config.yaml selects, by the names of their commands.
 
-    Return {} if a command of ours has that name, or the file can't be read.
+    One with the name of a command of ours is left out. Return {} if the file can't be read.
     """
     from hermes_core.config import load_config
 
     try:
-        name = load_config(home_of(ctx)).memory.provider
+        names = load_config(home_of(ctx)).selected_providers
     except HermesError:
         return {}
-    command = name.removeprefix(FOLDER_PREFIX)
-    return {command: name} if command and command not in COMMANDS else {}
+    commands = {name.removeprefix(FOLDER_PREFIX): name for name in names}
+    return {command: name for command, name in commands.items() if command not in COMMANDS}

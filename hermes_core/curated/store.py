@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_core.config.profile import ProfileField
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
@@ -30,14 +31,19 @@ from hermes_core.curated.document import (
     base_block,
     base_entries,
     entries_for_model,
+    entries_of_prompt,
+    entry_changes,
     entry_fault,
     entry_handle,
+    flag_entries,
     flag_entry,
+    join_entries,
     measure,
     normalize_entry,
     parse_note_file,
     prompt_block,
     scanned_entries,
+    split_threat,
     text_fault,
 )
 from hermes_core.curated.edits import (
@@ -52,12 +58,15 @@ from hermes_core.curated.edits import (
     preview,
     reverse,
 )
-from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
+from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
+from hermes_core.curated.profile import field_operation, profile_values
+from hermes_core.curated.project import Repository
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.safety.templates import without_turns
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
@@ -69,8 +78,16 @@ log = logging.getLogger(__name__)
 
 TARGETS: tuple[MemoryTarget, ...] = ("memory", "user")
 
-ENABLE_SETTING = {"memory": "memory.memory_enabled", "user": "memory.user_profile_enabled"}
-LIMIT_SETTING = {"memory": "memory.memory_char_limit", "user": "memory.user_char_limit"}
+ENABLE_SETTING: Mapping[MemoryTarget, str] = {
+    "memory": "memory.memory_enabled",
+    "user": "memory.user_profile_enabled",
+    "project": "memory.project",
+}
+LIMIT_SETTING: Mapping[MemoryTarget, str] = {
+    "memory": "memory.memory_char_limit",
+    "user": "memory.user_char_limit",
+    "project": "memory.project_char_limit",
+}
 
 MAX_REFUSALS_PER_TURN = 3
 """Refusals in one turn of a session that tell the model how to correct the call. Later refusals tell it to stop."""
@@ -148,7 +165,10 @@ class MemoryStore:
         per_user: True to give each user who is not the person at home both files of their own, see `of`.
         shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
         trust: Where notes of low origin stand, see `Trust`.
+        project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
+        project_char_limit: Largest number of characters in PROJECT.md.
         accepted_origins: Low origins whose notes a person always accepts.
+        profile_fields: Typed fields at the beginning of USER.md.
         lock_timeout: Seconds to wait for the file's lock.
     """
 
@@ -169,6 +189,9 @@ class MemoryStore:
         shared_base: Path | None = None,
         trust: Trust = "guarded",
         accepted_origins: Collection[str] = (),
+        profile_fields: Sequence[ProfileField] = (),
+        project: Repository | None = None,
+        project_char_limit: int = 2200,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -178,6 +201,7 @@ class MemoryStore:
         self._owner = ""
         self._trust: Trust = trust
         self._accepted_origins = frozenset(accepted_origins)
+        self.profile_fields = tuple(profile_fields)
         self._clock, self._lock_timeout = clock, lock_timeout
         self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
         for target, limit in self._limits.items():
@@ -187,13 +211,20 @@ class MemoryStore:
                 )
         enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
         self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
+        self.project = project
         self._files: dict[MemoryTarget, NoteFile] = {
             "memory": NoteFile(home.memory_md),
             "user": NoteFile(home.user_md),
         }
+        if project is not None:
+            path = home.project_md_of(project.key)
+            self._files["project"] = NoteFile(path, f"projects/{project.key}/{path.name}")
+            self._limits["project"] = project_char_limit
+            self.enabled_targets += ("project",)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
+        self._allows: Callable[[str], bool] = partial(_allows, home) if scan is None else lambda _: False
         self._scan_low = None if scan else partial(_scan, home, untrusted=True)
         self._filter_write = filter_write
         self._suppresses = suppresses
@@ -218,7 +249,8 @@ class MemoryStore:
             target: NoteFile(paths[target], f"users/{paths[target].parent.name}/{paths[target].name}")
             for target in TARGETS
         }
-        own._owner = owner
+        own._owner, own.project = owner, None
+        own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
         own.origins = NoteOrigins(
             self._home.folder_of(owner) / ORIGINS,
             self._clock,
@@ -227,6 +259,11 @@ class MemoryStore:
         )
         own._snapshot = NotesSnapshot()
         return own
+
+    @property
+    def targets(self) -> tuple[MemoryTarget, ...]:
+        """The files of this store, also those that are switched off."""
+        return tuple(self._files)
 
     # ---------------------------------------------------------------- reading
 
@@ -248,7 +285,12 @@ class MemoryStore:
                 entries = self.entries(target)
                 may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
                 text = prompt_block(
-                    target, may_stand, self._limits[target], self._scan, used=measure(entries)
+                    target,
+                    may_stand,
+                    self._limits[target],
+                    self._scan,
+                    allows=self._allows,
+                    used=measure(entries),
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
@@ -276,6 +318,16 @@ class MemoryStore:
             raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
         return notes.entries
 
+    def all_entries(self) -> list[str]:
+        """Return the entries of all readable files whose origins this store keeps, also of other repositories."""
+        others = [] if self._owner else sorted(self._home.memories.glob("projects/*/PROJECT.md"))
+        files = {file.path: file for file in (*map(NoteFile, others), *self._files.values())}
+        entries: list[str] = []
+        for file in files.values():
+            with contextlib.suppress(MemoryConflict):
+                entries += parse_note_file(file.read()).entries
+        return entries
+
     def usage(self, target: MemoryTarget) -> NotesUsage:
         """Return the number of characters on disk and the limit.
 
@@ -286,14 +338,13 @@ class MemoryStore:
 
     def shown_entries(self) -> list[str]:
         """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
-        shown, table = self.shared_entries(), self.origins.read()
+        shown = self.shared_entries()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                scanned = scanned_entries(self.entries(target), self._limits[target])
                 shown += [
                     entry
-                    for entry in scanned
-                    if self._may_command(table.of(entry)) and not self._flag(target, entry)
+                    for entry, origin, flag in self._scanned(target)
+                    if self._may_command(origin) and not flag
                 ]
         return shown
 
@@ -303,11 +354,9 @@ class MemoryStore:
         Entries that are too large, or that imitate a block of the prompt, are no data either: no model sees them.
         """
         notes: list[DataNote] = []
-        table = self.origins.read()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                for entry in scanned_entries(self.entries(target), self._limits[target]):
-                    origin, flag = table.of(entry), self._flag(target, entry)
+                for entry, origin, flag in self._scanned(target):
                     if flag is not None and flag.id in ("too_large", "forged_frame"):
                         continue
                     if flag or not self._may_command(origin):
@@ -357,6 +406,26 @@ class MemoryStore:
         """Return the notes that the model gets as data: none under the trust "strict"."""
         return [] if self._trust == "strict" else self.data_notes()
 
+    def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
+        """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
+        return entry_changes(prompt, without_turns(self.take_snapshot().render()))
+
+    def is_outdated(self, prompt: str) -> bool:
+        """Return True if a stored prompt holds a note that may not stand in a system prompt any more.
+
+        The origin of a note may be lowered after a session began, and a person may change `memory.trust`.
+        """
+        shown, base = entries_of_prompt(prompt)
+        if shown:
+            table = self.origins.read()
+            if any(not self._may_command(table.of(entry)) for entry in shown):
+                return True
+            # The prompt breaks tokens of chat templates, so that the hash of such an entry is another one.
+            if any(without_turns(note.entry) in shown for note in self.waiting_notes()):
+                return True
+        table = self._base_origins() if base else OriginTable()
+        return any(not may_command(table.of(entry).origin) for entry in base)
+
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
         accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
@@ -370,13 +439,12 @@ class MemoryStore:
         flagged: list[FlaggedEntry] = []
         for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                scanned = scanned_entries(self.entries(name), self._limits[name])
-                flagged += filter(None, [self._flag(name, entry) for entry in scanned])
+                flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
         return flagged
 
     def shared_entries(self) -> list[str]:
         """Return the entries of the shared base that a model may see."""
-        return base_entries(self._read_base()[0], self._limits["memory"], self._scan)
+        return base_entries(self._read_base()[0], self._limits["memory"], self._scan, self._allows)
 
     def base_problems(self) -> list[str]:
         """Return a sentence for each part of the shared base that no model sees."""
@@ -386,9 +454,7 @@ class MemoryStore:
             return [
                 f"{where} is in no prompt: {fault}; correct memory.shared_base in config.yaml, or the file"
             ]
-        flagged = [
-            flag_entry("memory", entry, limit, self._scan) for entry in scanned_entries(entries, limit)
-        ]
+        flagged = flag_entries("memory", scanned_entries(entries, limit), limit, self._scan, self._allows)
         problems = [
             f"an entry of {where} is in no prompt: {one.reason}; edit the file" for one in flagged if one
         ]
@@ -401,7 +467,7 @@ class MemoryStore:
         """Return the entries of the shared base, or why it can't be read."""
         if self._base is None:
             return (), ""
-        file = NoteFile(self._base / "MEMORY.md" if self._base.is_dir() else self._base)
+        file = NoteFile(self._base_path(self._base))
         if file.path == self._files["memory"].path:  # their owner sees the notes once, and writes them
             return (), ""
         if not self._base.exists():
@@ -410,10 +476,18 @@ class MemoryStore:
             notes = parse_note_file(file.read())
         except MemoryConflict as exc:
             return (), exc.message
-        # The notes of another home bring their origins.
-        table = NoteOrigins(file.path.with_name(ORIGINS)).read()
+        table = self._base_origins()
         entries = tuple(entry for entry in notes.entries if may_command(table.of(entry).origin))
         return entries, notes.conflict
+
+    def _base_path(self, base: Path) -> Path:
+        return base / "MEMORY.md" if base.is_dir() else base
+
+    def _base_origins(self) -> OriginTable:
+        """Return the origins of the shared base: the notes of another home bring theirs."""
+        if self._base is None:
+            return OriginTable()
+        return NoteOrigins(self._base_path(self._base).with_name(ORIGINS)).read()
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the error of each file of the notes that can't be used now, by its target."""
@@ -466,6 +540,34 @@ class MemoryStore:
         """
         return self.write(target, [Operation("remove", "", old_text)], session)
 
+    def profile(self) -> dict[str, str]:
+        """Return the values of the typed fields in USER.md, by name.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        return profile_values(self.entries("user"), self.profile_fields)
+
+    def set_profile(
+        self, values: Mapping[str, Any], *, session: Session | None = None, reading: Reading | None = None
+    ) -> Result:
+        """Set typed fields of USER.md, all or none.
+
+        Args:
+            values: The new values by the names of fields; None deletes a value.
+        """
+        operation = field_operation(self.entries("user"), values, self.profile_fields)
+        if isinstance(operation, Refusal):
+            return self.refuse(operation, "user", session)
+        if operation is None:
+            return {
+                "success": True,
+                "done": True,
+                "target": "user",
+                "message": "The fields have these values already.",
+            }
+        return self.write("user", [operation], session, reading=reading)
+
     def apply_batch(
         self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None
     ) -> Result:
@@ -514,9 +616,7 @@ class MemoryStore:
 
         The restored version is a change too, and can be undone.
         """
-        self._settle(None)
-        versions = (version for version in self._journal.versions(self._keys(None)) if version.id == change)
-        version = next(versions, None)
+        version = self.version(change)
         if version is None:
             return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
 
@@ -534,17 +634,31 @@ class MemoryStore:
         """
         return self._journal.verify() if self._home.journal_db.exists() else None
 
+    def writers(self) -> set[str]:
+        """Return the `Session.owner` of everybody who had a note written, as far as the history goes."""
+        return self._journal.writers() if self._home.journal_db.exists() else set()
+
     def accept_history(self) -> None:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
         self._journal.accept()
 
-    def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
+    def history(
+        self, target: MemoryTarget | None = None, limit: int = 50, *, before: int | None = None
+    ) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.
 
         Changes of a process that died after it replaced the file are included.
+
+        Args:
+            before: Only changes before the one with this id; None for all.
         """
         self._settle(target)
-        return list(islice(self._journal.versions(self._keys(target)), limit))
+        return list(islice(self._journal.versions(self._keys(target), before=before), limit))
+
+    def version(self, change: int) -> NoteVersion | None:
+        """Return the change with this id; None if the history of these notes does not have it."""
+        newest = next(iter(self.history(limit=1, before=min(change, MAX_ID - 1) + 1)), None)
+        return newest if newest is not None and newest.id == change else None
 
     def prune(self) -> int:
         """Delete the history and all backup copies of the notes. Return the number of deleted changes and copies.
@@ -654,7 +768,7 @@ class MemoryStore:
                     writes[change.operation].old_text, change.previous
                 ):
                     return self._too_large(target, change.previous)
-            return over_budget(entries, edit, writes, limit, batch=batch) or edit
+            return self._split_threat(edit) or over_budget(entries, edit, writes, limit, batch=batch) or edit
 
         action = "batch" if batch else operations[0].action
         return self._commit(target, action, plan, who, writes=writes, reading=reading)
@@ -758,6 +872,21 @@ class MemoryStore:
                 remedy="keep it in .env with `hermes-memory keys set NAME`, and note only the name",
             )
         return write
+
+    def _split_threat(self, edit: Edit) -> Refusal | None:
+        """Return a refusal if a new entry is a threat together with its neighbours in the file."""
+        for content in [change.content for change in edit.changes if change.content in edit.entries]:
+            place = edit.entries.index(content)
+            for at, side in ((place, "before"), (place + 1, "after")):
+                entry = edit.entries[at] if at < len(edit.entries) else ""
+                threat = split_threat(join_entries(edit.entries[:at]), entry, self._scan) if entry else None
+                if threat and not self._allows(content):
+                    return Refusal(
+                        f"Blocked: together with the entry {side} it, content matches threat pattern {threat.id!r}: "
+                        f"{threat.message}. A prompt shows both as one text: write the plain fact.",
+                        remedy=ALLOW_HINT,
+                    )
+        return None
 
     def _commit(
         self,
@@ -935,8 +1064,8 @@ class MemoryStore:
         }
 
     def _off(self, target: MemoryTarget) -> Refusal | None:
-        if target not in TARGETS:
-            return Refusal(f"Invalid target {target!r}. Use 'memory' or 'user'.")
+        if target not in self._files:
+            return Refusal(f"Invalid target {target!r}. Use {' or '.join(map(repr, self.targets))}.")
         if target not in self.enabled_targets:
             return Refusal(f"The {target!r} store is switched off ({ENABLE_SETTING[target]}: false).")
         return None
@@ -972,6 +1101,24 @@ class MemoryStore:
 
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
+
+    def _scanned(self, target: MemoryTarget) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
+        """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
+
+        Entries in the system prompt are no neighbours of those that are data.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        entries, table = scanned_entries(self.entries(target), self._limits[target]), self.origins.read()
+        origins = [table.of(entry) for entry in entries]
+        flags: dict[int, FlaggedEntry | None] = {}
+        for group in (True, False):
+            places = [at for at, origin in enumerate(origins) if self._may_command(origin) is group]
+            neighbours = [entries[at] for at in places]
+            group_flags = flag_entries(target, neighbours, self._limits[target], self._scan, self._allows)
+            flags.update(zip(places, group_flags, strict=True))
+        return [(entry, origins[at], flags[at]) for at, entry in enumerate(entries)]
 
     def _flag(self, target: MemoryTarget, entry: str) -> FlaggedEntry | None:
         return flag_entry(target, entry, self._limits[target], self._scan)
@@ -1056,3 +1203,9 @@ def _scan(home: HermesHome, text: str, *, untrusted: bool = False) -> Threat | N
     from hermes_core.storage.verdicts import Verdicts
 
     return Verdicts(home).scan(text, untrusted=untrusted)
+
+
+def _allows(home: HermesHome, text: str) -> bool:
+    from hermes_core.storage.verdicts import Verdicts
+
+    return Verdicts(home).allows(text)

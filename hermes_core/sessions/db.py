@@ -370,8 +370,8 @@ class SessionDB:
 
     def stored_sources(self, sources: Iterable[str]) -> tuple[str, ...]:
         """Return those of `sources` that a stored session has."""
-        sql = "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))"
-        return tuple(row[0] for row in self.database.execute(sql, (json.dumps(sorted(sources)),)))
+        wanted = frozenset(sources)
+        return tuple(name for name in lineage.stored_sources(self.database) if name in wanted)
 
     def short_id(self, session_id: str) -> str:
         """Return the shortest beginning of an id that begins no other id of the store, of at least 12 characters."""
@@ -394,6 +394,7 @@ class SessionDB:
         archived: bool = False,
         limit: int = 20,
         offset: int = 0,
+        before: str | None = None,
     ) -> list[ListedSession]:
         """Return conversations, the last active first.
 
@@ -408,6 +409,8 @@ class SessionDB:
             archived: True to return archived conversations only, False to leave them out.
             limit: Largest number of conversations.
             offset: Number of conversations to skip.
+            before: Id of the session after which the list goes on; None for the beginning. Unlike a large `offset` it
+                costs nothing.
         """
         return lineage.list_conversations(
             self.database,
@@ -418,6 +421,7 @@ class SessionDB:
             archived=archived,
             limit=limit,
             offset=offset,
+            before=before,
         )
 
     def system_prompt(self, session_id: str) -> str:
@@ -440,12 +444,19 @@ class SessionDB:
         row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
         return None if row is None or row[0] is None else str(row[0])
 
-    def freeze_memory_prompt(self, session_id: str, prompt: str) -> str:
-        """Store the notes and the provider's block of a session, unless some are stored; return what is stored."""
+    def freeze_memory_prompt(self, session_id: str, prompt: str, *, replaces: str | None = None) -> str:
+        """Store the notes and the provider's block of a session, unless others are stored; return what is stored.
+
+        Args:
+            replaces: The stored text that `prompt` replaces; None if none is stored.
+        """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            sql = "UPDATE sessions SET memory_prompt = coalesce(memory_prompt, ?) WHERE key = ? RETURNING memory_prompt"
-            return str(connection.execute(sql, (sqlite_text(prompt), key)).fetchone()[0])
+            sql = """UPDATE sessions
+                SET memory_prompt = CASE WHEN memory_prompt IS :replaces THEN :prompt ELSE memory_prompt END
+                WHERE key = :key RETURNING memory_prompt"""
+            values = {"prompt": sqlite_text(prompt), "replaces": replaces, "key": key}
+            return str(connection.execute(sql, values).fetchone()[0])
 
     def set_title(self, session_id: str, title: str) -> str:
         """Set the title of a session and return the title as stored; "" removes the title.
@@ -529,6 +540,10 @@ class SessionDB:
             connection.execute("DELETE FROM state_meta WHERE key = ?", (key,))
             if on:
                 connection.execute("INSERT INTO state_meta VALUES (?, '1')", (key,))
+
+    def is_marked(self, session_id: str, mark: Mark) -> bool:
+        """Return True if the session has this mark."""
+        return self.get_meta(records.meta_key(mark, session_id)) is not None
 
     def marked(self, mark: Mark) -> frozenset[str]:
         """Return the ids of the sessions that have this mark."""
@@ -1072,7 +1087,13 @@ class SessionDB:
 
         def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
             plainly = partial(
-                candidates.search_plainly, self.database, analysis, filters, limit=count, order=sort
+                candidates.search_plainly,
+                self.database,
+                analysis,
+                filters,
+                limit=count,
+                order=sort,
+                proactive=proactive,
             )
             if index.problem(self.database):
                 return plainly()

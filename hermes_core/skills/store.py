@@ -142,12 +142,7 @@ class SkillStore:
     def index(self) -> str:
         """Return the list of skills for the system prompt, or ""."""
         listed = [skill for skill in self.skills() if not skill.waits]
-        lines = [
-            _one_line(
-                f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
-            )
-            for skill in listed
-        ]
+        lines = [index_line(skill) for skill in listed]
         if len(lines) > MAX_LISTED:
             more = len(lines) - MAX_LISTED
             lines = [*lines[:MAX_LISTED], f"({more} more: skill_view without a name lists all)"]
@@ -276,6 +271,27 @@ class SkillStore:
         return self._change(
             path, "create", lambda before: self._new(before, name, content), session_id, origin
         )
+
+    def import_text(self, path: str, content: str, origin: Origin, *, scanned: bool) -> int:
+        """Write the SKILL.md of another home at CATEGORY/NAME and return the id of the change.
+
+        Args:
+            scanned: True to refuse what the scan finds. A person's own skill is not refused, as if they put it there.
+
+        Raises:
+            SkillError: It can't be used, is there already, or is refused.
+        """
+        name = path.rpartition("/")[2]
+
+        def new(before: str | None) -> str:
+            if before is not None:
+                raise SkillError(f"skill {name!r} exists already", "delete it first")
+            if scanned:
+                return self._accepted(content, name, read_skill)
+            read_skill(normalize_lines(content), name)
+            return content
+
+        return self._change(f"{path}/{FILE}", "import", new, "import", origin)
 
     def patch(
         self, name: str, old_text: str, new_text: str, session_id: str = "", origin: Origin = "person"
@@ -539,6 +555,12 @@ def open_skills(
         owner=owner,
         always_indexed=accepted,
     )
+
+
+def index_line(skill: Skill) -> str:
+    """Return the line of a skill in the list of skills of the system prompt."""
+    description = clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)
+    return _one_line(f"- {skill.category}/{skill.name}: {description}")
 
 
 def _one_line(text: str) -> str:

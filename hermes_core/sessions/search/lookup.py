@@ -19,14 +19,15 @@ from hermes_core.recall.query import MAX_TERMS, Analysis, Expression, Leaf, Node
 from hermes_core.recall.rank import (
     CONTEXT_AFTER,
     CONTEXT_BEFORE,
-    MIN_TERM_SHARE,
+    GRAM_SHARE,
     SIMILAR_WORD_WEIGHT,
     Place,
+    Telling,
     TermHits,
-    rarity,
+    count_telling,
     score_places,
 )
-from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_possessive, words
+from hermes_core.recall.tokens import dense_runs, grams, index_text, is_stop_word, strip_possessive, words
 from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES, Order
 from hermes_core.storage.sqlite import Database
 
@@ -114,13 +115,16 @@ class Lookup:
         self._total = count_messages(database, scope) if named else self._newest
         self.spans = scope_spans(database, filters, self._newest, order)
         self.expressions: list[str] = []
+        self._weighed: dict[Term, TermHits] = {}
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
         """Return the scores of the best places for a question, and of the places in `also`.
 
         The words of a message count, and at lower weights the words of its neighbours.
         """
-        found = [term for term in map(self._find, self._chosen(analysis)) if term.places or not term.whole]
+        looked_up = [(term, self._find(term)) for term in self._chosen(analysis)]
+        self._weighed = {term: places.hits for term, places in looked_up}
+        found = [term for _, term in looked_up if term.places or not term.whole]
         self.expressions = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
         weighing = sorted(
@@ -130,6 +134,7 @@ class Lookup:
         few = sum(len(term.places) for term in bringing if term.weight == 1) < MIN_RARE_HITS
         if weighing and few:
             more.append(self._widened(weighing[0]))
+            self._weighed |= {t: more[-1].hits for t, places in looked_up if places is weighing[0]}
         scores = self._scored(bringing + more)
         if len(weighing) <= few:
             return scores
@@ -137,14 +142,25 @@ class Lookup:
         around = self._around(best)
         near = {place for places in around.values() for place in places.values()}
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
-        terms += [self._among(term, around) for term in weighing]
+        among = {term.expression: self._among(term, around) for term in weighing}
+        terms += among.values()
+        self._weighed |= {t: among[p.expression].hits for t, p in looked_up if p.expression in among}
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    @property
-    def min_proactive_score(self) -> float:
-        """Lowest score by words that a message needs in proactive recall."""
-        return MIN_TERM_SHARE * rarity(1, self._total)
+    def telling(self, analysis: Analysis, places: Collection[Place]) -> Telling:
+        """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
+
+        Call it after `scores`.
+        """
+        people = {word for name in analysis.names for word in words(name.casefold())}
+        terms = []
+        for term in analysis.terms:
+            if term.kind == "word" and (is_stop_word(term.text) or term.text in people):
+                continue
+            hits = self._weighed.get(term, TermHits(0, {}))
+            terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
+        return count_telling(terms, self._total, self._sizes, places)
 
     def scores_among(
         self,
@@ -168,6 +184,7 @@ class Lookup:
         for term in analysis.terms:
             found = _TermPlaces(term.kind, match_of(term), dict.fromkeys(ids.values(), 1.0), True, len(ids))
             terms.append(found if term.text in required else self._among(found, span))
+            self._weighed[term] = terms[-1].hits
         scores = self._scored([term for term in terms if term.places])
         return {place: scores.get(place, 0.0) for place in ids.values()}
 
