@@ -36,6 +36,8 @@ NAVIGATION = (
     ("/timeline", "Timeline"),
     ("/sessions", "Sessions"),
     ("/search", "Search"),
+    ("/turns", "Turns"),
+    ("/costs", "Costs"),
     ("/providers", "Providers"),
     ("/facts", "Facts"),
     ("/people", "People"),

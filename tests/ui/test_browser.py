@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from hermes_core import BackendRefused, HermesHome, MemoryProvider, Turn
+from hermes_core import BackendRefused, HermesHome, MemoryProvider, Recall, RecallItem, Turn
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
 from tests.ui.conftest import Open, Serve
@@ -272,6 +272,39 @@ def test_a_person_is_forgotten(serve: Serve, open_page: Open) -> None:
     assert served.memory.sessions.get_session("mine") is not None
 
 
+class Recalling(MemoryProvider):
+    """A provider that recalls two texts, of which the model sees the first already."""
+
+    name = "recalling"
+
+    def prefetch(self) -> Recall:
+        return Recall((RecallItem("Likes green tea"), RecallItem("Has a <b>cat</b>", score=0.25)))
+
+
+def test_a_turn_shows_what_it_was_given_and_what_was_left_out(serve: Serve, open_page: Open) -> None:
+    served = serve(provider=Recalling(), config={"recall": {"sessions": "auto"}})
+    talk(served.memory, "old", "The train leaves at nine", "Noted.")
+    served.memory.change_memory("add", "memory", "Likes green tea", by_person=True)
+    conversation = served.memory.conversation("new")
+    turn = conversation.turn("When does the train leave?")
+    turn.finish("At nine.")
+    page = open_page(served, "/turns")
+    page.get_by_role("link", name="When does the train leave?").click()
+    recalled = page.get_by_role("region", name="Recall of recalling")
+    expect(recalled.get_by_role("row", name="Has a <b>cat</b>")).to_contain_text("0.250")
+    expect(recalled.get_by_role("row", name="Likes green tea")).to_contain_text("left out")
+    expect(page.get_by_role("region", name="Recall of sessions")).to_contain_text("The train leaves at nine")
+    page.get_by_text("the same for the whole session").click()
+    expect(page.locator("pre")).to_contain_text("Likes green tea")
+    page.goto(f"{served.root}/costs")
+    expect(page.get_by_role("img", name="Tokens of memory in requests, by day")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    # A message that was deleted stands in no record.
+    served.memory.delete_session("old")
+    page.goto(f"{served.root}/turn?id={turn.id}")
+    expect(page.locator("main")).not_to_contain_text("The train leaves at nine")
+
+
 def fact(memory: Memory, text: str) -> None:
     """Store a fact in holographic."""
     result = memory.call_tool(memory.local_session, "fact_store", {"action": "add", "content": text})
@@ -304,6 +337,9 @@ PATHS = (
     "/session?id=chat-1",
     "/session/delete?id=chat-1",
     "/search?q=bakery",
+    "/turns",
+    "/turn?id=t1",
+    "/costs",
     "/providers",
     "/people",
     "/people/forget?user=telegram:42",
@@ -318,6 +354,10 @@ def prepare(served_memory: Memory) -> None:
         "add", "memory", "The billing service is deployed from the blue cluster.", by_person=True
     )
     talk(served_memory, "chat-1", "When does the bakery open?", "At seven." + HOSTILE)
+    session = served_memory.start_session("chat-2")
+    served_memory.begin_turn(session, "Where is Nadia?")
+    served_memory.end_turn(session, "Where is Nadia?", "In Lisbon.", turn_id="t1", warm=False)
+    served_memory.sessions.add_usage("chat-2", input_tokens=4000, cache_read_tokens=3000, output_tokens=90)
     talk(served_memory, "theirs", "Hello", "Hello.", platform="telegram", user_id="42")
     if served_memory.selected:
         fact(served_memory, "Nadia works with Omar in Lisbon")
