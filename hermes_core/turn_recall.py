@@ -432,7 +432,7 @@ def _provider_source(before: RecallPart, after: RecallPart) -> RecalledSource:
                 item.text,
                 count_tokens(item.text),
                 score=item.score,
-                origin=item.origin,
+                origin=item.origin or "provider",
                 session_id=item.session_id,
                 message_id=item.message_id,
                 repeated=id(item) not in kept,

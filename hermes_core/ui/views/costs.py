@@ -21,6 +21,8 @@ def show(site: Site, request: PageRequest) -> Page:
         {
             "usages": usages[::-1],
             "injected": bars("Tokens of memory in requests, by day", injected, "tokens") if injected else "",
-            "cached": bars("Share of the input from the cache, by day", shares, "%") if shares else "",
+            "cached": bars("Share of the input from the cache, by day", shares, "%", top=100)
+            if shares
+            else "",
         },
     )
