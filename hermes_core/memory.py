@@ -38,6 +38,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.curated.project import repository_of
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -65,6 +66,7 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.packages import extra_remedy
+from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import (
@@ -164,6 +166,7 @@ def open_memory(
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     telemetry: Telemetry | bool | None = None,
+    folder: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -180,6 +183,8 @@ def open_memory(
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
             none; default: `telemetry.enabled` of config.yaml.
+        folder: The working folder, of whose repository PROJECT.md keeps notes if `memory.project` is `auto`; default:
+            the current folder.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -194,6 +199,7 @@ def open_memory(
         observers=observers,
         deadlines=deadlines,
         telemetry=telemetry,
+        folder=folder,
         clock=clock,
     )
 
@@ -281,6 +287,7 @@ class Memory:
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         telemetry: Telemetry | bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -325,6 +332,8 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
+            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -1053,6 +1062,8 @@ class Memory:
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
+        for message in stored:  # now they are stored with their origins
+            self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         self.inventory.add(self.home.state_db)
         if warm:
@@ -1097,7 +1108,7 @@ class Memory:
         self,
         text: Content,
         *,
-        limit: int = 10,
+        limit: int | None = None,
         session: Session | None = None,
         read_your_writes: bool = False,
     ) -> RecallReport:
@@ -1106,7 +1117,8 @@ class Memory:
         Until the next turn of the session is finished, its model counts as having read the results.
 
         Args:
-            limit: Largest number of results from the search, and from each provider.
+            limit: Largest number of results from the search, and from each provider; default: 10, or 30 for a question
+                about a list or a count. Results after the tenth keep to `recall.budget` then.
             session: The session of the message; default: `local_session`.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
@@ -1117,7 +1129,7 @@ class Memory:
         return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
 
     @traced
-    def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
+    def report(self, pending: PendingTurn, *, limit: int | None = None) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
         notes = self.curated.of(session)
@@ -1125,7 +1137,8 @@ class Memory:
         seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
         hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
-        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
+        most = result_count(query.text) if limit is None else limit
+        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), most)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
@@ -1670,7 +1683,9 @@ class Conversation:
         """
         return self.memory.sessions.get_messages(self._own().id, last=last)
 
-    def recall(self, text: Content, *, limit: int = 10, read_your_writes: bool = False) -> RecallReport:
+    def recall(
+        self, text: Content, *, limit: int | None = None, read_your_writes: bool = False
+    ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         return self.memory.recall(text, limit=limit, session=self.session, read_your_writes=read_your_writes)
 
