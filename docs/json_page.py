@@ -56,6 +56,8 @@ def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
     from hermes_core.actions.notes import ShownNote
+    from hermes_core.backups.archive import BackupReport
+    from hermes_core.backups.restore import RestoreReport
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
@@ -79,6 +81,7 @@ def documents() -> dict[str, Any]:
     removed = Sometimes(str, "when an entry went")
     replaced = Sometimes(str, "when an entry gave way to another")
     return {
+        "hermes-memory backup": BackupReport,
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
         "hermes-memory config get": (str, int, float, bool, list, dict),
@@ -143,6 +146,7 @@ def documents() -> dict[str, Any]:
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
         "hermes-memory forget": ForgetReport,
+        "hermes-memory restore": RestoreReport,
         "hermes-memory review": ReviewReport,
         "hermes-memory sessions import": {
             "imported": int,
