@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
+from hermes_core.backups.schedule import ScheduledBackups
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
 from hermes_core.config.profile import ProfileField, parse_profile_fields
@@ -370,6 +371,7 @@ class Memory:
                 self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
         self.inventory.record()
+        self._backups = ScheduledBackups(home, config, self.outside_paths)
         at_exit.register(self)
 
     @property
@@ -556,6 +558,7 @@ class Memory:
         if session.owner:
             self._drop_shared_prompts()
         self._prune_idle()
+        self._backups.start_if_due()
         self.manager.initialize_all(session)
         return session
 
@@ -1192,7 +1195,9 @@ class Memory:
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
-        failures = dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        failures = dict.fromkeys(
+            filter(None, [*self._failures.values(), self._backups.problem, self.manager.outbox.held_back])
+        )
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
@@ -1268,6 +1273,7 @@ class Memory:
         until = time.monotonic() + timeout
         at_exit.close_users_of(self, until)
         self.at_close.close()
+        self._backups.wait()
         self.sessions.database.shorten_waits()
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()
@@ -1303,6 +1309,14 @@ class Memory:
             self._failures["outbox"] = f"the last write was not accepted for the provider: {exc}"
         else:
             self._failures.pop("outbox", None)
+
+    def outside_paths(self) -> list[Path]:
+        """Return files and folders outside the home in which the providers have data, as a backup must hold them."""
+        paths: list[Path] = []
+        for health in self.manager.health():
+            result = self.manager.ask(health.name, "backup_paths")
+            paths += [Path(path) for path in result.value or () if result.ok and Path(path).exists()]
+        return [path for path in dict.fromkeys(paths) if not path.is_relative_to(self.home.path)]
 
     def _prune_idle(self) -> None:
         """Delete the conversations that are older than `sessions.retention`, at most once in some hours.
