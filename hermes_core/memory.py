@@ -94,6 +94,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.turn_records import TurnRecord, store_record
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -108,6 +109,7 @@ from hermes_core.turn_recall import (
     SeenTexts,
     TurnRecall,
     provider_hits,
+    recall_record,
     render_notes,
     render_updates,
 )
@@ -947,7 +949,7 @@ class Memory:
         )
         notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
-        recall = seen.without_repeats(recall)
+        answered, recall = recall, seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
         parts = [
             (NOTES_LABEL, render_notes(notes)),
@@ -962,7 +964,10 @@ class Memory:
                 *(item.origin for item in past.items),
             ]
         )
-        begun = BegunTurn(query.text, origin, pending.at, pending.speaker)
+        record = recall_record(
+            self.manager.frozen_system_prompt(session), answered, recall, notes, past, seen.left_out
+        )
+        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record)
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
@@ -1048,8 +1053,10 @@ class Memory:
         row = self.manager.turn_row(turn, session)
 
         def store() -> None:
-            with self.sessions.transaction():
+            with self.sessions.transaction() as connection:
                 self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
+                if begun.record is not None:
+                    store_record(connection, turn.id, session.owner, turn.at, begun.record)
                 # Else the provider would not be notified of the end of what follows the first end.
                 self.sessions.reopen_session(session.id)
                 self._enqueue(partial(self.manager.put, row, session))
@@ -1922,12 +1929,14 @@ class BegunTurn:
         origin: The lowest origin of its recall.
         at: Its time in epoch seconds.
         speaker: Origin of the message.
+        record: What the turn was given; None if it began without recall.
     """
 
     text: str
     origin: Origin = "person"
     at: float = 0.0
     speaker: Origin = "person"
+    record: TurnRecord | None = None
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:

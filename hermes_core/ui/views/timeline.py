@@ -20,7 +20,16 @@ def show(site: Site, request: PageRequest) -> Page:
     changes = site.notes.history(target, limit=PAGE_SIZE + 1, before=request.number("before"))
     more = changes[PAGE_SIZE - 1].id if len(changes) > PAGE_SIZE else None
     rows = [{"change": change, "source": source_of_change(change)} for change in changes[:PAGE_SIZE]]
-    return Page("timeline.html", {"rows": rows, "more": more, "target": target, "names": FILES})
+    return Page(
+        "timeline.html",
+        {
+            "rows": rows,
+            "more": more,
+            "target": target,
+            "names": FILES,
+            "stored": site.stored_sessions(change.session_id for change in changes),
+        },
+    )
 
 
 def change(site: Site, request: PageRequest) -> Page:
