@@ -28,7 +28,7 @@ STEPS = [
     ("telemetry",),
     ("memory",),
     ("aio",),
-    ("agent", "forget", "health", "importers"),
+    ("agent", "forget", "health", "importers", "portability"),
     ("actions", "setup"),
     ("cli", "mcp_server", "ui"),
     ("__main__",),
