@@ -41,7 +41,7 @@ from hermes_core.sessions.search.lookup import (
     native_match,
     required_words,
 )
-from hermes_core.sessions.search.snippets import snippet
+from hermes_core.sessions.search.snippets import best_part, snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
 
@@ -151,7 +151,7 @@ def search(
         likeness.best(MAX_CLOSE_IN_MEANING) if likeness else (),
     )
     ids = [row[0] for row in rows]
-    near = vectors.closeness(likeness.words, ids) if vectors and likeness else {}
+    near = vectors.closeness(likeness, ids) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
     if proactive:
@@ -181,7 +181,12 @@ def search(
     asked = json.dumps([entry.candidate.id for entry in shown])
     by_id = {row["id"]: row for row in database.execute(sql, (asked,))}
     return [
-        _hit(row, entry.score, _snippet(database, row, lookup.expressions) if snippets else "")
+        _hit(
+            row,
+            entry.score,
+            _snippet(database, row, lookup.expressions) if snippets else "",
+            best_part(row["content"], lookup.expressions, likeness.span(row["id"]) if likeness else None),
+        )
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
@@ -447,7 +452,7 @@ def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
     return good + [entry for entry in ranked if entry not in good]
 
 
-def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
+def _hit(row: sqlite3.Row, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
         session_id=row["session_id"],
@@ -464,6 +469,7 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
         title=row["title"],
         session_started=row["started_at"],
         origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
+        span=span,
     )
 
 
