@@ -201,8 +201,8 @@ class RecallConfig:
     """The `recall:` block: the memory that a turn gets before the model sees it."""
 
     sessions: Literal["on_request", "auto"] = _key(
-        "on_request",
-        "Past sessions: only when the model asks for them, or in every turn.",
+        "auto",
+        "Past sessions: in every turn in which they seem to answer the message, or only when the model asks for them.",
         choices=("on_request", "auto"),
     )
     semantic: Literal["auto", "off"] = _key(
