@@ -10,14 +10,29 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
+from hermes_core.curated.document import entry_handle
 from hermes_core.curated.store import DataNote
-from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
+from hermes_core.manager.prefetch import (
+    CHARS_PER_TOKEN,
+    PendingRecall,
+    RecallPart,
+    RecallResult,
+    cut_to_budget,
+)
 from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
 from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
+from hermes_core.sessions.turn_records import (
+    MAX_ITEMS,
+    MAX_REASON_CHARS,
+    RecalledItem,
+    RecalledSource,
+    TurnRecord,
+    clipped_item,
+)
 
 # Largest share of the recall's budget for results of tools.
 TOOL_SHARE = 1 / 3
@@ -50,7 +65,7 @@ class TurnRecall:
         recall: The results of the providers.
         contexts: (label, text) of each part of the fence.
         problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
-        origin: The lowest origin of the recalled texts.
+        origin: The lowest origin of the recalled texts, and of others that the model has read since its last turn.
     """
 
     recall: RecallResult
@@ -231,14 +246,14 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
 
 
 class PastSessions:
-    """Recall from past sessions, for turns (if `recall.sessions` is `auto`) and for recall reports."""
+    """Recall from past sessions, for turns (unless `recall.sessions` is `on_request`) and for recall reports."""
 
     def __init__(self, sessions: SessionDB, config: Config) -> None:
         self._sessions = sessions
         self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
 
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
-        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
+        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is `on_request`.
 
         If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
         sessions fit into the budget of the query, return all, because then no ranking can lose one.
@@ -254,6 +269,7 @@ class PastSessions:
             limit=LIST_RESULTS,
             proactive=True,
             distinct=True,
+            now=query.now,
         )
         if hits:
             most = query.budget * CHARS_PER_TOKEN
@@ -275,13 +291,29 @@ class PastSessions:
             Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
         )
 
-    def hits(self, query: Query, session: Session, limit: int | None, seen: SeenTexts) -> list[RecallHit]:
+    def hits(
+        self,
+        query: Query,
+        session: Session,
+        limit: int | None,
+        seen: SeenTexts,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> list[RecallHit]:
         """Return lines of a report: the results of a search, and the messages that a turn would get without a search.
 
-        Without a limit, their number depends on the kind of the question, and further results keep to the budget.
+        Without a limit, their number depends on the kind of the question, and further results keep to the budget. With
+        `since` or `until` (epoch seconds), only messages of that time are returned.
         """
         most = result_count(query.text) if limit is None else limit
-        found = self._sessions.search(query.text, limit=most, user=session.owner or None)
+        found = self._sessions.search(
+            query.text,
+            limit=most,
+            user=session.owner or None,
+            since=since,
+            until=until,
+            now=query.now,
+        )
         if limit is None:
             found = _within(found, query.budget)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
@@ -289,7 +321,8 @@ class PastSessions:
             _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
         ]
-        hits += [_hit("sessions", True, item) for item in injected.values()]
+        if since is None and until is None:
+            hits += [_hit("sessions", True, item) for item in injected.values()]
         return hits if limit is None else hits[:limit]
 
 
@@ -375,6 +408,88 @@ def render_notes(notes: Sequence[DataNote]) -> str:
     '- (from a web page, 3 May 2025) Open from 9 to 5'
     """
     return "\n".join(f"- ({_source(note)}) {note.entry}" for note in notes)
+
+
+def recall_record(
+    prompt: str,
+    answered: RecallResult,
+    recall: RecallResult,
+    notes: Sequence[DataNote],
+    past: Recall,
+    left_out: Sequence[str],
+) -> TurnRecord:
+    """Return the record of what a turn is given.
+
+    Args:
+        prompt: The memory in the system prompt.
+        answered: The recall of the providers.
+        recall: The part of it that the turn is given.
+        notes: The notes that the turn is given as data.
+        past: The messages of past sessions that the turn is given.
+        left_out: A sentence for each recall that was left out.
+    """
+    sources = [
+        _provider_source(before, after) for before, after in zip(answered.parts, recall.parts, strict=True)
+    ]
+    if notes:
+        items = [
+            RecalledItem(
+                tokens=count_tokens(note.entry), origin=note.origin.origin, handle=entry_handle(note.entry)
+            )
+            for note in notes
+        ]
+        sources.append(_source_of(NOTES_LABEL, items))
+    if past.items:
+        items = [
+            RecalledItem(
+                tokens=count_tokens(item.text),
+                score=item.score,
+                origin=item.origin,
+                session_id=item.session_id,
+                message_id=item.message_id,
+            )
+            for item in past.items
+        ]
+        sources.append(_source_of("sessions", items))
+    return TurnRecord(
+        count_tokens(prompt),
+        sum(source.tokens for source in sources),
+        round(answered.elapsed_ms, 3),
+        tuple(sources),
+        tuple(sentence[:MAX_REASON_CHARS] for sentence in left_out),
+    )
+
+
+def _provider_source(before: RecallPart, after: RecallPart) -> RecalledSource:
+    """Return the source of a provider, with the items that were left out because the model saw them already."""
+    if before.recall.text.strip():
+        text = before.recall.text
+        items = [clipped_item(text, count_tokens(text), origin="provider")]
+    else:
+        kept = {id(item) for item in after.recall.items}
+        items = [
+            clipped_item(
+                item.text,
+                count_tokens(item.text),
+                score=item.score,
+                origin=item.origin or "provider",
+                session_id=item.session_id,
+                message_id=item.message_id,
+                repeated=id(item) not in kept,
+            )
+            for item in before.recall.items
+        ]
+    return dataclasses.replace(
+        _source_of(before.provider, items),
+        outcome=before.outcome,
+        reason=before.reason[:MAX_REASON_CHARS],
+        elapsed_ms=round(before.elapsed_ms, 3),
+    )
+
+
+def _source_of(name: str, items: Sequence[RecalledItem]) -> RecalledSource:
+    tokens = sum(item.tokens for item in items if not item.repeated)
+    return RecalledSource(name, tokens=tokens, items=tuple(items[:MAX_ITEMS]), count=len(items))
 
 
 def _source(note: DataNote) -> str:

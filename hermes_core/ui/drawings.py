@@ -21,8 +21,8 @@ def graph(sizes: Mapping[str, int], ties: Mapping[tuple[str, ...], int]) -> Mark
         sizes: Number of facts by the name of an entity.
         ties: Number of facts that two entities share.
     """
-    width, height = 760.0, 520.0
-    radius_x, radius_y = 210.0, 200.0
+    width, height = 760.0, 400.0
+    radius_x, radius_y = 220.0, 160.0
     places: dict[str, tuple[float, float]] = {}
     for number, name in enumerate(sizes):
         angle = 2 * math.pi * number / len(sizes) - math.pi / 2
@@ -56,16 +56,17 @@ def graph(sizes: Mapping[str, int], ties: Mapping[tuple[str, ...], int]) -> Mark
     return _drawing("graph", "Entities that share facts", width, height, [*lines, *nodes])
 
 
-def bars(title: str, values: Sequence[tuple[str, float]], unit: str) -> Markup:
+def bars(title: str, values: Sequence[tuple[str, float]], unit: str, *, top: float = 0.0) -> Markup:
     """Return a chart with a bar for each value.
 
     Args:
         title: What the chart shows, for people who don't see it.
         values: (label, value), from left to right.
         unit: What the values count.
+        top: Value of the highest possible bar; 0 for the highest value.
     """
     width, height, foot, head = 760.0, 180.0, 24.0, 20.0
-    most = max((value for _, value in values), default=0) or 1
+    most = top or max((value for _, value in values), default=0) or 1
     step = width / max(len(values), 1)
     parts = [
         Markup('<line class="axis" x1="0" y1="{0:.1f}" x2="{1:.1f}" y2="{0:.1f}"/>').format(

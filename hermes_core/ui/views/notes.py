@@ -47,7 +47,14 @@ def show(site: Site, request: PageRequest) -> Page:
         }
         for item in items
     ]
-    return Page("notes.html", {"files": list(_files(site)), "waiting": waiting, "names": FILES})
+    files = list(_files(site))
+    sessions = [note.session for file in files for note in file.notes] + [
+        str(item["session"]) for item in waiting
+    ]
+    return Page(
+        "notes.html",
+        {"files": files, "waiting": waiting, "names": FILES, "stored": site.stored_sessions(sessions)},
+    )
 
 
 def _files(site: Site) -> Iterator[ShownFile]:
