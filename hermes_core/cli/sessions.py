@@ -33,6 +33,7 @@ from hermes_core.sessions.records import (
     StoredMessage,
 )
 from hermes_core.sessions.search import index
+from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
@@ -206,6 +207,7 @@ def _store(ctx: click.Context) -> Iterator[SessionDB]:
         home.state_db,
         journal_mode=config.sessions.journal_mode,
         semantic=config.recall.semantic == "auto",
+        embeddings=embedding_server(config.recall, home),
     )
     with contextlib.closing(db):
         yield db
