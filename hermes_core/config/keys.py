@@ -201,8 +201,8 @@ class RecallConfig:
     """The `recall:` block: the memory that a turn gets before the model sees it."""
 
     sessions: Literal["on_request", "auto"] = _key(
-        "on_request",
-        "Past sessions: only when the model asks for them, or in every turn.",
+        "auto",
+        "Past sessions: in every turn in which they seem to answer the message, or only when the model asks for them.",
         choices=("on_request", "auto"),
     )
     semantic: Literal["auto", "off"] = _key(
@@ -238,6 +238,23 @@ class SessionsConfig:
         "Days after which a conversation without a message is deleted by itself, unless it is pinned; not set, never.",
         kind=int,
         minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """The `backup:` block: backups that a program of the home makes by itself when a session begins."""
+
+    every: float | None = _key(
+        None,
+        "Hours between two backups; not set, none is made by itself.",
+        kind=float,
+        minimum=0.1,
+    )
+    keep: int = _key(7, "Backups that stay in the folder; older ones are deleted.", minimum=1)
+    folder: str = _key(
+        "backups",
+        "Folder of the backups; a relative one lies in the home. Name one on another disk.",
     )
 
 
@@ -409,6 +426,7 @@ class Config:
     identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
+    backup: BackupConfig = BackupConfig()
     providers: ProvidersConfig = ProvidersConfig()
     packages: PackagesConfig = PackagesConfig()
     model: ModelConfig = ModelConfig()
@@ -435,6 +453,7 @@ BLOCKS: dict[str, type] = {
     "identity": IdentityConfig,
     "recall": RecallConfig,
     "sessions": SessionsConfig,
+    "backup": BackupConfig,
     "providers": ProvidersConfig,
     "packages": PackagesConfig,
     "model": ModelConfig,
