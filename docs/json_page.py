@@ -20,6 +20,7 @@ JSON_TYPES: dict[Any, str] = {
     float: "number",
     bool: "true or false",
     list: "list",
+    tuple: "list",
     type(None): "null",
 }
 ANYTHING = "object"
@@ -56,6 +57,7 @@ def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
     from hermes_core.actions.notes import ShownNote
+    from hermes_core.actions.turns import DailyCosts
     from hermes_core.backups.archive import BackupReport
     from hermes_core.backups.restore import RestoreReport
     from hermes_core.cli.identity import KnownPerson
@@ -72,6 +74,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.portability.provider_move import MovePlan, MoveReceipt
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
+    from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
     from hermes_core.skills.store import SkillChange
     from hermes_core.turn_recall import RecallReport
 
@@ -84,6 +87,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory backup": BackupReport,
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
+        "hermes-memory costs": list[DailyCosts],
         "hermes-memory config get": (str, int, float, bool, list, dict),
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),
@@ -122,6 +126,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory set": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"),
@@ -164,6 +169,8 @@ def documents() -> dict[str, Any]:
         "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
         "hermes-memory skills history": list[SkillChange],
         "hermes-memory skills list": [skill],
+        "hermes-memory turns list": list[ListedTurn],
+        "hermes-memory turns show": StoredTurnRecord,
         "hermes-memory verify": list[VerifiedRecord],
     }
 

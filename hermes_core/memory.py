@@ -39,6 +39,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.curated.project import repository_of
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -66,6 +67,7 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.packages import extra_remedy
+from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import (
@@ -93,6 +95,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.turn_records import TurnRecord, store_record
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -107,6 +110,7 @@ from hermes_core.turn_recall import (
     SeenTexts,
     TurnRecall,
     provider_hits,
+    recall_record,
     render_notes,
     render_updates,
 )
@@ -163,6 +167,7 @@ def open_memory(
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     telemetry: Telemetry | bool | None = None,
+    folder: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -179,6 +184,8 @@ def open_memory(
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
             none; default: `telemetry.enabled` of config.yaml.
+        folder: The working folder, of whose repository PROJECT.md keeps notes if `memory.project` is `auto`; default:
+            the current folder.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -193,6 +200,7 @@ def open_memory(
         observers=observers,
         deadlines=deadlines,
         telemetry=telemetry,
+        folder=folder,
         clock=clock,
     )
 
@@ -280,6 +288,7 @@ class Memory:
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         telemetry: Telemetry | bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -324,6 +333,8 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
+            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -708,9 +719,19 @@ class Memory:
         """
         session = self.complete(session)
         prompt = self.manager.build_system_prompt(session)
-        if self.curated.of(session).is_outdated(prompt):
+        if self.is_outdated(session, prompt):
             prompt = self.manager.rebuild_system_prompt(session)
         return prompt
+
+    def is_outdated(self, session: Session, prompt: str) -> bool:
+        """Return True if a stored prompt of a session holds a note that may not stand in it any more.
+
+        What the model wrote so far may follow the note, so that the session counts as having read it.
+        """
+        origin = self.curated.of(session).outdated_origin(prompt)
+        if origin is not None:
+            self.note_read(session, origin)
+        return origin is not None
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
@@ -720,7 +741,7 @@ class Memory:
         """
         session = self.complete(session)
         stored = prompt = self.sessions.memory_prompt(session.id)
-        if prompt is None or self.curated.of(session).is_outdated(prompt):
+        if prompt is None or self.is_outdated(session, prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
             prompt = self.system_prompt(session)
@@ -941,7 +962,7 @@ class Memory:
         )
         notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
-        recall = seen.without_repeats(recall)
+        answered, recall = recall, seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
         parts = [
             (NOTES_LABEL, render_notes(notes)),
@@ -956,12 +977,15 @@ class Memory:
                 *(item.origin for item in past.items),
             ]
         )
-        begun = BegunTurn(query.text, origin, pending.at, pending.speaker)
+        record = recall_record(
+            self.manager.frozen_system_prompt(session), answered, recall, notes, past, seen.left_out
+        )
+        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record)
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
-        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
+        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
     def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
         """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""
@@ -1042,13 +1066,17 @@ class Memory:
         row = self.manager.turn_row(turn, session)
 
         def store() -> None:
-            with self.sessions.transaction():
+            with self.sessions.transaction() as connection:
                 self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
+                if begun.record is not None:
+                    store_record(connection, turn.id, session.owner, turn.at, begun.record)
                 # Else the provider would not be notified of the end of what follows the first end.
                 self.sessions.reopen_session(session.id)
                 self._enqueue(partial(self.manager.put, row, session))
 
         self.sessions.with_index(store)
+        for message in stored:  # now they are stored with their origins
+            self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         self.inventory.add(self.home.state_db)
         if warm:
@@ -1093,7 +1121,7 @@ class Memory:
         self,
         text: Content,
         *,
-        limit: int = 10,
+        limit: int | None = None,
         session: Session | None = None,
         read_your_writes: bool = False,
     ) -> RecallReport:
@@ -1102,7 +1130,8 @@ class Memory:
         Until the next turn of the session is finished, its model counts as having read the results.
 
         Args:
-            limit: Largest number of results from the search, and from each provider.
+            limit: Largest number of results from the search, and from each provider; default: 10, or 30 for a question
+                about a list or a count. Results after the tenth keep to `recall.budget` then.
             session: The session of the message; default: `local_session`.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
@@ -1113,7 +1142,7 @@ class Memory:
         return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
 
     @traced
-    def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
+    def report(self, pending: PendingTurn, *, limit: int | None = None) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
         notes = self.curated.of(session)
@@ -1121,7 +1150,8 @@ class Memory:
         seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
         hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
-        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
+        most = result_count(query.text) if limit is None else limit
+        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), most)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
@@ -1677,7 +1707,9 @@ class Conversation:
         """
         return self.memory.sessions.get_messages(self._own().id, last=last)
 
-    def recall(self, text: Content, *, limit: int = 10, read_your_writes: bool = False) -> RecallReport:
+    def recall(
+        self, text: Content, *, limit: int | None = None, read_your_writes: bool = False
+    ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         return self.memory.recall(text, limit=limit, session=self.session, read_your_writes=read_your_writes)
 
@@ -1921,12 +1953,14 @@ class BegunTurn:
         origin: The lowest origin of its recall.
         at: Its time in epoch seconds.
         speaker: Origin of the message.
+        record: What the turn was given; None if it began without recall.
     """
 
     text: str
     origin: Origin = "person"
     at: float = 0.0
     speaker: Origin = "person"
+    record: TurnRecord | None = None
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:

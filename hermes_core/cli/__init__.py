@@ -38,6 +38,7 @@ COMMANDS = {
     "claw": "hermes_core.cli.claw:claw",
     "completion": "hermes_core.cli.shell:completion",
     "config": "hermes_core.cli.settings:config",
+    "costs": "hermes_core.cli.turns:costs",
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
     "export": "hermes_core.cli.exporting:export",
@@ -58,6 +59,7 @@ COMMANDS = {
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
+    "turns": "hermes_core.cli.turns:turns",
     "ui": "hermes_core.ui.command:ui_command",
     "verify": "hermes_core.cli.verify:verify",
 }
@@ -68,6 +70,7 @@ SUMMARIES = {
     "claw": "Move over from OpenClaw.",
     "completion": "Print the script that completes commands in your shell.",
     "config": "Read and write the settings in config.yaml.",
+    "costs": "Show the tokens of memory on each day.",
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",
     "export": "Write everything that is remembered into one archive.",
@@ -88,6 +91,7 @@ SUMMARIES = {
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",
+    "turns": "Show what turns were given, and what was left out.",
     "ui": "Show this memory in a browser, and change it there.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }

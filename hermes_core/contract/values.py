@@ -29,7 +29,7 @@ TOOL_NAME = re.compile(f"[{TOOL_NAME_LETTERS}]{{1,{LONGEST_TOOL_NAME}}}")
 
 AgentContext = Literal["primary", "subagent", "cron", "review", "flush"]
 MemoryAction = Literal["add", "replace", "remove"]
-MemoryTarget = Literal["memory", "user"]
+MemoryTarget = Literal["memory", "user", "project"]
 
 Origin = Literal["person", "owner", "assistant", "file", "user", "provider", "import", "tool", "web"]
 """Who or what a text comes from, highest first; the last four are equal. See `docs/explanation/trust.md`."""

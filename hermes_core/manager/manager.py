@@ -391,6 +391,10 @@ class MemoryManager:
                 file was not changed.
         """
         session = self._complete(session)
+        if write.target == "project":  # providers know two targets
+            write = dataclasses.replace(
+                write, target="memory", metadata={**write.metadata, "target": write.target}
+            )
         taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact))
         if not (write.performed or taken):
             raise OutboxError(

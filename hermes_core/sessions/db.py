@@ -22,6 +22,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionErro
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
 from hermes_core.sessions import lineage, records
+from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage
 from hermes_core.sessions.records import (
     SESSION_META,
     SYSTEM_ROLES,
@@ -487,6 +488,10 @@ class SessionDB:
                 connection.execute(
                     f"UPDATE sessions SET {column} = {column} + ? WHERE key = ?", (amount, key)
                 )
+            daily = {column: amounts[column] for column in DAILY_COLUMNS if column in amounts}
+            if daily:
+                owner = connection.execute("SELECT user FROM sessions WHERE key = ?", (key,)).fetchone()[0]
+                add_daily_usage(connection, owner, self._clock(), **daily)
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
         """Mark the session as ended for `reason` at `at` (epoch seconds, now by default).
@@ -1087,7 +1092,13 @@ class SessionDB:
 
         def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
             plainly = partial(
-                candidates.search_plainly, self.database, analysis, filters, limit=count, order=sort
+                candidates.search_plainly,
+                self.database,
+                analysis,
+                filters,
+                limit=count,
+                order=sort,
+                proactive=proactive,
             )
             if index.problem(self.database):
                 return plainly()

@@ -219,6 +219,37 @@ def _index_sources_by_user(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX sessions_by_source_user ON sessions (source, user, last_active DESC)")
 
 
+def _add_turn_records(connection: sqlite3.Connection) -> None:
+    """Add the records of turns, and the tokens of each day; see `turn_records`."""
+    connection.execute(
+        """CREATE TABLE turn_records (
+            turn_key INTEGER PRIMARY KEY REFERENCES turns (key) ON DELETE CASCADE, record TEXT NOT NULL
+        ) STRICT"""
+    )
+    connection.execute(
+        """CREATE TABLE daily_usage (
+            user TEXT NOT NULL, day TEXT NOT NULL,
+            turns INTEGER NOT NULL DEFAULT 0, recall_tokens INTEGER NOT NULL DEFAULT 0,
+            prompt_tokens INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
+            cache_read_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (user, day)
+        ) STRICT, WITHOUT ROWID"""
+    )
+
+
+def _store_pieces(connection: sqlite3.Connection) -> None:
+    """Change the table `vectors` to store a vector for each piece of a message, and delete all old vectors."""
+    connection.execute("DROP TABLE vectors")
+    connection.execute(
+        """CREATE TABLE vectors (
+            message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+            piece INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+            model TEXT NOT NULL, own BLOB NOT NULL, words BLOB NOT NULL,
+            PRIMARY KEY (message_id, piece)
+        ) STRICT"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
@@ -233,4 +264,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("owners-outside", _separate_users),
     ("origins", _add_origins),
     ("sources-by-user", _index_sources_by_user),
+    ("turn-records", _add_turn_records),
+    ("vectors-of-pieces", _store_pieces),
 )

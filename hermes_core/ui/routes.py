@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hermes_core.ui.site import View
-from hermes_core.ui.views import conversations, notes, search, timeline
+from hermes_core.ui.views import (
+    conversations,
+    costs,
+    facts,
+    notes,
+    people,
+    providers,
+    search,
+    timeline,
+    turns,
+)
 
 PAGES: Mapping[str, View] = {
     "/": notes.show,
@@ -16,6 +26,14 @@ PAGES: Mapping[str, View] = {
     "/session/delete": conversations.ask_deletion,
     "/session/export": conversations.export,
     "/search": search.show,
+    "/turns": turns.show_all,
+    "/turn": turns.show,
+    "/costs": costs.show,
+    "/providers": providers.show,
+    "/outbox/drop": providers.ask_drop,
+    "/facts": facts.show,
+    "/people": people.show,
+    "/people/forget": people.ask_forget,
 }
 
 ACTIONS: Mapping[str, View] = {
@@ -29,4 +47,7 @@ ACTIONS: Mapping[str, View] = {
     "/session/rename": conversations.rename,
     "/session/mark": conversations.mark,
     "/session/delete/confirmed": conversations.delete,
+    "/outbox/retry": providers.retry,
+    "/outbox/drop/confirmed": providers.drop,
+    "/people/forget/confirmed": people.forget,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -36,6 +36,11 @@ NAVIGATION = (
     ("/timeline", "Timeline"),
     ("/sessions", "Sessions"),
     ("/search", "Search"),
+    ("/turns", "Turns"),
+    ("/costs", "Costs"),
+    ("/providers", "Providers"),
+    ("/facts", "Facts"),
+    ("/people", "People"),
 )
 
 View = Callable[["Site", PageRequest], Answer]
@@ -69,6 +74,13 @@ class Site:
     def owner(self) -> str:
         """The owner of the sessions that this page shows."""
         return self.session.owner
+
+    def stored_sessions(self, ids: Iterable[str]) -> frozenset[str]:
+        """Return those of these ids that name a stored session of the user, which a link may lead to."""
+        stored = map(self.memory.sessions.get_session, set(filter(None, ids)))
+        return frozenset(
+            session.id for session in stored if session is not None and session.user == self.owner
+        )
 
     def start(self) -> None:
         """Start the provider, which then takes what waits in the outbox. A read-only page starts none."""

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.memory import Memory, open_memory
+from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions.search import index
 from hermes_core.storage import sqlite
 from hermes_core.ui.answers import PageRequest
@@ -26,6 +27,9 @@ QUERIES = {
     "/session/export": [{"id": "s500"}],
     "/search": [{"q": "kumquat 500"}, {"q": "kumquat"}],
     "/change": [{"id": "1"}],
+    "/turn": [{"id": "t1"}],
+    "/outbox/drop": [{"row": "1"}],
+    "/people/forget": [{"user": "telegram:1"}],
 }
 
 
@@ -45,6 +49,12 @@ def fill(memory: Memory, count: int) -> None:
             " SELECT key, 0, 20, last_active, 'user', 'kumquat ' || substr(id, 2) FROM sessions"
         )
     index.rebuild_in_steps(database, lambda _: None)
+    session = memory.start_session("talk")
+    for number in range(60):
+        memory.begin_turn(session, f"question {number}")
+        memory.end_turn(session, f"question {number}", "answer", turn_id=f"t{number}", warm=False)
+    memory.start_session("theirs", platform="telegram", user_id="1")
+    memory.manager.outbox.put("mem0", NewRow("sync_turn", "turn", "theirs", "{}"))
     for number in range(40):
         memory.curated.reset("memory")
         memory.curated.add("memory", f"Note {number}")

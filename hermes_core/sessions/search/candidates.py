@@ -20,6 +20,7 @@ from hermes_core.recall.rank import (
     Place,
     RankCandidate,
     Ranked,
+    Telling,
     asks,
     rank_candidates,
     says_unknown,
@@ -38,7 +39,7 @@ from hermes_core.sessions.search.lookup import (
     native_match,
     required_words,
 )
-from hermes_core.sessions.search.snippets import snippet
+from hermes_core.sessions.search.snippets import best_part, snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.sqlite import Database
 
@@ -130,21 +131,29 @@ def search(
     lookup = Lookup(database, filters, order)
     reader = _CandidateReader(database, filters, max(MAX_CANDIDATES, limit))
     likeness = vectors.likeness(analysis.text, analysis.names) if vectors and order is None else None
+    if likeness is not None and likeness.is_distant:
+        if proactive:
+            return []
+        likeness = None
+    spans = _spans(analysis.dates, now, zone)
     rows, scores = _candidates(
         lookup,
         reader,
         analysis,
         order,
-        _spans(analysis.dates, now, zone),
+        spans,
         likeness.best(MAX_CLOSE_IN_MEANING) if likeness else (),
     )
     ids = [row[0] for row in rows]
-    near = vectors.closeness(likeness.words, ids) if vectors and likeness else {}
+    near = vectors.closeness(likeness, ids) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
-    least = lookup.min_proactive_score
-    if proactive and not likeness and all(candidate.score < least for candidate in candidates):
-        return []
+    if proactive:
+        # "today" and "this week" are in any talk, and say nothing of the past.
+        past = [span for span in spans if span[1] <= now]
+        cosine = likeness.nearest(ids) if likeness else None
+        if not _telling(lookup, analysis, rows, past).opens(cosine):
+            return []
     ranked = rank_candidates(
         analysis, candidates, limit=len(candidates) if order or proactive or distinct else limit, zone=zone
     )
@@ -161,16 +170,41 @@ def search(
     asked = json.dumps([entry.candidate.id for entry in shown])
     by_id = {row["id"]: row for row in database.execute(sql, (asked,))}
     return [
-        _hit(row, entry.score, _snippet(database, row, lookup.expressions) if snippets else "")
+        _hit(
+            row,
+            entry.score,
+            _snippet(database, row, lookup.expressions) if snippets else "",
+            best_part(row["content"], lookup.expressions, likeness.span(row["id"]) if likeness else None),
+        )
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
 
 
+def _telling(
+    lookup: Lookup, analysis: Analysis, rows: Sequence[sqlite3.Row], past: Sequence[tuple[float, float]]
+) -> Telling:
+    """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
+    telling = lookup.telling(analysis, [(row["session_key"], row["position"]) for row in rows])
+    if analysis.names:
+        telling = telling.with_match()
+    if any(start <= row["timestamp"] < end for start, end in past for row in rows):
+        telling = telling.with_match()
+    return telling
+
+
 def search_plainly(
-    database: Database, analysis: Analysis, filters: Filters, *, limit: int, order: Order | None
+    database: Database,
+    analysis: Analysis,
+    filters: Filters,
+    *,
+    limit: int,
+    order: Order | None,
+    proactive: bool = False,
 ) -> list[SearchHit]:
     """Return the newest messages with the most words of a question, without the search index.
+
+    If `proactive` is True, return messages with at least two words.
 
     This reads all messages that pass the filters. Conditions in the question, as AND and NOT, are not regarded.
     """
@@ -184,8 +218,8 @@ def search_plainly(
     ranking = "" if order else "words DESC,"
     rows = database.execute(
         f"""SELECT {_HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
-            WHERE {condition} AND words > 0 ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
-        (*likes, *parameters, limit),
+            WHERE {condition} AND words >= ? ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
+        (*likes, *parameters, 2 if proactive else 1, limit),
     ).fetchall()
     return [_hit(row, row["words"] / len(likes), around_first(row["content"], analysis)) for row in rows]
 
@@ -364,7 +398,10 @@ def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: float)
     message_id, key, position, content, timestamp, speaker, reply, answer, role = row
     score = scores.get((key, position), 0.0)
     unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
-    return RankCandidate(message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered)
+    assistant = role == "assistant"
+    return RankCandidate(
+        message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered, assistant
+    )
 
 
 def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -> list[Ranked]:
@@ -391,7 +428,7 @@ def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -
     return entries
 
 
-def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
+def _hit(row: sqlite3.Row, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
         session_id=row["session_id"],
@@ -408,6 +445,7 @@ def _hit(row: sqlite3.Row, score: float, snippet: str) -> SearchHit:
         title=row["title"],
         session_started=row["started_at"],
         origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
+        span=span,
     )
 
 

@@ -12,21 +12,22 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 from hermes_core.recall.letters import hebrew_forms
-from hermes_core.recall.query import Analysis, Expression, Leaf, Node, Term
+from hermes_core.recall.query import MAX_TERMS, Analysis, Expression, Leaf, Node, Term
 from hermes_core.recall.rank import (
     CONTEXT_AFTER,
     CONTEXT_BEFORE,
-    MIN_TERM_SHARE,
+    GRAM_SHARE,
     SIMILAR_WORD_WEIGHT,
     Place,
+    Telling,
     TermHits,
-    rarity,
+    count_telling,
     score_places,
 )
-from hermes_core.recall.tokens import dense_runs, grams, index_text, strip_possessive, words
+from hermes_core.recall.tokens import dense_runs, grams, index_text, is_stop_word, strip_possessive, words
 from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES, Order
 from hermes_core.storage.sqlite import Database
 
@@ -72,17 +73,19 @@ class _TermPlaces:
         places: Strength, from 0 to 1, by place.
         whole: True if `places` holds all places of the term.
         frequency: Approximate number of messages with the term.
+        weight: Weight of the term, see `Term.weight`.
     """
 
-    kind: str
+    kind: Literal["word", "gram"]
     expression: str
     places: dict[Place, float]
     whole: bool
     frequency: int
+    weight: float = 1.0
 
     @property
     def hits(self) -> TermHits:
-        return TermHits(self.frequency, self.places)
+        return TermHits(self.frequency, self.places, self.weight, self.kind)
 
 
 class Lookup:
@@ -104,6 +107,7 @@ class Lookup:
         if scope.needs_sessions:
             self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
         self._sizes: dict[Place, int] = {}
+        self._counts: dict[tuple[str, str], tuple[int, int]] = {}
         self._direction = "ASC" if order == "oldest" else "DESC"
         self.holding: dict[Place, int] = {}
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
@@ -111,20 +115,26 @@ class Lookup:
         self._total = count_messages(database, scope) if named else self._newest
         self.spans = scope_spans(database, filters, self._newest, order)
         self.expressions: list[str] = []
+        self._weighed: dict[Term, TermHits] = {}
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
         """Return the scores of the best places for a question, and of the places in `also`.
 
         The words of a message count, and at lower weights the words of its neighbours.
         """
-        found = [term for term in map(self._find, analysis.terms) if term.places or not term.whole]
+        looked_up = [(term, self._find(term)) for term in self._chosen(analysis)]
+        self._weighed = {term: places.hits for term, places in looked_up}
+        found = [term for _, term in looked_up if term.places or not term.whole]
         self.expressions = [term.expression for term in found]
         bringing = [term for term in found if term.whole] + self._verbatim(analysis)
-        weighing = sorted((term for term in found if not term.whole), key=lambda term: term.frequency)
+        weighing = sorted(
+            (term for term in found if not term.whole), key=lambda term: (-term.weight, term.frequency)
+        )
         more = self._paired(weighing[:PAIRED_TERMS])
-        few = sum(len(term.places) for term in bringing) < MIN_RARE_HITS
+        few = sum(len(term.places) for term in bringing if term.weight == 1) < MIN_RARE_HITS
         if weighing and few:
             more.append(self._widened(weighing[0]))
+            self._weighed |= {t: more[-1].hits for t, places in looked_up if places is weighing[0]}
         scores = self._scored(bringing + more)
         if len(weighing) <= few:
             return scores
@@ -132,14 +142,25 @@ class Lookup:
         around = self._around(best)
         near = {place for places in around.values() for place in places.values()}
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
-        terms += [self._among(term, around) for term in weighing]
+        among = {term.expression: self._among(term, around) for term in weighing}
+        terms += among.values()
+        self._weighed |= {t: among[p.expression].hits for t, p in looked_up if p.expression in among}
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    @property
-    def min_proactive_score(self) -> float:
-        """Lowest score by words that a message needs in proactive recall."""
-        return MIN_TERM_SHARE * rarity(1, self._total)
+    def telling(self, analysis: Analysis, places: Collection[Place]) -> Telling:
+        """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
+
+        Call it after `scores`.
+        """
+        people = {word for name in analysis.names for word in words(name.casefold())}
+        terms = []
+        for term in analysis.terms:
+            if term.kind == "word" and (is_stop_word(term.text) or term.text in people):
+                continue
+            hits = self._weighed.get(term, TermHits(0, {}))
+            terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
+        return count_telling(terms, self._total, self._sizes, places)
 
     def scores_among(
         self,
@@ -163,11 +184,21 @@ class Lookup:
         for term in analysis.terms:
             found = _TermPlaces(term.kind, match_of(term), dict.fromkeys(ids.values(), 1.0), True, len(ids))
             terms.append(found if term.text in required else self._among(found, span))
+            self._weighed[term] = terms[-1].hits
         scores = self._scored([term for term in terms if term.places])
         return {place: scores.get(place, 0.0) for place in ids.values()}
 
     def _scored(self, terms: Sequence[_TermPlaces]) -> dict[Place, float]:
         return score_places([term.hits for term in terms], self._total, self._sizes)
+
+    def _chosen(self, analysis: Analysis) -> Sequence[Term]:
+        """Return the terms to look up: of a long text, the terms with the highest weight, and of these the rarest."""
+        if not analysis.others:
+            return analysis.terms
+        terms = [*analysis.terms, *analysis.others]
+        frequency = {term: self._count(term.kind, match_of(term))[0] for term in terms}
+        present = sorted(filter(frequency.get, terms), key=lambda term: (-term.weight, frequency[term]))
+        return present[: max(MAX_TERMS, len(analysis.terms))]
 
     def _find(self, term: Term) -> _TermPlaces:
         """Look up a term with its other forms, and with similar words at a lower weight.
@@ -183,18 +214,16 @@ class Lookup:
         if count <= MAX_RARE_MESSAGES:
             strong = self._places(term.kind, expression, MAX_RARE_MESSAGES) if count else []
             places = weak | dict.fromkeys(strong, 1.0)
-            return _TermPlaces(term.kind, expression, places, True, len(places))
+            return _TermPlaces(term.kind, expression, places, True, len(places), term.weight)
         # Estimated from the distance between the counted hits, because counting all hits would mean reading them all.
         span = last if self._direction == "ASC" else self._newest - last + 1
         frequency = count * self._newest // max(span, 1)
-        return _TermPlaces(term.kind, expression, weak, False, max(frequency, count))
+        return _TermPlaces(term.kind, expression, weak, False, max(frequency, count), term.weight)
 
     def _widened(self, term: _TermPlaces) -> _TermPlaces:
         """Return a common term with its newest (or oldest) `MAX_COMMON_HITS` places."""
         places = self._places(term.kind, term.expression, MAX_COMMON_HITS)
-        return _TermPlaces(
-            term.kind, term.expression, term.places | dict.fromkeys(places, 1.0), True, term.frequency
-        )
+        return replace(term, places=term.places | dict.fromkeys(places, 1.0), whole=True)
 
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
         """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
@@ -223,6 +252,8 @@ class Lookup:
         Counting stops after `MAX_RARE_MESSAGES` + 1 messages. It reads the index alone. Reading the places too would
         take three times as long, and most places of a common term are not needed.
         """
+        if (kind, expression) in self._counts:
+            return self._counts[kind, expression]
         table, count, last = table_of(kind), 0, 0
         scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._parameters else "WHERE"
         sql = f"""SELECT f.rowid FROM {table} f {scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ?
@@ -234,6 +265,7 @@ class Lookup:
                 count, last = count + len(rows), rows[-1][0]
             if count > MAX_RARE_MESSAGES:
                 break
+        self._counts[kind, expression] = (count, last)
         return count, last
 
     def _places(self, kind: str, expression: str, limit: int) -> list[Place]:

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import islice
 
 from hermes_core.recall.letters import unaccented
+from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, index_text
 from hermes_core.storage.sqlite import Database
 
@@ -63,6 +64,73 @@ def snippet(database: Database, message_id: int, content: str, expressions: Sequ
         if row and row[0] and len(row[0]) < 20 * SNIPPET_TOKENS:
             return str(row[0])
     return _mark_first(content, lowered, expressions) or _head(content)
+
+
+def best_part(
+    content: str, expressions: Sequence[str], close: tuple[int, int] | None = None
+) -> tuple[int, int] | None:
+    """Return start and end of the part of a long text that answers best; None for a text of `MAX_EXCERPT_CHARS`.
+
+    It is the part with the largest number of different words of the question.
+
+    Args:
+        content: The text.
+        expressions: The FTS5 expressions of the question's terms.
+        close: Start and end of the piece that is closest to the question in meaning, which counts like a word.
+    """
+    if len(content) <= MAX_EXCERPT_CHARS:
+        return None
+    lowered = content.lower().replace("’", "'")
+    places: list[tuple[int, int]] = [((close[0] + close[1]) // 2, -1)] if close else []
+    if len(lowered) == len(content):
+        places += (
+            (start, number)
+            for number, expression in enumerate(expressions)
+            for start in _starts(lowered, expression)
+        )
+    if not places and not content.isascii():
+        stems = _words_of(expression for expression in expressions if " : " not in expression)
+        places += ((start, start) for start, _ in islice(_places_of_stems(content, stems), _MAX_PLACES))
+    places.sort()
+    best, start, first = 0, 0, 0
+    inside: dict[int, int] = {}
+    for at, number in places:  # a window that slides over the places and counts the different words in it
+        inside[number] = inside.get(number, 0) + 1
+        while at - places[first][0] > MAX_EXCERPT_CHARS - 2 * _CHARS_BEFORE:
+            gone = places[first][1]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            first += 1
+        if len(inside) > best:
+            best, start = len(inside), (places[first][0] + at - MAX_EXCERPT_CHARS) // 2
+    start = max(min(start, len(content) - MAX_EXCERPT_CHARS), 0)
+    return _whole_words(content, start, start + MAX_EXCERPT_CHARS)
+
+
+def _starts(lowered: str, expression: str) -> Iterator[int]:
+    """Yield the places of an FTS5 expression's word or gram in a text in lower case."""
+    _, is_gram, gram = expression.partition(" : ")
+    if not is_gram:
+        for word in _words_of([expression]):
+            yield from (start for start, _ in islice(_places(lowered, word), _MAX_PLACES))
+        return
+    gram = gram.strip('"')
+    at = lowered.find(gram)
+    while at >= 0:
+        yield at
+        at = lowered.find(gram, at + 1)
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return start and end of a part, moved inwards to the ends of lines or words near them."""
+    if start:
+        line, word = (text.find(mark, start, start + _CHARS_BEFORE) for mark in "\n ")
+        start = (line if line >= 0 else word if word >= 0 else start - 1) + 1
+    if end < len(text):
+        line, word = (text.rfind(mark, end - _CHARS_BEFORE, end) for mark in "\n ")
+        end = line if line >= 0 else word if word >= 0 else end
+    return start, end
 
 
 def _words_of(expressions: Iterable[str]) -> set[str]:

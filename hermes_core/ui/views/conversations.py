@@ -13,6 +13,7 @@ from hermes_core.actions.conversations import (
 )
 from hermes_core.errors import SessionError
 from hermes_core.sessions.records import PROGRAM_SOURCES, Mark, StoredSession, calls_as_text
+from hermes_core.sessions.turn_records import turns_at
 from hermes_core.ui.answers import Download, Page, PageRequest, Redirect
 from hermes_core.ui.site import Site, address
 
@@ -64,12 +65,17 @@ def show(site: Site, request: PageRequest) -> Page:
     db, session = site.memory.sessions, _session(site, request)
     first = request.number("first", 0) or 0
     messages = db.get_messages(session.id, limit=MESSAGES + 1, offset=first)
+    turns = turns_at(db, session.id, messages)
     return Page(
         "session.html",
         {
             "session": session,
             "messages": [
-                {"message": message, "calls": calls_as_text_of(message.tool_calls)}
+                {
+                    "message": message,
+                    "calls": calls_as_text_of(message.tool_calls),
+                    "turn": turns.get(message.id),
+                }
                 for message in messages[:MESSAGES]
             ],
             "limit": MAX_MESSAGE_CHARS,

@@ -10,12 +10,11 @@ from hermes_core.actions.approval import Approval, WaitingSkill, named_item
 from hermes_core.actions.notes import NoteResult, ShownNote, change_note, deliver, notes_with_origins
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import FlaggedEntry, NotesUsage
-from hermes_core.curated.store import TARGETS
 from hermes_core.errors import SessionError
 from hermes_core.ui.answers import Page, PageRequest, Redirect
 from hermes_core.ui.site import Site
 
-FILES = {"memory": "MEMORY.md", "user": "USER.md"}
+FILES = {"memory": "MEMORY.md", "user": "USER.md", "project": "PROJECT.md"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,19 @@ def show(site: Site, request: PageRequest) -> Page:
         }
         for item in items
     ]
-    return Page("notes.html", {"files": list(_files(site)), "waiting": waiting, "names": FILES})
+    files = list(_files(site))
+    sessions = [note.session for file in files for note in file.notes] + [
+        str(item["session"]) for item in waiting
+    ]
+    return Page(
+        "notes.html",
+        {"files": files, "waiting": waiting, "names": FILES, "stored": site.stored_sessions(sessions)},
+    )
 
 
 def _files(site: Site) -> Iterator[ShownFile]:
     notes, problems = site.notes, site.notes.problems()
-    for target in TARGETS:
+    for target in notes.targets:
         name = FILES[target]
         if target not in notes.enabled_targets:
             yield ShownFile(target, name, enabled=False)

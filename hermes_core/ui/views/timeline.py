@@ -6,7 +6,7 @@ import difflib
 
 from hermes_core.actions.notes import restore_version, source_of_change, undo_change
 from hermes_core.curated.journal import NoteVersion
-from hermes_core.curated.store import TARGETS
+from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import SessionError
 from hermes_core.ui.answers import Page, PageRequest, Redirect
 from hermes_core.ui.site import Site
@@ -17,11 +17,21 @@ PAGE_SIZE = 25
 
 def show(site: Site, request: PageRequest) -> Page:
     """Show the changes of the notes, newest first, a page at a time."""
-    target = next((name for name in TARGETS if name == request.query.get("target")), None)
+    target = next((name for name in site.notes.targets if name == request.query.get("target")), None)
     changes = site.notes.history(target, limit=PAGE_SIZE + 1, before=request.number("before"))
     more = changes[PAGE_SIZE - 1].id if len(changes) > PAGE_SIZE else None
     rows = [{"change": change, "source": source_of_change(change)} for change in changes[:PAGE_SIZE]]
-    return Page("timeline.html", {"rows": rows, "more": more, "target": target, "names": FILES})
+    return Page(
+        "timeline.html",
+        {
+            "rows": rows,
+            "more": more,
+            "target": target,
+            "names": FILES,
+            "waiting": waiting_sentence([note.origin.origin for note in site.notes.waiting_notes()]),
+            "stored": site.stored_sessions(change.session_id for change in changes),
+        },
+    )
 
 
 def change(site: Site, request: PageRequest) -> Page:

@@ -259,7 +259,9 @@ class HolographicProvider(ConfiguredProvider):
             case "remove":
                 return {"removed": store.remove(_needed("fact_id", fact_id))}
             case "list":
-                return _answer("facts", store.listing(category, min_trust or 0.0, limit))
+                listed = store.listing(category, min_trust or 0.0, limit)
+                named = [{**fact, "entities": store.entities.names_of(fact["fact_id"])} for fact in listed]
+                return _answer("facts", named)
             case "contradict":
                 return _answer("results", facts.contradictions(limit=limit, category=category))
             case "search":
