@@ -58,7 +58,7 @@ TYPICAL_DENSE_SIZE = 30
 
 # Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same.
 LEXICAL_WEIGHT = 1.1
-LEXICAL_BESIDE_MEANING = 0.4
+LEXICAL_BESIDE_MEANING = 0.5
 
 # Added for a message of the only person whom the question names.
 SPEAKER_WEIGHT = 0.6
@@ -83,7 +83,7 @@ REPLY_WEIGHT = 0.5
 
 # Subtracted from a message of the assistant where no speakers have names: there a person says the facts, and the
 # assistant repeats them at length.
-ASSISTANT_WEIGHT = 1.2
+ASSISTANT_WEIGHT = 1.8
 
 # Added for parts of the question in which punctuation has a meaning, such as C# or --verbose.
 EXACT_WEIGHT = 2.5
