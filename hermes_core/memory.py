@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
+from hermes_core.backups.schedule import ScheduledBackups
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
 from hermes_core.config.profile import ProfileField, parse_profile_fields
@@ -374,6 +375,7 @@ class Memory:
                 self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
         self.inventory.record()
+        self._backups = ScheduledBackups(home, config, self.outside_paths)
         at_exit.register(self)
 
     @property
@@ -562,6 +564,7 @@ class Memory:
         if session.owner:
             self._drop_shared_prompts()
         self._prune_idle()
+        self._backups.start_if_due()
         self.manager.initialize_all(session)
         return session
 
@@ -722,9 +725,19 @@ class Memory:
         """
         session = self.complete(session)
         prompt = self.manager.build_system_prompt(session)
-        if self.curated.of(session).is_outdated(prompt):
+        if self.is_outdated(session, prompt):
             prompt = self.manager.rebuild_system_prompt(session)
         return prompt
+
+    def is_outdated(self, session: Session, prompt: str) -> bool:
+        """Return True if a stored prompt of a session holds a note that may not stand in it any more.
+
+        What the model wrote so far may follow the note, so that the session counts as having read it.
+        """
+        origin = self.curated.of(session).outdated_origin(prompt)
+        if origin is not None:
+            self.note_read(session, origin)
+        return origin is not None
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
@@ -734,7 +747,7 @@ class Memory:
         """
         session = self.complete(session)
         stored = prompt = self.sessions.memory_prompt(session.id)
-        if prompt is None or self.curated.of(session).is_outdated(prompt):
+        if prompt is None or self.is_outdated(session, prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
             prompt = self.system_prompt(session)
@@ -984,7 +997,7 @@ class Memory:
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
-        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
+        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
     def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
         """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""
@@ -1216,7 +1229,9 @@ class Memory:
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
-        failures = dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        failures = dict.fromkeys(
+            filter(None, [*self._failures.values(), self._backups.problem, self.manager.outbox.held_back])
+        )
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
@@ -1291,6 +1306,7 @@ class Memory:
         until = time.monotonic() + timeout
         at_exit.close_users_of(self, until)
         self.at_close.close()
+        self._backups.wait()
         self.sessions.database.shorten_waits()
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()
@@ -1326,6 +1342,14 @@ class Memory:
             self._failures["outbox"] = f"the last write was not accepted for the provider: {exc}"
         else:
             self._failures.pop("outbox", None)
+
+    def outside_paths(self) -> list[Path]:
+        """Return files and folders outside the home in which the providers have data, as a backup must hold them."""
+        paths: list[Path] = []
+        for health in self.manager.health():
+            result = self.manager.ask(health.name, "backup_paths")
+            paths += [Path(path) for path in result.value or () if result.ok and Path(path).exists()]
+        return [path for path in dict.fromkeys(paths) if not path.is_relative_to(self.home.path)]
 
     def _prune_idle(self) -> None:
         """Delete the conversations that are older than `sessions.retention`, at most once in some hours.

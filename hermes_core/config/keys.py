@@ -254,6 +254,23 @@ class SessionsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """The `backup:` block: backups that a program of the home makes by itself when a session begins."""
+
+    every: float | None = _key(
+        None,
+        "Hours between two backups; not set, none is made by itself.",
+        kind=float,
+        minimum=0.1,
+    )
+    keep: int = _key(7, "Backups that stay in the folder; older ones are deleted.", minimum=1)
+    folder: str = _key(
+        "backups",
+        "Folder of the backups; a relative one lies in the home. Name one on another disk.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ProvidersConfig:
     """The `providers:` block: which packages may be loaded at all, by provider or distribution name."""
 
@@ -421,6 +438,7 @@ class Config:
     identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
+    backup: BackupConfig = BackupConfig()
     providers: ProvidersConfig = ProvidersConfig()
     packages: PackagesConfig = PackagesConfig()
     model: ModelConfig = ModelConfig()
@@ -447,6 +465,7 @@ BLOCKS: dict[str, type] = {
     "identity": IdentityConfig,
     "recall": RecallConfig,
     "sessions": SessionsConfig,
+    "backup": BackupConfig,
     "providers": ProvidersConfig,
     "packages": PackagesConfig,
     "model": ModelConfig,

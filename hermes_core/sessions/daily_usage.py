@@ -66,3 +66,21 @@ def daily_usage(connection: Reads, *, user: str = "", days: int = 30) -> list[Da
         (sqlite_text(user), days),
     )
     return [DailyUsage(*row) for row in rows.fetchall()][::-1]
+
+
+def give_daily_usage(connection: sqlite3.Connection, user: str) -> None:
+    """Add what was counted for a user to what was counted for the person at home."""
+    rows = connection.execute(
+        """DELETE FROM daily_usage WHERE user = ?
+           RETURNING day, turns, recall_tokens, prompt_tokens, input_tokens, cache_read_tokens, output_tokens""",
+        (user,),
+    ).fetchall()
+    connection.executemany(
+        """INSERT INTO daily_usage VALUES ('', ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (user, day) DO UPDATE SET
+           turns = turns + excluded.turns, recall_tokens = recall_tokens + excluded.recall_tokens,
+           prompt_tokens = prompt_tokens + excluded.prompt_tokens,
+           input_tokens = input_tokens + excluded.input_tokens,
+           cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
+           output_tokens = output_tokens + excluded.output_tokens""",
+        [tuple(row) for row in rows],
+    )

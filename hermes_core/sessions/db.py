@@ -22,7 +22,7 @@ from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
 from hermes_core.sessions import lineage, records
-from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage
+from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage, give_daily_usage
 from hermes_core.sessions.records import (
     SESSION_META,
     SYSTEM_ROLES,
@@ -335,6 +335,7 @@ class SessionDB:
             connection.execute(
                 "UPDATE OR IGNORE host_state SET owner = '' WHERE scope = 'user' AND owner = ?", (user,)
             )
+            give_daily_usage(connection, user)
         return len(rows)
 
     def _is_free(self, session_id: str, user: str) -> bool:

@@ -233,7 +233,7 @@ def _add_turn_records(connection: sqlite3.Connection) -> None:
             prompt_tokens INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
             cache_read_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (user, day)
-        ) STRICT, WITHOUT ROWID"""
+        ) STRICT"""
     )
 
 
@@ -263,7 +263,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("host-tables", _add_host_tables),
     ("owners-outside", _separate_users),
     ("origins", _add_origins),
-    ("vectors-of-pieces", _store_pieces),
     ("sources-by-user", _index_sources_by_user),
     ("turn-records", _add_turn_records),
+    ("vectors-of-pieces", _store_pieces),
 )

@@ -8,12 +8,12 @@ with its session.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from hermes_core.sessions.daily_usage import add_daily_usage
 from hermes_core.sessions.db import SessionDB
@@ -133,7 +133,7 @@ def store_record(
         or connection.execute("SELECT 1 FROM turn_records WHERE turn_key = ?", (row[0],)).fetchone()
     ):
         return
-    text = sqlite_text(msgspec.json.encode(record).decode())
+    text = sqlite_text(json.dumps(dataclasses.asdict(record), ensure_ascii=False))
     connection.execute("INSERT INTO turn_records VALUES (?, ?)", (row[0], text))
     connection.execute("DELETE FROM turn_records WHERE turn_key <= ?", (row[0] - MAX_RECORDS,))
     add_daily_usage(
@@ -224,6 +224,8 @@ def turns_at(db: SessionDB, session_id: str, messages: Sequence[StoredMessage]) 
 
 def _decoded(text: str) -> TurnRecord:
     """Return a stored record; an empty one if a newer version wrote it or the disk changed it."""
+    import msgspec  # here, since only people ask for records, and its import takes 15 ms
+
     try:
         return msgspec.json.decode(text, type=TurnRecord)
     except msgspec.MsgspecError:

@@ -9,18 +9,22 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from hermes_core import BackendRefused, HermesHome, MemoryProvider, Recall, RecallItem, Turn
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
 from hermes_core.sessions.daily_usage import add_daily_usage
 from tests.ui.conftest import Open, Serve
+
+pytestmark = pytest.mark.slow
 
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred\x07 &lt;b&gt;"
 
@@ -252,12 +256,15 @@ def test_a_dead_letter_is_retried_and_another_dropped(serve: Serve, open_page: O
     expect(letters.first).to_contain_text("the backend refuses <b>this</b> turn")
     expect(page.locator("li.card", has_text="shaky").first).to_contain_text("2 dead letters")
     letters.first.get_by_role("button", name="Retry").click()
-    expect(page.get_by_role("alert")).to_contain_text("is a dead letter again")
+    expect(page.locator("main .message")).to_contain_text("1 row(s) to be tried again")
+    assert until(lambda: len(served.memory.manager.outbox.dead_letters()) == 2)
 
     provider.refuses = False
+    page.goto(f"{served.root}/providers")
     letters.first.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("status")).to_contain_text("1 row(s) to be tried again")
-    assert provider.turns == ["Likes tea"]
+    assert until(lambda: provider.turns == ["Likes tea"])
+    page.goto(f"{served.root}/providers")
     page.get_by_role("link", name="Drop").click()
     page.get_by_role("button", name="Drop it").click()
     expect(page.get_by_text("Nothing waits: every write was taken.")).to_be_visible()
@@ -370,6 +377,42 @@ def prepare(served_memory: Memory) -> None:
         fact(served_memory, "Omar's favourite colour is blue")
         fact(served_memory, "Omar's favourite colour is red")
     note_from_web(served_memory, "The bakery on Elm Street opens at seven.")
+
+
+def test_a_wrong_token_and_the_form_of_another_site_are_refused(serve: Serve, browser: Browser) -> None:
+    """The other site even knows the token of our forms, and its port shares our cookies."""
+    served = serve()
+    form = (
+        f'<form method="post" action="{served.root}/notes/add"><input name="csrf" value="{served.access.csrf}">'
+        '<input name="target" value="memory"><input name="content" value="owned"><button>Win</button></form>'
+    )
+
+    class OtherSite(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(form.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{served.root}/?token=wrong")
+    expect(page.get_by_text("The token in this address is wrong.")).to_be_visible()
+    page.goto(served.access.url)
+    expect(page.get_by_role("heading", name="Notes", exact=True)).to_be_visible()
+    with HTTPServer(("127.0.0.1", 0), OtherSite) as other:
+        thread = Thread(target=other.serve_forever)
+        thread.start()
+        page.goto(f"http://127.0.0.1:{other.server_port}/")
+        page.get_by_role("button", name="Win").click()
+        expect(page.get_by_text("This request comes from another site.")).to_be_visible()
+        other.shutdown()
+        thread.join()
+    context.close()
+    assert served.memory.curated.entries("memory") == ()
 
 
 def test_no_link_of_a_view_leads_nowhere(serve: Serve) -> None:
@@ -486,6 +529,8 @@ def test_the_pictures_of_the_documentation_can_be_taken_anew(
     """UI_PICTURES=docs/images makes those of the documentation anew. They have to be looked at."""
     served = serve(provider="holographic", config={"recall": {"sessions": "auto"}})
     furnish(served.memory)
+    stored = Path(__file__).parents[2] / "docs" / "images"
+    assert {path.stem for path in stored.glob("ui-*.png")} == {f"ui-{name}" for name, *_ in PICTURES}
     folder = Path(os.environ.get("UI_PICTURES", tmp_path))
     page = open_page(served)
     for name, path, width, height, dark in PICTURES:
