@@ -216,7 +216,7 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
     if kept := pending_writes(memory):
         remedy = "they are sent with one of the next turns"
         yield Finding(f"writes of {memory.selected}", "note", f"{kept} write(s) wait in the provider", remedy)
-    if not outbox.path.exists():
+    if not outbox.exists:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
     backlogs = outbox.backlogs()
