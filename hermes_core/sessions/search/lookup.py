@@ -107,9 +107,9 @@ class Lookup:
         self._direction = "ASC" if order == "oldest" else "DESC"
         self.holding: dict[Place, int] = {}
         self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
-        named = scope.sources or scope.sessions or scope.user is not None
-        self._total = count_messages(database, scope) if named else self._newest
-        self.spans = scope_spans(database, filters, self._newest, order)
+        self._counter = ScopeCounter(database, filters, self._newest)
+        self._total = self._counter.total
+        self.spans = self._counter.spans(order)
         self.expressions: list[str] = []
 
     def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
@@ -184,9 +184,11 @@ class Lookup:
             strong = self._places(term.kind, expression, MAX_RARE_MESSAGES) if count else []
             places = weak | dict.fromkeys(strong, 1.0)
             return _TermPlaces(term.kind, expression, places, True, len(places))
-        # Estimated from the distance between the counted hits, because counting all hits would mean reading them all.
-        span = last if self._direction == "ASC" else self._newest - last + 1
-        frequency = count * self._newest // max(span, 1)
+        # Estimated from the messages among which the counted hits lie, because counting all hits would mean reading
+        # them all. Messages of others between them don't count: a word is as rare for its owner in a shared store.
+        passed = self._counter.messages_from(last)
+        passed = self._total - passed + 1 if self._direction == "ASC" else passed
+        frequency = count * self._total // max(passed, count)
         return _TermPlaces(term.kind, expression, weak, False, max(frequency, count))
 
     def _widened(self, term: _TermPlaces) -> _TermPlaces:
@@ -258,8 +260,9 @@ class Lookup:
         if not around:
             return replace(term, places={})
         table = table_of(term.kind)
-        spanned = term.frequency * sum(last - first + 1 for first, last in around) // max(self._newest, 1)
-        if term.frequency > SEEK_FREQUENCY * len(around) + spanned:
+        listed = term.frequency * self._newest // max(self._total, 1)  # hits of everybody in the index
+        spanned = listed * sum(last - first + 1 for first, last in around) // max(self._newest, 1)
+        if listed > SEEK_FREQUENCY * len(around) + spanned:
             source = "json_each(?) w CROSS JOIN"
             within = "f.rowid BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]')"
             asked: tuple[object, ...] = (json.dumps(list(around)), term.expression)
@@ -298,40 +301,82 @@ class Lookup:
         return {(min(ids), max(ids)): ids for ids in by_window.values()}
 
 
-def count_messages(database: Database, scope: Filters) -> int:
-    """Return the number of messages in the sessions of a scope, so that other owners' messages change no ranking."""
-    condition, parameters = scope.session_sql()
-    sql = f"SELECT coalesce(sum(s.message_count), 0) FROM sessions s WHERE {condition}"
-    return int(database.execute(sql, parameters).fetchone()[0])
+class ScopeCounter:
+    """A counter of the messages in the sessions of the filters, so that other owners' messages change no ranking.
 
-
-def scope_spans(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Span]:
-    """Return the ranges of message ids to search, newest first, or oldest first if `order` is "oldest".
-
-    If the filters name a user or sessions, these are the ranges of their sessions, so that a search for one user reads
-    few messages of others. If they name neither, or too many sessions, it is the range of all messages.
+    Attributes:
+        total: Number of messages in the scope of the filters.
     """
-    everywhere = [(0, newest)]
-    narrow = Filters(sessions=filters.sessions, user=filters.user)
-    if not narrow.needs_sessions:
-        return everywhere
-    condition, parameters = filters.scope().session_sql()
-    # In a session, message ids grow with positions, so the first and last position give its range of ids.
-    end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
-    rows = database.execute(
-        f"""SELECT {end.format("ASC")}, {end.format("DESC")} FROM sessions s
-            WHERE {condition} LIMIT {MAX_SPAN_SESSIONS + 1}""",
-        parameters,
-    ).fetchall()
-    if len(rows) > MAX_SPAN_SESSIONS:
-        return everywhere
-    joined: list[Span] = []
-    for first, last in sorted((first, last) for first, last in rows if first is not None):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return joined if order == "oldest" else joined[::-1]
+
+    def __init__(self, database: Database, filters: Filters, newest: int) -> None:
+        self._database = database
+        self._scope = filters.scope()
+        self._newest = newest
+        scope = self._scope
+        self._named = bool(scope.sources or scope.sessions or scope.user is not None)
+        self.total = self._sum("s.message_count") if self._named else newest
+        # Ranges of message ids of the sessions with the number of their messages; None if there are too many sessions.
+        self._sessions = self._few_sessions() if self._named else None
+        # A search for one user then reads few messages of others.
+        self._narrow = scope.sessions or scope.user is not None
+
+    def spans(self, order: Order | None) -> list[Span]:
+        """Return the ranges of message ids to search, newest first, or oldest first if `order` is "oldest".
+
+        If the filters name a user or sessions, these are the ranges of their sessions. If they name neither, or too
+        many sessions, it is the range of all messages.
+        """
+        if self._sessions is None or not self._narrow:
+            return [(0, self._newest)]
+        joined: list[Span] = []
+        for (first, last), _ in self._sessions:
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+            else:
+                joined.append((first, last))
+        return joined if order == "oldest" else joined[::-1]
+
+    def messages_from(self, message_id: int) -> int:
+        """Return about how many messages of the scope have this id or a higher id.
+
+        The messages of a session are taken to lie evenly between its first and its last. With too many sessions for
+        that, those that began after the session of the message count whole, since ids of sessions grow with time too.
+        """
+        if not self._named:
+            return self._newest - message_id + 1
+        if self._sessions is not None:
+            return round(sum(count * _share_from(span, message_id) for span, count in self._sessions))
+        (key, position) = self._database.execute(
+            "SELECT session_key, coalesce(position, 0) FROM messages WHERE id = ?", (message_id,)
+        ).fetchone() or (0, 0)
+        return self._sum(
+            "CASE WHEN s.key > ? THEN s.message_count WHEN s.key = ? THEN s.message_count - ? ELSE 0 END",
+            (key, key, position),
+        )
+
+    def _sum(self, expression: str, parameters: tuple[int, ...] = ()) -> int:
+        condition, of_sessions = self._scope.session_sql()
+        sql = f"SELECT coalesce(sum({expression}), 0) FROM sessions s WHERE {condition}"
+        return int(self._database.execute(sql, (*parameters, *of_sessions)).fetchone()[0])
+
+    def _few_sessions(self) -> list[tuple[Span, int]] | None:
+        condition, parameters = self._scope.session_sql()
+        # In a session, message ids grow with positions, so the first and last position give its range of ids.
+        end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
+        rows = self._database.execute(
+            f"""SELECT {end.format("ASC")}, {end.format("DESC")}, s.message_count FROM sessions s
+                WHERE {condition} LIMIT {MAX_SPAN_SESSIONS + 1}""",
+            parameters,
+        ).fetchall()
+        if len(rows) > MAX_SPAN_SESSIONS:
+            return None
+        return sorted(((first, last), count) for first, last, count in rows if first is not None)
+
+
+def _share_from(span: Span, message_id: int) -> float:
+    """Return which share of a range of ids begins with `message_id`."""
+    first, last = span
+    return min(max((last - message_id + 1) / (last - first + 1), 0.0), 1.0)
 
 
 def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
