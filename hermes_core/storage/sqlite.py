@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
+from hermes_core.storage.engine import EngineKind, Statement
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
@@ -55,6 +56,8 @@ RESTORE = (
     "it was left as it is: restore a backup, or move it away and run `hermes-memory doctor --accept-loss`"
 )
 
+Result = TypeVar("Result")
+
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
 
@@ -87,6 +90,15 @@ class Database:
         queue_writers: True if several processes write to this file all the time. They then wait in a queue.
         fixed_sql: True if all statements are constants, so that a missing table or column is damage of the file.
     """
+
+    kind: EngineKind = "sqlite"
+    row_lock = ""  # a transaction holds the write lock of the whole file
+    value_errors: tuple[type[Exception], ...] = (
+        sqlite3.IntegrityError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+        OverflowError,
+    )
 
     def __init__(
         self,
@@ -197,6 +209,34 @@ class Database:
                 callbacks, self._after_commit = self._after_commit, []
         for callback in callbacks:
             callback()
+
+    @property
+    def label(self) -> str:
+        """The path of the file, for messages."""
+        return str(self.path)
+
+    @property
+    def exists(self) -> bool:
+        """False if there is no file: nothing was ever stored."""
+        return self.path.exists()
+
+    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements in order, within a transaction, and return the rows of each."""
+        with self.transaction() as connection:
+            return [connection.execute(sql, parameters).fetchall() for sql, parameters in statements]
+
+    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition that a column has one of these values, and its parameters."""
+        # One parameter, because SQLite limits their number.
+        return f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),)  # noqa: S608  our own column
+
+    def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
+        """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
+        return write()
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+        return [row["name"] for row in self.execute(f"PRAGMA table_info({table})")]
 
     @property
     def in_transaction(self) -> bool:
