@@ -1050,14 +1050,14 @@ class SessionDB:
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.lookup import Filters
+        from hermes_core.sessions.search.filters import Filters
+        from hermes_core.sessions.search.fts5 import Fts5Index
 
         filters = Filters(
             roles=_as_tuple(role),
             sources=_as_tuple(source),
             sessions=_as_tuple(session),
-            # A source that is not stored would only make the search read the session of each message.
-            exclude_sources=self.stored_sources(exclude_sources),
+            exclude_sources=tuple(exclude_sources),
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
@@ -1065,9 +1065,13 @@ class SessionDB:
         )
         now = self._clock()
         query = sqlite_text(query)
-        analysis = analyse(
-            query, now=now, names=candidates.known_names(self.database, query, filters), zone=self._zone
+        search_index = Fts5Index(self.database)
+        facts = search_index.scope_facts(query, filters, {*exclude_sources, *records.PROGRAM_SOURCES})
+        # A source that is not stored would only make the search read the session of each message.
+        filters = replace(
+            filters, exclude_sources=tuple(source for source in exclude_sources if source in facts.sources)
         )
+        analysis = analyse(query, now=now, names=facts.names, zone=self._zone)
         limit = max(limit, 0)
 
         def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
@@ -1078,7 +1082,7 @@ class SessionDB:
                 return plainly()
             try:
                 return candidates.search(
-                    self.database,
+                    search_index,
                     analysis,
                     filters,
                     limit=count,
@@ -1100,7 +1104,11 @@ class SessionDB:
         once: candidates.Distinct = "text" if distinct else ""
         programs: tuple[str, ...] = ()
         if not (filters.sources or filters.sessions):
-            programs = self.stored_sources(set(records.PROGRAM_SOURCES) - set(exclude_sources))
+            programs = tuple(
+                source
+                for source in facts.sources
+                if source in records.PROGRAM_SOURCES and source not in exclude_sources
+            )
         hits = search_in(filters.without_sources(programs), limit, once)
         if programs and len(hits) < limit:
             hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
@@ -1153,7 +1161,7 @@ class SessionDB:
             exclude_sessions: Ids of sessions to leave out.
         """
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.lookup import Filters
+        from hermes_core.sessions.search.filters import Filters
 
         filters = Filters(
             user=user and sqlite_text(user),
