@@ -43,7 +43,7 @@ def upgrade_outbox(home: HermesHome, sessions: SessionDB, redact: Redact) -> Non
         DatabaseUnavailable: Another program still uses `outbox.db`.
         StorageError: The files can't be read or written.
     """
-    old, outbox = home.outbox_db, Outbox(sessions.database)
+    old, outbox = home.outbox_db, Outbox(sessions.sqlite)
     if old.exists():
         with locked(old):
             if old.exists():  # else another process was first
@@ -56,7 +56,7 @@ def _move(home: HermesHome, sessions: SessionDB, outbox: Outbox, redact: Redact)
     is_first = is_first_outbox(old)
     try:
         with _no_delivery(home):
-            with contextlib.closing(Database(old)) as source, sessions.transaction() as connection:
+            with contextlib.closing(Database(old)) as source, sessions.sqlite.transaction() as connection:
                 copy_rows(source, connection)
                 if is_first:
                     _add_turns(source, sessions, outbox, redact)
@@ -81,7 +81,7 @@ def outbox_of_home(home: HermesHome, sessions: SessionDB, redact: Redact) -> Out
     """
     if has_own_outbox(home):
         return None
-    outbox = Outbox(sessions.database)
+    outbox = Outbox(sessions.sqlite)
     try:
         upgrade_outbox(home, sessions, redact)
     except StorageError as exc:

@@ -257,9 +257,7 @@ def rebuild_index(ctx: click.Context, as_json: bool) -> None:
     """
     with _store(ctx) as db:
         total = db.counts()["messages"]
-        done = index.rebuild_in_steps(
-            db.database, lambda count: _print_progress("search index", count, total)
-        )
+        done = index.rebuild_in_steps(db.sqlite, lambda count: _print_progress("search index", count, total))
         vectors = maintenance.rebuild_vectors(db, partial(_print_progress, "vectors"))
     if as_json:
         print_document({"messages": done, "vectors": vectors})

@@ -129,7 +129,7 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     if not is_state:
         return
     with contextlib.closing(SessionDB(path)) as sessions:
-        faults = damage or index.check_indexes(sessions.database)
+        faults = damage or index.check_indexes(sessions.sqlite)
         if not faults:
             count = counted(sessions.counts()["messages"], "message")
             yield Finding("search index", "ok", f"{count} can be found")
@@ -159,7 +159,7 @@ def _damage(path: Path, timeout: float | None = None) -> list[str]:
 
 def _rebuild(path: Path) -> str:
     with contextlib.closing(SessionDB(path)) as sessions:
-        return f"made anew from {counted(index.rebuild_in_steps(sessions.database), 'message')}"
+        return f"made anew from {counted(index.rebuild_in_steps(sessions.sqlite), 'message')}"
 
 
 def _exists(path: Path) -> bool:

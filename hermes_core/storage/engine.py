@@ -88,11 +88,26 @@ class Engine(Protocol):
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips."""
 
+    def insert(
+        self, table: str, rows: Sequence[Mapping[str, Any]], key: str, further: Sequence[Statement] = ()
+    ) -> list[int]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
+
+        Args:
+            table: The table, whose keys the database numbers.
+            rows: The rows as values by column.
+            key: The column of the key.
+            further: Statements to run afterwards, in the same round trip.
+        """
+
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
 
     def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the condition that a column has one of these values, and its parameters."""
+
+    def index_hint(self, index: str) -> str:
+        """Return what stands after a table's name so that a statement walks this index; "" if the engine has no such hint."""
 
     def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if it failed and may be repeated.

@@ -46,6 +46,9 @@ EXIT_TIMEOUT_S = 1.0
 
 MAX_CONNECTIONS = 8
 
+# Rows in one INSERT, so that no statement becomes very long.
+ROWS_PER_INSERT = 500
+
 # Key of the lock under which migrations run. Any number that other programs do not use.
 MIGRATION_LOCK = 0x6865726D6573
 
@@ -251,6 +254,25 @@ class PostgresDatabase:
             assert transaction is not None
             return [result.fetchall() for result in transaction.run(statements)]
 
+    def insert(
+        self, table: str, rows: Sequence[Mapping[str, Any]], key: str, further: Sequence[Statement] = ()
+    ) -> list[int]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
+
+        All of this is one round trip.
+        """
+        inserts: list[Statement] = []
+        for start in range(0, len(rows), ROWS_PER_INSERT):
+            part = rows[start : start + ROWS_PER_INSERT]
+            # Quoted, because `user` is the database role.
+            names = ", ".join(f'"{name}"' for name in part[0])
+            marks = ", ".join([f"({', '.join('?' * len(part[0]))})"] * len(part))
+            sql = f"INSERT INTO {table} ({names}) VALUES {marks} RETURNING {key}"  # noqa: S608  our own names
+            inserts.append((sql, [value for row in part for value in row.values()]))
+        results = self.batch([*inserts, *further])
+        # Rows are numbered in the order in which they stand in the statement.
+        return sorted(row[0] for result in results[: len(inserts)] for row in result)
+
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
         transaction = self._transaction
@@ -260,6 +282,10 @@ class PostgresDatabase:
     def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the condition that a column has one of these values, and its parameters."""
         return f"{column} = ANY (?)", (list(values),)
+
+    def index_hint(self, index: str) -> str:  # noqa: ARG002  the protocol's
+        """Return "": the planner chooses the index by its statistics."""
+        return ""
 
     def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if the server rolled it back.
@@ -494,6 +520,10 @@ class PostgresDatabase:
             )
         if state in ("40001", "40P01", "25P03"):  # 25P03: this program was suspended within a transaction
             return TransactionAborted(subject, f"try again; {_NOT_STORED}")
+        if state == "23505":
+            return TransactionAborted(
+                f"another program stored the same row at the same moment: {text}", f"try again; {_NOT_STORED}"
+            )
         for prefix, remedy in _REMEDIES.items():
             if state.startswith(prefix):
                 return DatabaseUnavailable(subject, f"{remedy}; {_NOT_STORED}")

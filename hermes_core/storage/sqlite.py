@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -225,10 +225,34 @@ class Database:
         with self.transaction() as connection:
             return [connection.execute(sql, parameters).fetchall() for sql, parameters in statements]
 
+    def insert(
+        self,
+        table: str,
+        rows: Sequence[Mapping[str, Any]],
+        key: str,  # noqa: ARG002  always the row id
+        further: Sequence[Statement] = (),
+    ) -> list[int]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order."""
+        keys: list[int] = []
+        with self.transaction() as connection:
+            # One by one: for an INSERT of several rows, or with RETURNING, SQLite opens a savepoint, at which FTS5
+            # writes the words so far into a segment of their own.
+            for row in rows:
+                names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
+                sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
+                keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
+            for sql, parameters in further:
+                connection.execute(sql, parameters)
+        return keys
+
     def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the condition that a column has one of these values, and its parameters."""
         # One parameter, because SQLite limits their number.
         return f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),)  # noqa: S608  our own column
+
+    def index_hint(self, index: str) -> str:
+        """Return what stands after a table's name so that a statement walks this index."""
+        return f"INDEXED BY {index}"
 
     def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
         """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
