@@ -23,7 +23,8 @@ from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
-from hermes_core.sessions.search.reader import IndexReader, SearchIndex
+from hermes_core.sessions.search.protocol import SearchIndex
+from hermes_core.sessions.search.reader import IndexReader
 from hermes_core.sessions.search.snippets import snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.engine import Engine

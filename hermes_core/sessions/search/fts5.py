@@ -11,11 +11,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_core.recall.query import named_in
-from hermes_core.recall.rank import CONTEXT_AFTER, CONTEXT_BEFORE, MAX_UNANSWERED_CHARS, Place
+from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
-from hermes_core.sessions.search.match import Combination, Kind, Match, Phrase, kind_of, phrases_of
-from hermes_core.sessions.search.reader import CommonMatch, IndexRow, Postings, Request, ScopeFacts
+from hermes_core.sessions.search.match import (
+    Combination,
+    Kind,
+    Match,
+    Phrase,
+    is_bounded,
+    kind_of,
+    negates,
+    phrases_of,
+)
+from hermes_core.sessions.search.reader import (
+    MAX_LEAVES,
+    MAX_TURN_ROWS,
+    CommonMatch,
+    IndexRow,
+    Postings,
+    Request,
+    ScopeFacts,
+    windows_around,
+)
 from hermes_core.storage.sqlite import Database
 
 # A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a
@@ -25,13 +43,6 @@ SEEK_FREQUENCY = 300
 # If at most this many sessions are in scope, the span of each is sought, at 30 us each; with more sessions, reading
 # whole lists is cheaper.
 MAX_SPAN_SESSIONS = 100
-
-# Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
-# become a huge SQL query.
-MAX_LEAVES = 64
-
-# Messages after a question among which its answer is sought; between them stand calls and results of tools.
-MAX_TURN_ROWS = 20
 
 # A range of message ids: the first and the last.
 Span = tuple[int, int]
@@ -68,30 +79,20 @@ _HITS = """
 """
 
 
-class Fts5Index:
-    """The full-text indexes of a state.db, for searches."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-        """Return whom a question names, and which of these sources the store has."""
-        named = sorted(named_in(query, [row[0] for row in self._database.execute(_SPEAKERS)]))
-        condition, parameters = session_condition(self._database, filters.scope())
-        sql = (
-            "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
-            f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
-        )
-        names = [name for name in named if self._database.execute(sql, (name, *parameters)).fetchone()]
-        stored = self._database.execute(
-            "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))",
-            (json.dumps(sorted(sources)),),
-        )
-        return ScopeFacts(names, tuple(row[0] for row in stored))
-
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> Fts5Reader:
-        """Return a reader for one search that ranks at most `limit` messages."""
-        return Fts5Reader(self._database, filters, order, limit)
+def scope_facts(database: Database, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
+    """Return whom a question names, and which of these sources are stored."""
+    named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
+    condition, parameters = session_condition(database, filters.scope())
+    sql = (
+        "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
+        f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
+    )
+    names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
+    stored = database.execute(
+        "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(sources)),),
+    )
+    return ScopeFacts(names, tuple(row[0] for row in stored))
 
 
 class Fts5Reader:
@@ -312,21 +313,6 @@ class Fts5Reader:
         return list(rows.values())
 
 
-def windows_around(places: Iterable[Place]) -> list[tuple[int, int, int]]:
-    """Return windows around these places, as session, first and last position. Overlapping windows are joined.
-
-    A window holds a place and the neighbours whose words count for it.
-    """
-    windows: list[tuple[int, int, int]] = []
-    for group, position in sorted(places):
-        start, end = position - len(CONTEXT_BEFORE), position + len(CONTEXT_AFTER)
-        if windows and windows[-1][0] == group and start <= windows[-1][2] + 1:
-            windows[-1] = (group, windows[-1][1], end)
-        else:
-            windows.append((group, start, end))
-    return windows
-
-
 # ---------------------------------------------------------------------- conditions in the language of FTS5
 
 
@@ -340,14 +326,20 @@ def _table_of(kind: Kind) -> str:
 
 
 def expression_of(match: Match) -> str:
-    """Return the FTS5 expression for a condition of one kind without NOT."""
+    """Return the FTS5 expression for a condition of one kind, whose NOTs stand beside another operand of an AND."""
     if isinstance(match, Phrase):
         text = quoted(match.text) + "*" * match.prefix
         if match.kind == "word":
             return text
         return f"{'pairs' if len(match.text.split(' ')[0]) == 2 else 'ones'} : {text}"
-    parts = map(expression_of, match.operands)
-    return f" {match.operator} ".join(f"({part})" for part in parts)
+    required = [f"({expression_of(part)})" for part in match.operands if not negates(part)]
+    excluded = [
+        f"({expression_of(part.operands[0])})"
+        for part in match.operands
+        if isinstance(part, Combination) and negates(part)
+    ]
+    expression = f" {match.operator} ".join(required)
+    return f"({expression}) NOT ({' OR '.join(excluded)})" if excluded else expression
 
 
 def native_expression(match: Match) -> tuple[str, str] | None:
@@ -356,32 +348,9 @@ def native_expression(match: Match) -> tuple[str, str] | None:
     Return None if the condition needs both indexes or SQL.
     """
     kind = kind_of(match)
-    if kind is None or sum(1 for _ in phrases_of(match)) > MAX_LEAVES:
+    if kind is None or not is_bounded(match) or sum(1 for _ in phrases_of(match)) > MAX_LEAVES:
         return None
-    expression = _negating_expression(match)
-    return None if expression is None else (_table_of(kind), expression)
-
-
-def _negating_expression(match: Match) -> str | None:
-    """Return the FTS5 expression for a condition of one kind; None if it has a NOT without a partner."""
-    if isinstance(match, Phrase):
-        return expression_of(match)
-    if match.operator == "NOT":
-        return None
-    required = [part for part in match.operands if not _negates(part)]
-    excluded = [
-        part.operands[0] for part in match.operands if isinstance(part, Combination) and _negates(part)
-    ]
-    if not required or (excluded and match.operator == "OR"):
-        return None
-    texts = [_negating_expression(part) for part in (*required, *excluded)]
-    if None in texts:
-        return None
-    parts = [f"({text})" for text in texts]
-    expression = f" {match.operator} ".join(parts[: len(required)])
-    if excluded:
-        expression = f"({expression}) NOT ({' OR '.join(parts[len(required) :])})"
-    return expression
+    return _table_of(kind), expression_of(match)
 
 
 def condition_sql(match: Match) -> tuple[str, list[str]]:
@@ -405,10 +374,6 @@ def condition_sql(match: Match) -> tuple[str, list[str]]:
         )
 
     return build(match), parameters
-
-
-def _negates(part: Match) -> bool:
-    return isinstance(part, Combination) and part.operator == "NOT"
 
 
 # ---------------------------------------------------------------------- the scope of a search

@@ -91,6 +91,26 @@ def kind_of(match: Match) -> Kind | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+def negates(match: Match) -> bool:
+    """Return True if a condition is a NOT."""
+    return isinstance(match, Combination) and match.operator == "NOT"
+
+
+def is_bounded(match: Match) -> bool:
+    """Return True if each NOT of a condition stands beside another operand of an AND, so that an index can answer it."""
+    if isinstance(match, Phrase):
+        return True
+    positive = [operand for operand in match.operands if not negates(operand)]
+    negative = [
+        operand.operands[0]
+        for operand in match.operands
+        if isinstance(operand, Combination) and negates(operand)
+    ]
+    if match.operator == "NOT" or not positive or (negative and match.operator == "OR"):
+        return False
+    return all(map(is_bounded, (*positive, *negative)))
+
+
 def required_words(condition: Expression) -> set[str]:
     """Return the words and grams that a message must have to fulfil the condition of a question."""
     if isinstance(condition, Leaf):

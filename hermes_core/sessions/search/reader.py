@@ -6,10 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hermes_core.recall.rank import Place
-from hermes_core.sessions.records import Order
-from hermes_core.sessions.search.filters import Filters
+from hermes_core.recall.rank import CONTEXT_AFTER, CONTEXT_BEFORE, Place
 from hermes_core.sessions.search.match import Match
+
+# Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
+# become a huge SQL query.
+MAX_LEAVES = 64
+
+# Messages after a question among which its answer is sought; between them stand calls and results of tools.
+MAX_TURN_ROWS = 20
 
 # A message of the index: key of its session, position, characters, id.
 IndexRow = tuple[int, int, int, int]
@@ -115,11 +120,16 @@ class IndexReader(Protocol):
         """Return what is shown of these candidates by their id."""
 
 
-class SearchIndex(Protocol):
-    """The search index of a store."""
+def windows_around(places: Iterable[Place]) -> list[tuple[int, int, int]]:
+    """Return windows around these places, as session, first and last position. Overlapping windows are joined.
 
-    def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
-        """Return whom a question names, and which of these sources the store has."""
-
-    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
-        """Return a reader for one search that ranks at most `limit` messages."""
+    A window holds a place and the neighbours whose words count for it.
+    """
+    windows: list[tuple[int, int, int]] = []
+    for group, position in sorted(places):
+        start, end = position - len(CONTEXT_BEFORE), position + len(CONTEXT_AFTER)
+        if windows and windows[-1][0] == group and start <= windows[-1][2] + 1:
+            windows[-1] = (group, windows[-1][1], end)
+        else:
+            windows.append((group, start, end))
+    return windows
