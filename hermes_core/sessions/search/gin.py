@@ -14,7 +14,8 @@ from typing import Any
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.records import Order
+from hermes_core.sessions.postgres_schema import MESSAGES_PER_BUCKET
+from hermes_core.sessions.records import Order, State
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
 from hermes_core.sessions.search.reader import (
@@ -30,8 +31,8 @@ from hermes_core.sessions.search.reader import (
 from hermes_core.sessions.search.tsvector import tsquery_of, vectors_of
 from hermes_core.storage.engine import Connection, Engine
 
-# Messages of an owner in one bucket.
-BUCKET_SIZE = 65_536
+# States of messages that are in no index.
+HIDDEN = (State.REWOUND, State.COPIED)
 
 # Places that are read at once, times the number of rows to rank: some do not pass the filters.
 PLACES_PER_ROW = 4
@@ -129,10 +130,13 @@ class GinIndex:
 
         No text raises an error: what does not fit the index is left out of it.
         """
-        if values["state"] >= 2:  # hidden and copied messages are in no index
+        if values.get("state") in HIDDEN:
             return {"words": None, "grams": None}
-        calls = f"{values['tool_name']} {values['tool_calls']}".strip(" ")
-        words, grams = vectors_of(values["content"], calls)
+        # An imported message may lack columns, or have others in their place, which the table then refuses.
+        content, tool_name, tool_calls = (
+            str(values.get(name) or "") for name in ("content", "tool_name", "tool_calls")
+        )
+        words, grams = vectors_of(content, f"{tool_name} {tool_calls}".strip(" "))
         return {"words": words, "grams": grams}
 
     def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
@@ -363,7 +367,7 @@ class GinReader:
                 ORDER BY m.id {self._direction} OFFSET 0) y""",
                 [],
             )
-        last = f"o.messages / {BUCKET_SIZE}"
+        last = f"o.messages / {MESSAGES_PER_BUCKET}"
         buckets = f"0::bigint, {last}" if self._oldest_first else f"{last}, 0::bigint, -1::bigint"
         return (
             f"""SELECT y.* FROM (SELECT key, messages FROM owners WHERE owner = ?) o
