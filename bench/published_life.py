@@ -23,7 +23,7 @@ from hermes_core import Memory, Session, open_memory
 from hermes_core.errors import ProviderError, ProviderUnconfigured
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover, normalise
-from hermes_core.loader.load import load_provider
+from hermes_core.loader.load import LoadedProvider, load_provider
 
 START_TIMEOUT_S, DELIVERY_TIMEOUT_S, SHUTDOWN_TIMEOUT_S = 32.0, 30.0, 15.0
 SECOND_USER = "My office is on the third floor, next to the library."
@@ -78,11 +78,11 @@ class Life:
         logging.getLogger().addHandler(logged)
         memory = open_memory(home)
         try:
-            if memory.loaded is None:
+            if not memory.loaded:
                 self.result["reason"] = "; ".join(memory.problems())
                 self.result["loads"] = _waits_for_settings(memory.config.memory.provider, home)
                 return
-            self.result.update(loads=True, source=memory.loaded.entry.source)
+            self.result.update(loads=True, source=_only(memory).entry.source)
             self._live(memory)
         finally:
             began = time.monotonic()
@@ -121,7 +121,6 @@ class Life:
 
     def _use_tools(self, memory: Memory, session: Session) -> None:
         """Call tools that write, then tools that read, and note the answers."""
-        assert memory.loaded is not None
         own = {schema["name"] for schema in memory.tool_schemas()} - {"memory", "session_search"}
         schemas = [schema for schema in memory.tool_schemas() if schema["name"] in own]
         self.result["tools"] = len(schemas)
@@ -139,11 +138,17 @@ class Life:
 
     def _tell_state(self, memory: Memory) -> None:
         for health in memory.manager.health():
-            if memory.loaded is not None and health.name == memory.loaded.entry.name:
+            if health.name in memory.loaded:
                 hooks = dict(health.hooks)
                 self.result.update(state=health.state, reason=health.reason, hooks=sorted(hooks))
-        assert memory.loaded is not None
-        self.result["warnings"] = [*memory.loaded.warnings, *memory.loaded.late_warnings()]
+        loaded = _only(memory)
+        self.result["warnings"] = [*loaded.warnings, *loaded.late_warnings()]
+
+
+def _only(memory: Memory) -> LoadedProvider:
+    """Return the one provider that was loaded."""
+    (loaded,) = memory.loaded.values()
+    return loaded
 
 
 def _is_error(answer: str) -> bool:

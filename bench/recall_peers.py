@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from recall_scores import Ask, Conversation
-from recall_systems import System, any_of
+from recall_systems import System, any_of, line_of
 
 SERVER = Path(__file__).with_name("recall_peer_server.py")
 
 ASKED: dict[str, tuple[str, Callable[[str], str]]] = {
     "hermes-session-search": ("hermes-session-search", str),
-    "hermes-session-search-or": ("hermes-session-search", any_of),
+    "hermes-session-search-or": ("hermes-session-search", lambda question: any_of(question) or question),
     "hermes-holographic": ("hermes-holographic", str),
     "mem0": ("mem0", str),
 }
@@ -64,7 +64,7 @@ class Peer:
 
     @contextmanager
     def _answering(
-        self, kind: str, form: Callable[[str], str], conversation: Conversation, folder: Path
+        self, kind: str, form: Callable[[str], str], conversation: Conversation, folder: Path, **_: object
     ) -> Iterator[Ask]:
         self._ask("open", [kind, str(folder)])
         self._ask(
@@ -73,7 +73,7 @@ class Peer:
                 {
                     "session": session,
                     "role": m.role,
-                    "text": f"{m.speaker}: {m.content}",
+                    "text": line_of(m),
                     "ref": m.ref,
                     "timestamp": m.timestamp,
                 }

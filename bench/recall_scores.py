@@ -23,16 +23,22 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Question:
+    """A question with the refs of the messages that answer it: all of them, or `any_one`."""
+
     text: str
     evidence: frozenset[str]
-    category: int
+    category: int = 0
+    any_one: bool = False
 
 
 @dataclass(frozen=True)
 class Conversation:
+    """Sessions with questions about them. The first `shared` sessions are those of other conversations too."""
+
     id: str
     sessions: tuple[ImportedSession, ...]
     questions: tuple[Question, ...]
+    shared: int = 0
 
     def messages(self) -> Iterator[tuple[str, ImportedMessage]]:
         """Each message with the id of its session, in order."""
@@ -58,6 +64,7 @@ class Result:
     ingest_seconds: float = 0.0
     messages: int = 0
     latencies: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
 
 
@@ -117,11 +124,11 @@ class _Known:
             return {"questions": 0}
         found: dict[str, float] = {"questions": len(answers)}
         for depth in DEPTHS:
-            found[f"recall@{depth}"] = fmean(_share(q, refs[:depth]) for _, q, refs in answers)
-        low, high = _interval([_share(q, refs[:10]) for _, q, refs in answers])
+            found[f"recall@{depth}"] = fmean(share_of(q, refs[:depth]) for _, q, refs in answers)
+        low, high = interval([share_of(q, refs[:10]) for _, q, refs in answers])
         found["recall@10_low"], found["recall@10_high"] = low, high
         found[f"coverage@{BUDGET}_tokens"] = fmean(
-            _share(q, self._fitting(c, refs)) for c, q, refs in answers
+            share_of(q, self._fitting(c, refs)) for c, q, refs in answers
         )
         found["mrr"] = fmean(
             next((1 / rank for rank, ref in enumerate(refs, 1) if ref in q.evidence), 0.0)
@@ -136,7 +143,7 @@ class _Known:
         """Of a system that does not rank: at every depth the share of the evidence in all that it gives."""
         if not answers:
             return {"questions": 0}
-        share = fmean(_share(q, refs) for _, q, refs in answers)
+        share = fmean(share_of(q, refs) for _, q, refs in answers)
         return {"questions": len(answers), **dict.fromkeys((f"recall@{depth}" for depth in DEPTHS), share)}
 
     def tokens(self, result: Result, k: int) -> float:
@@ -157,7 +164,10 @@ class _Known:
         return kept
 
 
-def _share(question: Question, refs: Sequence[str]) -> float:
+def share_of(question: Question, refs: Sequence[str]) -> float:
+    """Return the share of the question's evidence among the refs; 1 or 0 where any one of the evidence answers."""
+    if question.any_one:
+        return float(not question.evidence.isdisjoint(refs))
     return len(question.evidence.intersection(refs)) / len(question.evidence)
 
 
@@ -167,7 +177,7 @@ def _session_recall(session_of: Mapping[str, str], question: Question, refs: Seq
     return len(wanted.intersection(first)) / len(wanted)
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float]:
+def interval(values: Sequence[float]) -> tuple[float, float]:
     """Where 95 of 100 means lie when the questions are drawn anew from those that were asked."""
     chance = random.Random(0)
     means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))

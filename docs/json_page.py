@@ -55,9 +55,10 @@ def json_page() -> Iterator[str]:
 def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
+    from hermes_core.actions.notes import ShownNote
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
-    from hermes_core.cli.memory import CurationReport, ShownNote
+    from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
     from hermes_core.cli.verify import VerifiedRecord

@@ -158,7 +158,15 @@ class ProviderUnavailable(ProviderError):
 
 
 class ProviderUnconfigured(ProviderUnavailable):
-    """Provider whose constructor raises, as it does as long as a setting or a key is missing."""
+    """Provider whose constructor raises, as it does as long as a setting or a key is missing.
+
+    `variables` are the environment variables that it asks for, as far as they are known.
+    """
+
+    def __init__(self, message: str, remedy: str = "", variables: tuple[str, ...] = ()) -> None:
+        super().__init__(message, remedy)
+        self.args = (self.message, self.remedy, variables)
+        self.variables = variables
 
 
 class ToolInputInvalid(ProviderError):

@@ -15,7 +15,6 @@ from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.sessions import maintenance
-from hermes_core.storage.inventory import ORIGINS, remove_from_inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +88,10 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
     for folder in folders:
-        remove_from_inventory(folder / ORIGINS)
         shutil.rmtree(folder)
+        memory.inventory.remove(
+            {store.name for store in memory.inventory.lost() if folder in store.path.parents}
+        )
     if rows:
         maintenance.vacuum(db)
     return dataclasses.replace(

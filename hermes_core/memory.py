@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.config import Config, load_config, override_config
-from hermes_core.config.keys import TRUSTED_TOOLS, RecallConfig, TelemetryConfig
+from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
+from hermes_core.config.profile import ProfileField, parse_profile_fields
 from hermes_core.contract.values import (
     AgentContext,
     EndReason,
@@ -37,7 +38,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
     ConfigError,
@@ -57,15 +58,24 @@ from hermes_core.loader.discover import (
     ProviderState,
     installed_entry_points,
 )
-from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
+from hermes_core.loader.extras import NO_EXTRAS, CombinedExtras, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
+from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.packages import extra_remedy
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
-from hermes_core.safety.origin import RANKS, Reading, current_reading, in_scope, lowest, may_command
+from hermes_core.safety.origin import (
+    RANKS,
+    Reading,
+    current_reading,
+    in_scope,
+    lowest,
+    may_command,
+    report_result,
+)
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import SessionDB
@@ -87,6 +97,8 @@ from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
+    UPDATES_LABEL,
+    NoteUpdates,
     PastSessions,
     PendingTurn,
     RecallHit,
@@ -95,6 +107,7 @@ from hermes_core.turn_recall import (
     TurnRecall,
     provider_hits,
     render_notes,
+    render_updates,
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
 
@@ -201,6 +214,13 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
     return {}
 
 
+def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
+    try:
+        return parse_profile_fields(config.memory.profile_fields)
+    except ValueError as exc:
+        raise ConfigError(f"memory.profile_fields: {exc}", "correct it in config.yaml") from exc
+
+
 def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callable[[], str]:
     """Return a function that reads the stored settings of a provider and returns the fingerprint of its account.
 
@@ -271,6 +291,8 @@ class Memory:
         )
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
+        self._load_errors: dict[str, ProviderError] = {}
+        self._members = self._routes()
         self._control = LoadControl.of(config.providers)
         # Scanning the installed packages takes longer than all else here, so it is done once.
         self._entry_points = list(installed_entry_points())
@@ -284,7 +306,7 @@ class Memory:
             deadlines={**_configured_deadlines(config), **(deadlines or {})},
             clock=clock,
             outbox=outbox_of_home(home, self.sessions, redact_value),
-            selected=self._selected,
+            selected=self._members,
             transcripts=self.sessions.transcript,
             observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
@@ -300,11 +322,13 @@ class Memory:
             shared_base=self.shared_base,
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
+            profile_fields=_profile_fields(config),
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
         )
+        self._updates = NoteUpdates()
         self._past = PastSessions(self.sessions, config)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
@@ -316,8 +340,7 @@ class Memory:
         self._adopted: set[str] = set()  # owners whose earlier sessions are the home's now
         self._warned = False
         self._pruned_at = 0.0
-        self._load_error: ProviderError | None = None
-        self.loaded: LoadedProvider | None = None
+        self.loaded: dict[str, LoadedProvider] = {}
         # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
         self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
         self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
@@ -329,8 +352,11 @@ class Memory:
             undo.callback(self.manager.shutdown_all, 1.0)
             if not isinstance(chosen, str):
                 self._add_provider(chosen, self._selected, declared_settings(chosen))
-            elif chosen:
-                self._load(chosen)
+            for name in self._members if isinstance(chosen, str) else ():
+                self._load(name)
+            # Changes of the notes that a crash left out; rows of an earlier version that can't be read yet go first.
+            if self._taken and not self.manager.outbox.held_back:
+                self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
         self.inventory.record()
         at_exit.register(self)
@@ -344,6 +370,11 @@ class Memory:
     def selected(self) -> str:
         """The name of the external provider that was chosen, even if it could not be loaded; "" for none."""
         return self._selected
+
+    @property
+    def selected_providers(self) -> tuple[str, ...]:
+        """The names of the external providers that were chosen: none, one, or the members of the composite."""
+        return tuple(self._members)
 
     @property
     def shared_base(self) -> Path | None:
@@ -669,24 +700,29 @@ class Memory:
     def system_prompt(self, session: Session) -> str:
         """Return the notes and the provider's block for the system prompt.
 
-        As long as this memory is open, the text is the same for the whole session.
+        As long as this memory is open, the text is the same for the whole session. Only if the origin of a note in it
+        was lowered, or `memory.trust` was changed, it is built anew.
         """
         session = self.complete(session)
-        return self.manager.build_system_prompt(session)
+        prompt = self.manager.build_system_prompt(session)
+        if self.curated.of(session).is_outdated(prompt):
+            prompt = self.manager.rebuild_system_prompt(session)
+        return prompt
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
 
-        The first call for a stored session stores the text.
+        The first call for a stored session stores the text. A text with a note that may not stand in a system prompt any
+        more is replaced.
         """
         session = self.complete(session)
-        prompt = self.sessions.memory_prompt(session.id)
-        if prompt is None:
+        stored = prompt = self.sessions.memory_prompt(session.id)
+        if prompt is None or self.curated.of(session).is_outdated(prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
-            prompt = self.manager.build_system_prompt(session)
+            prompt = self.system_prompt(session)
             if self.sessions.get_session(session.id) is not None:
-                prompt = self.sessions.freeze_memory_prompt(session.id, prompt)
+                prompt = self.sessions.freeze_memory_prompt(session.id, prompt, replaces=stored)
         return self.manager.freeze_system_prompt(session, prompt)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
@@ -747,6 +783,14 @@ class Memory:
         """Remember the origin of a tool's result, which the host adds to the turn later."""
         _remember(self._results, (session.id, _digest(text)), origin)
 
+    def note_read(self, session: Session, origin: Origin) -> None:
+        """Note that the model of a session may have read a text of this origin, which no message of the turn shows."""
+        report_result([origin])
+        if may_command(origin):
+            return
+        begun = self._begun.get(session.id, BegunTurn("", at=time.time()))
+        _remember(self._begun, session.id, dataclasses.replace(begun, origin=lowest([origin, begun.origin])))
+
     def reading_of(self, session: Session) -> Reading:
         """Return what the model has read in a session, as far as this memory knows: stored messages, unfinished turns, recall.
 
@@ -782,8 +826,10 @@ class Memory:
     ) -> list[dict[str, Any]]:
         """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
 
+        The "origin" of a message that the host gives may lower its origin, and not raise it.
+
         Args:
-            speaker: Origin of messages of the role "user" that have none.
+            speaker: Origin of messages of the role "user".
             recalled: The lowest origin of the recall of the turn.
         """
         read = lowest([recalled, self.sessions.lowest_origin(session.id)])
@@ -795,19 +841,17 @@ class Memory:
         }
         labelled = []
         for message in messages:
-            origin: str = message.get("origin") or ""
-            if origin not in RANKS:
-                if message["role"] == "user" and not _holds_results(message):
-                    origin = speaker
-                elif message["role"] != "assistant":
-                    name = (
-                        message.get("name")
-                        or message.get("tool_name")
-                        or names.get(message.get("tool_call_id"))
-                    )
-                    origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
-                else:
-                    origin = "assistant" if may_command(read) else read
+            if message["role"] == "user" and not _holds_results(message):
+                origin = speaker
+            elif message["role"] != "assistant":
+                name = (
+                    message.get("name") or message.get("tool_name") or names.get(message.get("tool_call_id"))
+                )
+                origin = self.result_origin(session, str(name or ""), text_of(message.get("content")))
+            else:
+                origin = "assistant" if may_command(read) else read
+            named = str(message.get("origin") or "")
+            origin = lowest([named, origin]) if named in RANKS else origin
             read = lowest([read, origin])
             labelled.append({**message, "origin": origin})
         return labelled
@@ -892,11 +936,16 @@ class Memory:
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
-        notes = self.curated.of(session).recalled_notes() if pending.is_first else []
+        notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
         recall = seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
-        parts = [(NOTES_LABEL, render_notes(notes)), *recall.contexts, (SESSIONS_LABEL, past.render())]
+        parts = [
+            (NOTES_LABEL, render_notes(notes)),
+            (UPDATES_LABEL, updates),
+            *recall.contexts,
+            (SESSIONS_LABEL, past.render()),
+        ]
         origin = lowest(
             [
                 *(note.origin.origin for note in notes),
@@ -910,6 +959,26 @@ class Memory:
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
+
+    def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
+        """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""
+        session, notes = pending.session, self.curated.of(pending.session)
+        if self.config.memory.refresh == "session":
+            return (notes.recalled_notes() if pending.is_first else []), ""
+        data = notes.recalled_notes()
+        frozen = self.manager.frozen_system_prompt(session) or self._read(
+            "prompts",
+            lambda: self.sessions.memory_prompt(session.id) or self.sessions.system_prompt(session.id),
+            "",
+        )
+        added, removed = notes.changes_since(frozen) if frozen and not pending.is_first else ([], [])
+        due = self._updates.due(
+            session, [*(note.entry for note in data), *added, *removed], pending.query.text
+        )
+        updates = render_updates(
+            *([entry for entry in entries if entry in due] for entries in (added, removed))
+        )
+        return [note for note in data if note.entry in due], updates
 
     @traced
     def end_turn(
@@ -1027,6 +1096,8 @@ class Memory:
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
+        Until the next turn of the session is finished, its model counts as having read the results.
+
         Args:
             limit: Largest number of results from the search, and from each provider.
             session: The session of the message; default: `local_session`.
@@ -1052,14 +1123,16 @@ class Memory:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
-        return RecallReport(
-            query.text, tuple(hits), tokens, elapsed, (*self._faults(session), *seen.left_out)
-        )
+        problems = (*self._faults(session), *seen.left_out)
+        report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
+        # A host may give it to the model, which then has read it.
+        self.note_read(session, report.origin)
+        return report
 
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
         entries = discover_providers(
-            self.home, control=self._control, active=self._selected, entry_points=self._entry_points
+            self.home, control=self._control, active=self._members, entry_points=self._entry_points
         )
         return [self._with_state(entry) for entry in entries]
 
@@ -1073,19 +1146,20 @@ class Memory:
 
     @property
     def extras(self) -> ProviderExtras:
-        """Extras of the provider's package: skills, chat commands, hooks around tools."""
-        return self.loaded.extras if self.loaded else NO_EXTRAS
+        """Extras of the providers' packages: skills, chat commands, hooks around tools."""
+        parts = [loaded.extras for loaded in self.loaded.values() if loaded.extras is not NO_EXTRAS]
+        return CombinedExtras(parts) if len(parts) > 1 else next(iter(parts), NO_EXTRAS)
 
     @property
     def _late_warnings(self) -> tuple[str, ...]:
-        """Warnings of functions that the provider used and that have no effect in this host."""
-        return self.loaded.late_warnings() if self.loaded else ()
+        """Warnings of functions that the providers used and that have no effect in this host."""
+        return tuple(warning for loaded in self.loaded.values() for warning in loaded.late_warnings())
 
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
         session = self.local_session if session is None else self.complete(session)
         lost = [str(store) for store in self.inventory.lost()]
-        problems = [str(self._load_error)] if self._load_error else []
+        problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
         failures = dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
@@ -1224,16 +1298,28 @@ class Memory:
         else:
             self._failures.pop("retention", None)
 
+    def _routes(self) -> dict[str, frozenset[WriteKind]]:
+        """Return the kinds of writes that each selected provider gets, by its name in config.yaml."""
+        if self._selected != COMPOSITE:
+            return {self._selected: ALL_KINDS} if self._selected else {}
+        try:
+            return routes_of(self.config.composite)
+        except ConfigError as exc:
+            self._load_errors[COMPOSITE] = ProviderError(exc.message, exc.remedy)
+            return {}
+
     def _load(self, name: str) -> None:
         try:
             loaded = load_provider(name, self.home, self._control, self._entry_points, sessions=self.sessions)
         except ProviderError as exc:
-            self._load_error = exc
+            self._load_errors[name] = exc
         else:
-            self.loaded = loaded
+            self.loaded[loaded.entry.name] = loaded
             published = loaded.entry.kind == "hermes_agent"
             deadlines = {"prefetch": PUBLISHED_RECALL_S} if published else {}
-            self._add_provider(loaded.factory, loaded.entry.name, loaded.settings, deadlines)
+            self._add_provider(
+                loaded.factory, loaded.entry.name, loaded.settings, deadlines=deadlines, selector=name
+            )
 
     def _add_provider(
         self,
@@ -1241,16 +1327,22 @@ class Memory:
         name: str,
         fields: Sequence[Field],
         deadlines: Mapping[str, float] | None = None,
+        selector: str = "",
     ) -> None:
-        """Add the provider to the manager. Then put changes of the notes into the outbox that a crash left out."""
-        self._external, account = name, account_of(fields, name, self.home)
-        self._taken = self.manager.add_provider(source, name=name, fingerprint=account, deadlines=deadlines)
-        if self._taken:
+        """Add the provider to the manager."""
+        member = self._selected == COMPOSITE
+        taken = self.manager.add_provider(
+            source,
+            name=name,
+            fingerprint=account_of(fields, name, self.home),
+            deadlines=deadlines,
+            kinds=self._members[selector] if member else None,
+            selector=selector,
+        )
+        self._external, self._taken = COMPOSITE if member else name, self._taken or taken
+        if taken:
             # A damaged state.db is noticed by the first command, not by the first turn.
             self._read("past sessions", partial(self.manager.outbox.waits, name), False)
-        # Rows of an earlier version that could not be read yet go first.
-        if self._taken and not self.manager.outbox.held_back:
-            self._read("notes for the provider", self.curated.enqueue_missing, 0)
 
     def _read(self, what: str, read: Callable[[], Value], default: Value) -> Value:
         """Return the result of `read`. If a database can't be read, return `default` and let `problems` report it.
@@ -1284,15 +1376,13 @@ class Memory:
 
     def _with_state(self, entry: ProviderEntry) -> ProviderEntry:
         """Return a copy of `entry` with its current state if it is this memory's provider, else `entry` itself."""
-        if entry.state == "shadowed" or entry.name not in (self._external, self._selected):
+        loaded = self.loaded.get(entry.name)
+        if entry.state == "shadowed" or not (loaded or entry.name in (self._external, *self._members)):
             return entry
-        if self._load_error:
-            state: ProviderState = (
-                "unavailable" if isinstance(self._load_error, ProviderUnavailable) else "failed"
-            )
-            return entry.failed(self._load_error, state if entry.state == "active" else entry.state)
-        loading = (*self.loaded.warnings, *self._late_warnings) if self.loaded else ()
-        notes = (*entry.notes, *loading)
+        if error := self._load_errors.get(entry.name):
+            state: ProviderState = "unavailable" if isinstance(error, ProviderUnavailable) else "failed"
+            return entry.failed(error, state if entry.state == "active" else entry.state)
+        notes = (*entry.notes, *((*loaded.warnings, *loaded.late_warnings()) if loaded else ()))
         for health in self.manager.health():
             if health.name == entry.name:
                 if (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -12,8 +13,9 @@ from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, Rec
 from hermes_core.curated.store import DataNote
 from hermes_core.kit.text import is_trivial
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
+from hermes_core.recall.tokens import dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
-from hermes_core.safety.origin import in_scope
+from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
 
@@ -23,8 +25,21 @@ TOOL_SHARE = 1 / 3
 NOTES_LABEL = "notes"
 """Label of the notes that stand in no system prompt."""
 
+UPDATES_LABEL = "notes that changed since this conversation began"
+"""Label of the changes that the frozen prompt does not show, if `memory.refresh` is `append`."""
+
+# Sessions of which the notes that they got are remembered.
+MAX_UPDATED_SESSIONS = 4096
+
 MessageContent = TypeVar("MessageContent")
 Source = Literal["memory", "provider", "sessions"]
+
+# Of a line of a report that does not name its origin.
+_REPORT_ORIGINS: Mapping[Source, Origin] = {
+    "memory": "person",
+    "provider": "provider",
+    "sessions": "assistant",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +198,11 @@ class RecallReport:
     elapsed_ms: float
     problems: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> Origin:
+        """The lowest origin of the results."""
+        return lowest(hit.origin or _REPORT_ORIGINS[hit.source] for hit in self.results)
+
 
 def provider_hits(recall: RecallResult, limit: int) -> list[RecallHit]:
     """Return the recall of the providers as lines of a report, at most `limit` lines for each provider."""
@@ -280,6 +300,49 @@ def _item(hit: SearchHit, origin: Origin) -> RecallItem:
 def _day(seconds: float) -> str:
     moment = local_time(seconds)
     return f"{moment.day} {moment:%B %Y}" if moment else ""
+
+
+class NoteUpdates:
+    """The changes of notes that running sessions have got beside their frozen prompts.
+
+    Each change is given once, and once more whenever the message shares a word with it: a fence is not stored, so that the
+    model does not see it again.
+    """
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+
+    def due(self, session: Session, changes: Iterable[str], question: str) -> set[str]:
+        """Return the changes to give with a message, and remember them as given.
+
+        Args:
+            changes: Texts of all changes since the session began.
+        """
+        key = (session.id, session.owner)
+        sent = self._sent.pop(key, set())
+        self._sent[key] = sent
+        while len(self._sent) > MAX_UPDATED_SESSIONS:
+            self._sent.popitem(last=False)
+        asked = _telling_words(question)
+        due = {text for text in changes if text not in sent or asked & _telling_words(text)}
+        sent |= due
+        return due
+
+
+def _telling_words(text: str) -> set[str]:
+    telling = {word for word in words(text) if not is_stop_word(word)}
+    return telling | {
+        gram for run in dense_runs(text) for grams_of_run in grams(run) for gram in grams_of_run
+    }
+
+
+def render_updates(added: Iterable[str], removed: Iterable[str]) -> str:
+    """Return changes of notes as lines for the model.
+
+    >>> render_updates(["Has a dog"], ["Has a cat"])
+    '- new: Has a dog\\n- removed: Has a cat'
+    """
+    return "\n".join([*(f"- new: {entry}" for entry in added), *(f"- removed: {entry}" for entry in removed)])
 
 
 def render_notes(notes: Sequence[DataNote]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.outbox.delivery import DeliveryLock
+from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.recovery import copy_rows, has_own_outbox, is_first_outbox, provider_names
 from hermes_core.outbox.rows import encode, encode_switch, switch_from
 from hermes_core.outbox.store import REMEMBERED_S, UNKNOWN_ACCOUNT, Outbox

@@ -68,7 +68,9 @@ from hermes_core.manager import at_exit
 from hermes_core.memory import Memory, message_origin
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.origin import current_reading, lowest, report_result
-from hermes_core.skills.store import SkillStore, open_skills
+from hermes_core.safety.templates import without_turns
+from hermes_core.sessions.records import text_of
+from hermes_core.skills.store import SkillStore, index_line, open_skills
 from hermes_core.stopping import current_stop, stopped_by
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.turn_recall import TurnRecall
@@ -191,6 +193,7 @@ class Agent:
             session,
             compressor or SummaryCompressor(auxiliary, self._usage.limits, count_tokens, self._fixed_text),
             self._build_prompt,
+            self._is_outdated,
             self._reviewer,
             self._usage,
             self._guard,
@@ -447,6 +450,7 @@ class Agent:
         at_exit.register(self, user_of=self.memory)
         life = self._life
         life.attempt("continuing the session", life.follow)
+        life.attempt("renewing the system prompt", life.renew_prompt)
         life.own_turns.add(turn.id)
         cadence_due = life.cadence_due(self._settings)
         # Stored before anything else: what the person said survives a crash.
@@ -509,6 +513,14 @@ class Agent:
             platform=session.platform,
         )
 
+    def _is_outdated(self, session: Session, prompt: str) -> bool:
+        """Return True if a stored prompt holds a note or a skill that may not stand in a system prompt any more."""
+        if not self._skip_memory and self.memory.curated.of(session).is_outdated(prompt):
+            return True
+        lines = prompt.split("\n")
+        waiting = self._skills.waiting() if self._skills is not None and "SKILLS" in lines else ()
+        return any(without_turns(index_line(skill)) in lines for skill in waiting)
+
     def _fixed_text(self) -> str:
         """Return the text that comes before the messages in each request."""
         return f"{self.prompt}{self.tools.schemas}"
@@ -544,6 +556,8 @@ class Agent:
     def _store_message(self, turn: AgentTurn, message: ChatMessage) -> None:
         """Store a message of the turn at once, so that the message survives an interrupt and a crash."""
         ref = turn.add(message)
+        if message["role"] == "tool":  # `end_turn` believes no origin of a result that it does not know
+            self.memory.remember_result(self.session, text_of(message["content"]), message[ORIGIN])
 
         def store() -> None:
             stored = store_message(self.memory, self.session.id, message, ref, turn.speaker_of(message))

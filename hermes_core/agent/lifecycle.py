@@ -131,6 +131,7 @@ class SessionLifecycle:
         session: The current session.
         compressor: The compressor of long conversations, which may be a host's own.
         build_prompt: Function that returns the system prompt of a session and appends sentences to a list of problems.
+        is_outdated: Function that returns True if the stored prompt of a session may not be sent any more.
         reviewer: The reviewer, which also lets the model save notes before messages leave its context (flush).
         usage: The use of the model's context.
         guard: The guard whose `cancel` ends the waits of an event.
@@ -150,6 +151,7 @@ class SessionLifecycle:
     session: Session
     compressor: Compressor
     build_prompt: Callable[[Session, list[str]], str]
+    is_outdated: Callable[[Session, str], bool]
     reviewer: Reviewer
     usage: ContextUsage
     guard: TurnGuard
@@ -411,11 +413,17 @@ class SessionLifecycle:
 
         If an interrupt stops the building, no prompt is stored, and the next turn builds it.
         """
-        self.prompt = ""
+        old, self.prompt = self.prompt, ""
         prompt = self.build_prompt(session, self.problems)
         if not stopped():
             self.prompt = prompt
-            self._store_prompt(session)
+            self._store_prompt(session, replaces=old)
+
+    def renew_prompt(self) -> None:
+        """Build the system prompt anew if a note in it may not stand there any more."""
+        # Not the skills: a running program can't lower them, and reading all takes long.
+        if not self.skip_memory and self.memory.curated.of(self.session).is_outdated(self.prompt):
+            self.write_prompt(self.session)
 
     def attempt(self, action_name: str, action: Callable[[], Value]) -> Value | None:
         """Run the action and return its result. If it raises a `HermesError`, log it, add a problem and return None."""
@@ -587,6 +595,7 @@ class SessionLifecycle:
         if self.skip_memory or (not goes_on and sessions.get_meta(key) == last):
             return
         timeout = deadline - time.monotonic() - RESERVED_AFTER_FLUSH_S
+        self.renew_prompt()
         done = self.reviewer.flush(session, self.prompt, self.history, self.guard.cancel, timeout)
         if done and not goes_on:
             sessions.set_meta(key, last)
@@ -634,24 +643,28 @@ class SessionLifecycle:
 
     def _restore_prompt(self, session: Session) -> None:
         self.prompt = self.memory.sessions.system_prompt(session.id)
-        if not self.prompt:
+        if not self.prompt or self.is_outdated(session, self.prompt):
             self.write_prompt(session)
 
     def _keep_prompt(self, session: Session) -> None:
         self.memory.sessions.set_system_prompt(session.id, self.prompt)
 
-    def _store_prompt(self, session: Session) -> None:
-        """Store the system prompt with the session; if a prompt is stored already, use that one instead.
+    def _store_prompt(self, session: Session, *, replaces: str = "") -> None:
+        """Store the system prompt with the session; if another prompt is stored already, use that one instead.
 
         Processes that share a session must send the same bytes. If another process removed the session because it had
         no messages, create its row again.
+
+        Args:
+            replaces: The stored prompt that the new one replaces; "" for none.
         """
         sessions = self.memory.sessions
         with sessions.transaction():
             if sessions.get_session(session.id) is None:
                 self._create(session)
             stored = sessions.system_prompt(session.id)
-            if not stored:
+            if stored in ("", replaces):
+                stored = ""
                 sessions.set_system_prompt(session.id, self.prompt)
             self.prompt = stored or self.prompt
 

@@ -408,15 +408,15 @@ class _ToTerminal(logging.Handler):
 
 
 def _active_provider(ctx: click.Context) -> dict[str, str]:
-    """Return the provider that config.yaml selects, by the name of its commands.
+    """Return the providers that config.yaml selects, by the names of their commands.
 
-    Return {} if a command of ours has that name, or the file can't be read.
+    One with the name of a command of ours is left out. Return {} if the file can't be read.
     """
     from hermes_core.config import load_config
 
     try:
-        name = load_config(home_of(ctx)).memory.provider
+        names = load_config(home_of(ctx)).selected_providers
     except HermesError:
         return {}
-    command = name.removeprefix(FOLDER_PREFIX)
-    return {command: name} if command and command not in COMMANDS else {}
+    commands = {name.removeprefix(FOLDER_PREFIX): name for name in names}
+    return {command: name for command, name in commands.items() if command not in COMMANDS}

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from hermes_core.actions.notes import session_of_user
 from hermes_core.agent.prompt import CONTEXT_FILES, find_context_file
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.memory import session_of_user, user_option
+from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table
 from hermes_core.config import load_config
 from hermes_core.curated.document import entry_handle

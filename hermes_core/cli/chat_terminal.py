@@ -136,9 +136,12 @@ class TerminalChat:
         memory = self.agent.memory
         if not memory.selected:
             return "built-in memory"
-        health = selected_health(memory)
-        works = health is not None and health.state not in ("failed", "unavailable", "degraded")
-        return f"provider {memory.selected}{'' if works else ' (not working)'}"
+        names = []
+        for name in memory.selected_providers or (memory.selected,):
+            health = selected_health(memory, name)
+            works = health is not None and health.state not in ("failed", "unavailable", "degraded")
+            names.append(f"{name}{'' if works else ' (not working)'}")
+        return f"provider {' and '.join(names)}"
 
     def show_session(self) -> None:
         """Print which session this is, and lock it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from hermes_core.actions.notes import deliver
 from hermes_core.cli import home_of
-from hermes_core.cli.memory import deliver
 from hermes_core.cli.output import finish, json_option, print_document, warn
 from hermes_core.forget import ForgetReport, forget_user
 from hermes_core.memory import open_memory

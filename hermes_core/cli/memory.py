@@ -5,29 +5,39 @@ Modules that only some commands need are imported in those commands, so that `me
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
+from hermes_core.actions.notes import (
+    NoteResult,
+    ShownNote,
+    change_note,
+    deliver,
+    notes_with_origins,
+    refusal_text,
+    restore_version,
+    session_of_user,
+    set_field,
+    undo_change,
+)
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_table, warn
 from hermes_core.cli.shell import complete_provider
-from hermes_core.config import set_value
-from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
-from hermes_core.curated.document import entry_handle
+from hermes_core.config import load_config, set_value
+from hermes_core.config.keys import COMPOSITE
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import HermesError
 from hermes_core.kit.cli import limit_option
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import open_memory
 from hermes_core.safety.origin import as_origin
 from hermes_core.safety.terminal import counted, hanging, printable
 
@@ -36,46 +46,12 @@ if TYPE_CHECKING:
     from hermes_core.health.status import ProviderStatus, Status, StoreStatus
     from hermes_core.manager.stats import ProviderHealth
 
-_SENTENCE_END = re.compile(r"(?<=[.!]) ")
-_OF_THE_TOOL = re.compile(r"\bcurrent_entries into old_text\b|'operations'")
-
-# Wait for the provider to take a change; after that the change is left in the outbox.
-DELIVERY_TIMEOUT_S = 3.0
-
-# Wait before that for a provider that starts slowly, for instance one with a model of its own.
-START_TIMEOUT_S = 15.0
-
 user_option = click.option(
     "--user",
     default="",
     metavar="PLATFORM:ID",
     help="For this user of a gateway; needs memory.per_user.",
 )
-
-
-def session_of_user(opened: Memory, user: str) -> Session:
-    """Return the session that a command acts for.
-
-    `user` is "" for the person at this machine, or a `Session.outside_id`: PLATFORM:ID for a user of a gateway,
-    PLATFORM/CHAT for a chat without users.
-    """
-    if not user:
-        return opened.local_session
-    fields = parse_outside_id(user)
-    if not opened.config.memory.per_user:
-        raise Failure("all users share the notes and skills; set memory.per_user to true in config.yaml")
-    return opened.complete(dataclasses.replace(opened.local_session, **fields))  # type: ignore[arg-type]
-
-
-def deliver(opened: Memory, session: Session) -> str:
-    """Let the provider take a change; what it does not take in time stays in the outbox.
-
-    Returns a sentence for the person if the provider did not answer and no problem is known either, else "".
-    """
-    opened.manager.initialize_all(session, wait=START_TIMEOUT_S)
-    if opened.flush(DELIVERY_TIMEOUT_S) or opened.problems():
-        return ""
-    return f"{opened.selected!r} has not taken it within {DELIVERY_TIMEOUT_S:g} s; it waits in the outbox and is sent later"
 
 
 target_option = click.option(
@@ -86,23 +62,6 @@ target_option = click.option(
 @click.group(cls=Group, lazy={"allow": "hermes_core.cli.allow:allow", "setup": "hermes_core.cli.setup:setup"})
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownNote:
-    """One entry with its origin: who or what it comes from, when and in which session it was written.
-
-    `confirmed` is the origin before a person confirmed the text; "" if nobody had to. `waits` is True if the origin keeps
-    the note out of the system prompt.
-    """
-
-    entry: str
-    handle: str
-    origin: Origin
-    at: float
-    session: str
-    confirmed: str
-    waits: bool
 
 
 @memory.command("show")
@@ -123,7 +82,7 @@ def show_notes(ctx: click.Context, with_origin: bool, user: str, as_json: bool) 
         }
         text = curated.take_snapshot().render()
         withheld = curated.flagged()
-        notes = {target: _with_origins(curated, target, entries) for target, entries in stores.items()}
+        notes = {target: notes_with_origins(curated, target, entries) for target, entries in stores.items()}
     waiting = [note.origin for of_target in notes.values() for note in of_target if note.waits]
     if as_json:
         print_document(notes if with_origin else stores)
@@ -142,26 +101,6 @@ def show_notes(ctx: click.Context, with_origin: bool, user: str, as_json: bool) 
         state = f"{'is' if len(waiting) == 1 else 'are'} in no system prompt"
         warn([f"{waiting_sentence(waiting)} and {state}: hermes-memory review{option}"])
     finish(ctx, [str(conflict) for conflict in broken.values()])
-
-
-def _with_origins(curated: MemoryStore, target: MemoryTarget, entries: Iterable[str]) -> list[ShownNote]:
-    table = curated.origins.read()
-    waiting = {note.entry for note in curated.waiting_notes() if note.target == target}
-    notes = []
-    for entry in entries:
-        known = table.of(entry)
-        notes.append(
-            ShownNote(
-                entry,
-                entry_handle(entry),
-                known.origin,
-                known.at,
-                known.session,
-                known.confirmed,
-                entry in waiting,
-            )
-        )
-    return notes
 
 
 def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
@@ -213,6 +152,22 @@ def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_j
     _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
 
 
+@memory.command("set")
+@click.argument("name")
+@click.argument("value", required=False)
+@user_option
+@json_option
+@click.pass_context
+def set_profile_field(ctx: click.Context, name: str, value: str | None, user: str, as_json: bool) -> None:
+    """Set the profile field NAME to VALUE; without VALUE, delete it.
+
+    `memory.profile_fields` of config.yaml declares the fields. They are the first lines of USER.md.
+    """
+    with open_memory(home_of(ctx)) as opened:
+        done = set_field(opened, session_of_user(opened, user), name, value)
+    _say(ctx, done, as_json)
+
+
 @memory.command("history")
 @limit_option(20, 10_000)
 @user_option
@@ -238,12 +193,8 @@ def history_notes(ctx: click.Context, limit: int, user: str, as_json: bool) -> N
 def undo_notes(ctx: click.Context, change: int | None, user: str, as_json: bool) -> None:
     """Undo the latest change, or the one with the id CHANGE."""
     with open_memory(home_of(ctx)) as opened:
-        who = session_of_user(opened, user)
-        opened.manager.initialize_all(who)
-        result = opened.curated.of(who).undo(change, session=who)
-        late = deliver(opened, who)
-        problems = opened.problems()
-    _say(ctx, result, late, problems, as_json)
+        done = undo_change(opened, session_of_user(opened, user), change)
+    _say(ctx, done, as_json)
 
 
 @memory.command("restore")
@@ -257,12 +208,8 @@ def restore_notes(ctx: click.Context, change: int, user: str, as_json: bool) -> 
     This is a change too: `hermes-memory memory undo` takes it back.
     """
     with open_memory(home_of(ctx)) as opened:
-        who = session_of_user(opened, user)
-        opened.manager.initialize_all(who)
-        result = opened.curated.of(who).restore(change, session=who)
-        late = deliver(opened, who)
-        problems = opened.problems()
-    _say(ctx, result, late, problems, as_json)
+        done = restore_version(opened, session_of_user(opened, user), change)
+    _say(ctx, done, as_json)
 
 
 @memory.command()
@@ -286,15 +233,21 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @click.argument("name", shell_complete=complete_provider)
 @click.pass_context
 def use(ctx: click.Context, name: str) -> None:
-    """Make the provider NAME the active one, once it is known to load and to be available."""
+    """Make the provider NAME the active one, once it is known to load and to be available.
+
+    `composite` makes the members in `composite.members` of config.yaml active together.
+    """
     from hermes_core.loader.load import load_provider
+    from hermes_core.manager.composite import routes_of
     from hermes_core.setup.candidate import require_available
 
     home = home_of(ctx)
-    chosen = load_provider(name, home).entry.name
-    require_available(home, chosen)
-    set_value(home, "memory.provider", chosen)
-    click.echo(f"memory provider: {chosen}, from the next start on")
+    names = routes_of(load_config(home).composite) if name == COMPOSITE else (name,)
+    chosen = [load_provider(one, home).entry.name for one in names]
+    for one in chosen:
+        require_available(home, one)
+    set_value(home, "memory.provider", COMPOSITE if name == COMPOSITE else chosen[0])
+    click.echo(f"memory provider: {' and '.join(chosen)}, from the next start on")
 
 
 @memory.command()
@@ -335,7 +288,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
         late = deliver(opened, opened.local_session)
         problems = opened.problems()
     warn(filter(None, [*(result.get("warning") for result in done), late]))
-    refused = [_refusal(result) for result in done if not result.get("success")]
+    refused = [refusal_text(result) for result in done if not result.get("success")]
     if not refused:
         count = sum(counts.values())
         each = ", one file each time" if all(counts.get(target) for target in TARGETS) else ""
@@ -402,9 +355,19 @@ def _show_status(report: Status) -> None:
                 "they count as yours; hermes-memory memory show --origin",
             )
         )
+    accepted = ", ".join(ORIGIN_NAMES[origin] for origin in report.trust.accepted_origins)
+    rows.append(
+        (
+            "trust",
+            report.trust.trust,
+            f"accepted without a look: notes from {accepted}" if accepted else "",
+        )
+    )
     who = report.identity
     rows.append(("owners", ", ".join(who.owners) or "nobody on other platforms", who.remark))
-    rows += _provider_rows(report.selected, next((h for h in report.health if h.name != "builtin"), None))
+    for provider in report.members or (report.selected,):
+        name = provider.name if provider else ""
+        rows += _provider_rows(provider, next((h for h in report.health if h.name == name), None))
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
@@ -416,8 +379,8 @@ def _show_status(report: Status) -> None:
         rows.append(("sessions", there, search))
     rows += [("", "warning", text) for text in (*report.config_warnings, *report.warnings)]
     print_table("", ("what", "state", "remark"), rows, "")
-    chosen = report.selected.name if report.selected else ""
-    others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name != chosen]
+    chosen = {provider.name for provider in (*report.members, report.selected) if provider}
+    others = [e.name for e in report.installed if e.installed and e.state == "idle" and e.name not in chosen]
     if others:
         click.echo(printable(f"also installed: {', '.join(others)}; hermes-memory memory setup chooses"))
 
@@ -476,40 +439,20 @@ def _change(
     old_text: str = "",
 ) -> None:
     with open_memory(home_of(ctx)) as opened:
-        who = session_of_user(opened, user)
-        result = opened.change_memory(action, target, content, old_text, session=who, by_person=True)
-        late = deliver(opened, who)
-        problems = opened.problems()
-    _say(ctx, result, late, problems, as_json)
+        done = change_note(opened, session_of_user(opened, user), action, target, content, old_text)
+    _say(ctx, done, as_json)
 
 
-def _say(ctx: click.Context, result: dict[str, Any], late: str, problems: list[str], as_json: bool) -> None:
+def _say(ctx: click.Context, done: NoteResult, as_json: bool) -> None:
     """Print what a change came to, what to do when it was refused, and end with its exit code."""
-    failed = not result.get("success")
     if as_json:
-        print_document(result)
-    elif failed:
-        raise Failure(_refusal(result))
+        print_document(done.result)
+    elif not done.ok:
+        raise Failure(done.text)
     else:
-        noted = [
-            result["message"],
-            result.get("usage", ""),
-            result.get("notice", ""),
-            result.get("warning", ""),
-        ]
-        click.echo(printable(" ".join(filter(None, noted))))
-    warn(filter(None, [result.get("caution"), late]))
-    finish(ctx, problems, failed=failed)
-
-
-def _refusal(result: dict[str, Any]) -> str:
-    """Return why a change was refused, what to do, and the entries that may have been meant."""
-    error, remedy = result.get("error", "the change was refused"), result.get("remediation", "")
-    told = f"{error}{' ' if error.endswith(('.', '!')) else '; '}{remedy}" if remedy else error
-    # A person has no `operations` and sees the entries below.
-    told = " ".join(one for one in _SENTENCE_END.split(told) if not _OF_THE_TOOL.search(one)) or told
-    entries = result.get("matches") or result.get("current_entries") or []
-    return "\n".join([told, *(f"  {entry}" for entry in entries), *filter(None, [result.get("notice")])])
+        click.echo(printable(done.text))
+    warn(filter(None, [done.result.get("caution"), done.late]))
+    finish(ctx, done.problems, failed=not done.ok)
 
 
 @dataclass(slots=True)

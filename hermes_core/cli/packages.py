@@ -110,9 +110,9 @@ def uninstall_package(ctx: click.Context, name: str, yes: bool) -> None:
     offered = sorted(
         {one.name for one in provider_entries(home) if normalise(one.distribution) == normalise(package)}
     )
-    active = load_config(home).memory.provider
-    if {place.name for place in select(discover(home), active)} & set(offered):
-        raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
+    for active in load_config(home).selected_providers:
+        if {place.name for place in select(discover(home), active)} & set(offered):
+            raise Failure(f"{active!r} is the active provider; run 'hermes-memory memory off' first")
     if not yes:
         click.confirm(f"Remove {package} (providers: {', '.join(offered)})?", abort=True)
     installer = find_installer()
@@ -143,7 +143,7 @@ def provider_entries(home: HermesHome) -> list[ProviderEntry]:
     importlib.invalidate_caches()
     config = load_config(home)
     control = LoadControl.of(config.providers)
-    return discover_providers(home, control=control, active=config.memory.provider)
+    return discover_providers(home, control=control, active=config.selected_providers)
 
 
 def _has_hermes_agent() -> bool:

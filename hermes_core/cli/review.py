@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import click
 
+from hermes_core.actions.notes import deliver, session_of_user
 from hermes_core.cli import Failure, home_of
-from hermes_core.cli.memory import deliver, session_of_user, user_option
+from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
 from hermes_core.config import set_value
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
@@ -30,11 +31,9 @@ from hermes_core.curated.waiting import (
     waiting_sentence,
 )
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.origin import RANKS, may_command
+from hermes_core.safety.origin import LOW_ORIGINS
 from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_core.skills.store import open_skills
-
-LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
 
 # Line ends and tabs change how a text looks, and nothing else.
 _VISIBLE_CONTROLS = frozenset("\n\t")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import click
@@ -15,12 +16,14 @@ from hermes_core.cli.output import console, for_terminal, print_table, warn
 from hermes_core.cli.providers import about
 from hermes_core.cli.shell import complete_provider, offer_alias
 from hermes_core.config import Credentials, load_config
+from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import Field
-from hermes_core.errors import ConfigError, SessionError, SetupFailed
+from hermes_core.errors import ConfigError, ProviderUnconfigured, SessionError, SetupFailed
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import read_value
 from hermes_core.loader.discover import ProviderEntry
 from hermes_core.loader.load import LoadedProvider, load_provider
+from hermes_core.manager.composite import routes_of
 from hermes_core.memory import open_memory
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import hanging, printable
@@ -65,7 +68,7 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
 
     Without NAME it shows what can be chosen; Enter keeps what is chosen now. Settings go to the provider's file in the
     home, secrets to .env. Nothing is written before all answers are there, and the provider becomes the active one only
-    at the very end, after it was started and passed its self-test.
+    at the very end, after it was started and passed its self-test. `composite` sets up each of `composite.members`.
     """
     home = home_of(ctx)
     if name is None and (yes or pairs):
@@ -75,6 +78,11 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
         if chosen in NO_PROVIDER:
             select_provider(home, "")
             click.echo(f"memory provider: {BUILTIN}")
+        elif chosen == COMPOSITE:
+            for member in routes_of(load_config(home).composite):
+                _set_up(home, member, pairs, ask=not yes, check=not no_check)
+            select_provider(home, COMPOSITE)
+            click.echo(f"memory provider: {COMPOSITE}, from the next start on")
         else:
             _set_up(home, chosen, pairs, ask=not yes, check=not no_check)
     except click.Abort:
@@ -88,12 +96,63 @@ def setup(ctx: click.Context, name: str | None, pairs: tuple[str, ...], yes: boo
 def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, check: bool) -> None:
     """Run all steps in order. An error leaves `memory.provider` unchanged."""
     _install_what_is_missing(home, name, ask=ask)
-    loaded = load_provider(name, home)
+    with ExitStack() as stack:
+        loaded, keys, pairs = _load_with_keys(home, name, pairs, stack, ask=ask)
+        _set_up_loaded(home, loaded, keys, pairs, ask=ask, check=check)
+
+
+def _load_with_keys(
+    home: HermesHome, name: str, pairs: Sequence[str], stack: ExitStack, *, ask: bool
+) -> tuple[LoadedProvider, dict[str, str], list[str]]:
+    """Load a provider. If it can't be made without variables, take them from `pairs` or ask for them.
+
+    Return the provider, the values of the variables, which are in the environment until `stack` is closed, and the
+    remaining pairs.
+    """
+    keys, rest = dict[str, str](), list(pairs)
+    while True:
+        try:
+            return load_provider(name, home), keys, rest
+        except ProviderUnconfigured as exc:
+            missing = [variable for variable in exc.variables if variable not in keys]
+            values = {variable: _key(home, variable, rest, exc, ask=ask) for variable in missing}
+            if not values:
+                raise
+        rest = [pair for pair in rest if pair.partition("=")[0] not in values]
+        keys |= values
+        stack.callback(lambda names=(*values,): [os.environ.pop(name, None) for name in names])  # type: ignore[misc]
+        os.environ.update(values)
+
+
+def _key(
+    home: HermesHome, variable: str, pairs: Sequence[str], error: ProviderUnconfigured, *, ask: bool
+) -> str:
+    given = dict(pair.partition("=")[::2] for pair in pairs)
+    if variable in given:
+        return given[variable]
+    if not ask:
+        raise error
+    click.echo(hanging(error.message))
+    return _ask_secret(home, Field(variable, env=variable, secret=True, required=True)) or ""
+
+
+def _set_up_loaded(
+    home: HermesHome,
+    loaded: LoadedProvider,
+    keys: Mapping[str, str],
+    pairs: Sequence[str],
+    *,
+    ask: bool,
+    check: bool,
+) -> None:
+    """Run the steps after the load. `keys` are variables without which the provider can't be made."""
+    name = loaded.entry.name
     if ask and not pairs and (finished := run_wizard(home, loaded)) is not None:
         if not finished:
             raise Failure(
                 f"the setup of {name} ended without choosing it; the memory provider stays as it was"
             )
+        _save_keys(home, keys)
         _end(home, load_provider(name, home), ask=ask, check=check)
         return
     answers = questions(home, loaded)
@@ -101,10 +160,17 @@ def _set_up(home: HermesHome, name: str, pairs: Sequence[str], *, ask: bool, che
     if ask:
         _ask(home, answers)
     answers.settle()
-    require_complete(answers, loaded.entry.name)
+    require_complete(answers, name)
     install(home, name, missing_extras(loaded, answers), ask=ask)
-    _show_saved(persist(home, loaded.entry.name, answers, loaded.factory()))
+    _save_keys(home, keys)
+    _show_saved(persist(home, name, answers, loaded.factory()))
     _end(home, loaded, ask=ask, check=check)
+
+
+def _save_keys(home: HermesHome, keys: Mapping[str, str]) -> None:
+    for variable, value in keys.items():
+        Credentials(home).set(variable, value)
+        click.echo(f"saved {variable} in .env")
 
 
 def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) -> None:
@@ -120,8 +186,9 @@ def _end(home: HermesHome, loaded: LoadedProvider, *, ask: bool, check: bool) ->
 def _pick(home: HermesHome) -> str:
     """Ask for a provider. Enter keeps the present one."""
     entries = choices(home)
-    active = load_config(home).memory.provider
-    print_table("", ("", "provider", "state", "about"), list(_offers(entries, active)), "")
+    config = load_config(home)
+    active = config.memory.provider
+    print_table("", ("", "provider", "state", "about"), list(_offers(entries, config.selected_providers)), "")
     names = [BUILTIN, *(entry.name for entry in entries)]
     present = active or BUILTIN
     while True:
@@ -133,10 +200,10 @@ def _pick(home: HermesHome) -> str:
         click.echo(f"{answer!r} is none of them.")
 
 
-def _offers(entries: Sequence[ProviderEntry], active: str) -> Iterator[tuple[object, ...]]:
+def _offers(entries: Sequence[ProviderEntry], active: Sequence[str]) -> Iterator[tuple[object, ...]]:
     yield 0, BUILTIN, "" if active else "active", "MEMORY.md, USER.md and past sessions"
     for number, entry in enumerate(entries, 1):
-        state = "active" if entry.name.casefold() == active.casefold() else ""
+        state = "active" if entry.name in active else ""
         yield (
             number,
             entry.name,

@@ -6,8 +6,9 @@ from contextlib import closing
 
 import click
 
+from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import Group, home_of
-from hermes_core.cli.memory import session_of_user, user_option
+from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table, warn
 from hermes_core.config import load_config
 from hermes_core.memory import open_memory

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import click
 
@@ -13,10 +14,10 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import StorageError
-from hermes_core.home import HermesHome
+from hermes_core.home import SKILLS_JOURNAL, HermesHome
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.skills.store import SkillStore
-from hermes_core.storage.inventory import lost_store
+from hermes_core.storage.inventory import Inventory, lost_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,11 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
     for value in since:
         if not re.fullmatch("[0-9a-f]{16,64}", value):
             raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
-    stores = _stores(home)
-    records = [record for name, store in stores if (record := _verified(home, name, store, accept, since))]
+    records = [
+        record
+        for name, path, store in _stores(home)
+        if (record := _verified(name, path, store, accept, since))
+    ]
     if as_json:
         print_document(records)
     else:
@@ -79,19 +83,23 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
         raise Failure("\n".join(lines))
 
 
-def _stores(home: HermesHome) -> Iterator[tuple[str, MemoryStore | SkillStore]]:
-    yield "notes", MemoryStore(home)
-    yield "skills", SkillStore(home.skills)
-    for folder in sorted((home.memories / "users").glob("*/skills")):
-        yield f"skills of {folder.parent.name}", SkillStore(folder)
+def _stores(home: HermesHome) -> Iterator[tuple[str, Path, MemoryStore | SkillStore]]:
+    """Yield name, journal and store of each record. Journals that are lost are among them."""
+    yield "notes", home.journal_db, MemoryStore(home)
+    yield "skills", home.skills_journal_db, SkillStore(home.skills)
+    users = home.memories / "users"
+    lost = (store.path for store in Inventory(home.path).lost())
+    journals = {folder / SKILLS_JOURNAL for folder in users.glob("*/skills")}
+    journals |= {path for path in lost if path.name == SKILLS_JOURNAL and users in path.parents}
+    for path in sorted(journals):
+        yield f"skills of {path.parent.parent.name}", path, SkillStore(path.parent)
 
 
 def _verified(
-    home: HermesHome, name: str, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
+    name: str, path: Path, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
 ) -> VerifiedRecord | None:
     """Return the result of one record; None if nothing was recorded yet."""
-    path = {"notes": home.journal_db, "skills": home.skills_journal_db}.get(name)
-    if path and (lost := lost_store(path)):
+    if lost := lost_store(path):
         return VerifiedRecord(name, 0, "", 0, 0, (str(lost),), readable=False)
     with closing(store):
         try:

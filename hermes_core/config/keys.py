@@ -6,12 +6,15 @@ Validation, `hermes_core.config.set_value` and the reference page all read this 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hermes_core.config.profile import FIELD_FORM, ProfileField
 from hermes_core.config.schema import ValueSchema
 from hermes_core.contract.values import parse_outside_id
 from hermes_core.errors import SessionError
+from hermes_core.safety.origin import LOW_ORIGINS
 
 LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 """Environment variable: a comma list of the only providers that may load; set and empty, none may."""
@@ -34,24 +37,25 @@ class Key(ValueSchema):
     name: str = ""
     default: Any
     help: str
-    outside_ids: bool = False
-    """True if each item is a `Session.outside_id`."""
+    item_form: str = ""
+    """Form of the items of a list, in words."""
+    check_item: Callable[[Any], object] | None = None
+    """Raises `ValueError` or `SessionError` for an item of another form."""
 
     @property
     def expected(self) -> str:
         """The allowed values in words."""
-        if self.outside_ids:
-            return (
-                "a list of ids, each as telegram:123 (PLATFORM:USER_ID) or telegram/-1007 (PLATFORM/CHAT_ID)"
-            )
+        if self.item_form:
+            return f"a list of {self.item_form}"
         return super(Key, self).expected
 
     def convert(self, raw: Any, *, strict: bool = False, clamp: bool = False) -> Any:
         """Return `raw` as a value of this key, see `ValueSchema.convert`."""
         value = super(Key, self).convert(raw, strict=strict, clamp=clamp)
         try:
-            for item in value if self.outside_ids else ():
-                parse_outside_id(item)
+            if self.check_item is not None:
+                for item in value:
+                    self.check_item(item)
         except SessionError as exc:
             raise ValueError(str(exc)) from exc
         return value
@@ -74,6 +78,9 @@ def _key(default: Any, help: str, *, kind: Any = None, **limits: Any) -> Any:  #
 
 # The memory's own tools: their results say themselves where their texts come from.
 TRUSTED_TOOLS = ("memory", "session_search", "skill_view", "skill_manage", "todo", "delegate_task")
+
+COMPOSITE = "composite"
+"""The value of `memory.provider` that selects the providers in `composite.members`."""
 
 TOOLSETS = ("memory", "session_search", "skills", "todo", "delegation")
 _TOOLSETS = f"Any of {', '.join(TOOLSETS)}, and the host's own."
@@ -102,6 +109,19 @@ class MemoryConfig:
         "data, `strict` only after you confirmed them, `open` puts them into the system prompt.",
         choices=("open", "guarded", "strict"),
     )
+    refresh: Literal["session", "append"] = _key(
+        "session",
+        "When a running session learns of notes that changed since it began: `session`, not before its prompt is built anew; "
+        "`append`, with its next message, beside the frozen prompt.",
+        choices=("session", "append"),
+    )
+    profile_fields: tuple[Any, ...] = _key(
+        (),
+        f"Typed fields of the person's profile that the tool `memory` can set, each {FIELD_FORM}.",
+        kind=list,
+        item_form=f"fields, each {FIELD_FORM}",
+        check_item=ProfileField.from_config,
+    )
     trusted_tools: tuple[str, ...] = _key(
         TRUSTED_TOOLS,
         "Tools whose results count as the agent's own words. Never list a tool that reads the network, mail or files of others.",
@@ -114,16 +134,45 @@ class MemoryConfig:
     )
     accepted_origins: tuple[str, ...] = _key(
         (),
-        "Origins (tool, web, import, provider, user) whose notes you accept without looking; `hermes-memory review` sets it.",
+        "Origins whose notes and skills go into system prompts without your look; `hermes-memory review` sets it. With `web` or "
+        "`tool`, any page that the agent reads can write there.",
         kind=list[str],
+        choices=LOW_ORIGINS,
     )
     provider: str = _key(
         "",
-        "Name of the external provider; empty for the notes alone. `folder:NAME` chooses a plugin folder of a bundled provider's name.",
+        "Name of the external provider; empty for the notes alone. `folder:NAME` chooses a plugin folder of a bundled provider's "
+        "name, `composite` the providers in `composite.members`.",
     )
     nudge_interval: int = _key(10, "Turns between two reminders to review memory; 0 for none.", minimum=0)
     flush_min_turns: int = _key(
         6, "Turns of the person that a session needs before its memory is flushed; 0 for never.", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompositeConfig:
+    """The `composite:` block: several external providers at once, if `memory.provider` is `composite`.
+
+    Each of the lists of writes names some members; if it is not set, all of them.
+    """
+
+    members: tuple[str, ...] = _key(
+        (), "Names of one to four providers; the first comes first where only one can.", kind=list[str]
+    )
+    turns: tuple[str, ...] | None = _key(
+        None, "Members that get the turns of conversations; not set, all.", kind=list[str]
+    )
+    notes: tuple[str, ...] | None = _key(
+        None, "Members that get the changes of MEMORY.md and USER.md; not set, all.", kind=list[str]
+    )
+    facts: tuple[str, ...] | None = _key(
+        None,
+        "Members whose tools the model gets, to store and find facts; not set, all. Together at most twelve tools.",
+        kind=list[str],
+    )
+    delegation: tuple[str, ...] | None = _key(
+        None, "Members that get the results of subagents; not set, all.", kind=list[str]
     )
 
 
@@ -136,7 +185,8 @@ class IdentityConfig:
         "Ids of the person at home on other platforms, as PLATFORM:USER_ID or PLATFORM/CHAT_ID: they share its notes, skills, "
         "sessions and provider.",
         kind=list[str],
-        outside_ids=True,
+        item_form="ids, each as telegram:123 (PLATFORM:USER_ID) or telegram/-1007 (PLATFORM/CHAT_ID)",
+        check_item=parse_outside_id,
     )
 
 
@@ -349,6 +399,7 @@ class Config:
     """
 
     memory: MemoryConfig = MemoryConfig()
+    composite: CompositeConfig = CompositeConfig()
     identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
@@ -364,9 +415,17 @@ class Config:
     warnings: tuple[str, ...] = ()
     configured: frozenset[str] = frozenset()
 
+    @property
+    def selected_providers(self) -> tuple[str, ...]:
+        """The providers that this configuration selects: none, one, or the members of the composite."""
+        if self.memory.provider == COMPOSITE:
+            return tuple(dict.fromkeys(self.composite.members))
+        return (self.memory.provider,) if self.memory.provider else ()
+
 
 BLOCKS: dict[str, type] = {
     "memory": MemoryConfig,
+    "composite": CompositeConfig,
     "identity": IdentityConfig,
     "recall": RecallConfig,
     "sessions": SessionsConfig,

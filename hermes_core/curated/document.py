@@ -7,6 +7,7 @@ from an editor (CRLF, a byte order mark, blank lines, headings, a last newline) 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,6 +39,9 @@ block leaves out the rest and says so."""
 SCAN_LIMITS = 16
 """Characters of a file that are scanned for a model, as a multiple of the file's limit. Without a bound, the scan of a
 file of some megabytes takes seconds in every turn."""
+
+_NOT_SHOWN = " more entries are on disk and not shown: the store is over its limit. Remove some.]"
+_MORE = re.compile(r"\[\d+" + re.escape(_NOT_SHOWN))
 
 _SEPARATOR = ENTRY_DELIMITER.strip()
 # The white space of `str.strip`, and the byte order mark that some editors write at the start of a file.
@@ -288,9 +292,7 @@ def entries_for_model(
             break
         shown.append(text)
     if more:
-        shown.append(
-            f"[{more} more entries are on disk and not shown: the store is over its limit. Remove some.]"
-        )
+        shown.append(f"[{more}{_NOT_SHOWN}")
     return shown
 
 
@@ -316,6 +318,37 @@ def prompt_block(
 def _framed(head: str, entries: Sequence[str], usage: str = "") -> str:
     """Return the block of these entries with its head and foot, which no entry can imitate."""
     return "\n".join((BAR, head + usage, BAR, join_entries(entries), BAR, _foot(head)))
+
+
+def entries_of_prompt(prompt: str) -> tuple[list[str], list[str]]:
+    """Return the entries in the blocks of a system prompt: those of the notes, and those of the shared base.
+
+    >>> entries_of_prompt("Be kind.\\n\\n" + base_block(["Likes tea", "Has a cat"]))
+    ([], ['Likes tea', 'Has a cat'])
+    """
+    own, base = list[str](), list[str]()
+    for head in _HEADS:
+        shown = re.compile(
+            f"^{BAR}\n{re.escape(head)}.*\n{BAR}\n([\\s\\S]*?)\n{BAR}\n{_foot(head)}$", re.MULTILINE
+        )
+        for block in shown.findall(prompt):
+            (base if head == _BASE_LABEL else own).extend(block.split(ENTRY_DELIMITER))
+    return own, base
+
+
+def entry_changes(prompt: str, other: str) -> tuple[list[str], list[str]]:
+    """Return the entries that only the second of two system prompts shows, and those that only the first one shows.
+
+    >>> entry_changes(base_block(["Likes tea", "Has a cat"]), base_block(["Has a cat", "Has a dog"]))
+    (['Has a dog'], ['Likes tea'])
+    """
+    before, after = (
+        [entry for entries in entries_of_prompt(text) for entry in entries if not _MORE.fullmatch(entry)]
+        for text in (prompt, other)
+    )
+    return [entry for entry in after if entry not in before], [
+        entry for entry in before if entry not in after
+    ]
 
 
 def base_entries(entries: Sequence[str], limit: int, scan: Scan) -> list[str]:

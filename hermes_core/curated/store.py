@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_core.config.profile import ProfileField
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
@@ -30,6 +31,8 @@ from hermes_core.curated.document import (
     base_block,
     base_entries,
     entries_for_model,
+    entries_of_prompt,
+    entry_changes,
     entry_fault,
     entry_handle,
     flag_entry,
@@ -53,11 +56,13 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
+from hermes_core.curated.profile import field_operation, profile_values
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.safety.templates import without_turns
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
@@ -149,6 +154,7 @@ class MemoryStore:
         shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
         trust: Where notes of low origin stand, see `Trust`.
         accepted_origins: Low origins whose notes a person always accepts.
+        profile_fields: Typed fields at the beginning of USER.md.
         lock_timeout: Seconds to wait for the file's lock.
     """
 
@@ -169,6 +175,7 @@ class MemoryStore:
         shared_base: Path | None = None,
         trust: Trust = "guarded",
         accepted_origins: Collection[str] = (),
+        profile_fields: Sequence[ProfileField] = (),
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -178,6 +185,7 @@ class MemoryStore:
         self._owner = ""
         self._trust: Trust = trust
         self._accepted_origins = frozenset(accepted_origins)
+        self.profile_fields = tuple(profile_fields)
         self._clock, self._lock_timeout = clock, lock_timeout
         self._limits: dict[MemoryTarget, int] = {"memory": memory_char_limit, "user": user_char_limit}
         for target, limit in self._limits.items():
@@ -357,6 +365,26 @@ class MemoryStore:
         """Return the notes that the model gets as data: none under the trust "strict"."""
         return [] if self._trust == "strict" else self.data_notes()
 
+    def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
+        """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
+        return entry_changes(prompt, without_turns(self.take_snapshot().render()))
+
+    def is_outdated(self, prompt: str) -> bool:
+        """Return True if a stored prompt holds a note that may not stand in a system prompt any more.
+
+        The origin of a note may be lowered after a session began, and a person may change `memory.trust`.
+        """
+        shown, base = entries_of_prompt(prompt)
+        if shown:
+            table = self.origins.read()
+            if any(not self._may_command(table.of(entry)) for entry in shown):
+                return True
+            # The prompt breaks tokens of chat templates, so that the hash of such an entry is another one.
+            if any(without_turns(note.entry) in shown for note in self.waiting_notes()):
+                return True
+        table = self._base_origins() if base else OriginTable()
+        return any(not may_command(table.of(entry).origin) for entry in base)
+
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
         accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
@@ -401,7 +429,7 @@ class MemoryStore:
         """Return the entries of the shared base, or why it can't be read."""
         if self._base is None:
             return (), ""
-        file = NoteFile(self._base / "MEMORY.md" if self._base.is_dir() else self._base)
+        file = NoteFile(self._base_path(self._base))
         if file.path == self._files["memory"].path:  # their owner sees the notes once, and writes them
             return (), ""
         if not self._base.exists():
@@ -410,10 +438,18 @@ class MemoryStore:
             notes = parse_note_file(file.read())
         except MemoryConflict as exc:
             return (), exc.message
-        # The notes of another home bring their origins.
-        table = NoteOrigins(file.path.with_name(ORIGINS)).read()
+        table = self._base_origins()
         entries = tuple(entry for entry in notes.entries if may_command(table.of(entry).origin))
         return entries, notes.conflict
+
+    def _base_path(self, base: Path) -> Path:
+        return base / "MEMORY.md" if base.is_dir() else base
+
+    def _base_origins(self) -> OriginTable:
+        """Return the origins of the shared base: the notes of another home bring theirs."""
+        if self._base is None:
+            return OriginTable()
+        return NoteOrigins(self._base_path(self._base).with_name(ORIGINS)).read()
 
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the error of each file of the notes that can't be used now, by its target."""
@@ -465,6 +501,34 @@ class MemoryStore:
             old_text: A fragment, the whole text or the handle of exactly one entry.
         """
         return self.write(target, [Operation("remove", "", old_text)], session)
+
+    def profile(self) -> dict[str, str]:
+        """Return the values of the typed fields in USER.md, by name.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        return profile_values(self.entries("user"), self.profile_fields)
+
+    def set_profile(
+        self, values: Mapping[str, Any], *, session: Session | None = None, reading: Reading | None = None
+    ) -> Result:
+        """Set typed fields of USER.md, all or none.
+
+        Args:
+            values: The new values by the names of fields; None deletes a value.
+        """
+        operation = field_operation(self.entries("user"), values, self.profile_fields)
+        if isinstance(operation, Refusal):
+            return self.refuse(operation, "user", session)
+        if operation is None:
+            return {
+                "success": True,
+                "done": True,
+                "target": "user",
+                "message": "The fields have these values already.",
+            }
+        return self.write("user", [operation], session, reading=reading)
 
     def apply_batch(
         self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None

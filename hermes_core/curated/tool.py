@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+from hermes_core.config.profile import ProfileField
 from hermes_core.contract.provider import MemoryProvider
 from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget, Session, ToolCall
 from hermes_core.curated.edits import Operation, Refusal
@@ -82,10 +83,19 @@ MEMORY_SCHEMA: dict[str, Any] = {
 _OPERATIONS = "operations must be a list of {action, content?, old_text?} objects."
 
 
-def memory_schema(targets: Sequence[MemoryTarget] = TARGETS) -> dict[str, Any]:
-    """Return the schema of the `memory` tool, with only these targets as allowed values."""
+def memory_schema(
+    targets: Sequence[MemoryTarget] = TARGETS, fields: Sequence[ProfileField] = ()
+) -> dict[str, Any]:
+    """Return the schema of the `memory` tool, with only these targets and with these fields of the profile."""
     schema = copy.deepcopy(MEMORY_SCHEMA)
-    schema["parameters"]["properties"]["target"]["enum"] = list(targets)
+    properties = schema["parameters"]["properties"]
+    properties["target"]["enum"] = list(targets)
+    if fields and "user" in targets:
+        properties["fields"] = {
+            "type": "object",
+            "description": "Fields of the person's profile to set, with target 'user' and without action; null deletes one.",
+            "properties": {field.name: field.json_schema for field in fields},
+        }
     return schema
 
 
@@ -131,6 +141,17 @@ def _run(store: MemoryStore, arguments: object, session: Session, reading: Readi
             Refusal(f"Invalid target {_brief(target)}. Use 'memory' or 'user'."), None, session
         )
     operations = arguments.get("operations")
+    if (fields := arguments.get("fields")) not in (None, {}, [], ""):
+        fault = ""
+        if not isinstance(fields, Mapping):
+            fault = f"fields must be an object of names and values, not {_brief(fields)}."
+        elif target != "user" or "user" not in store.enabled_targets:
+            fault = "fields belong to the person's profile: send target 'user'."
+        elif arguments.get("content") or arguments.get("old_text") or operations:
+            fault = "Send fields alone, and other changes in another call."
+        if fault:
+            return store.refuse(Refusal(fault), None, session)
+        return store.set_profile(fields, session=session, reading=reading)
     # Models send an empty list beside a single action.
     single = operations is None or (operations in ([], "", {}) and arguments.get("action") is not None)
     items = [arguments] if single else operations
@@ -202,7 +223,7 @@ class CuratedProvider(MemoryProvider):
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schema of the `memory` tool with the enabled targets; an empty list if none is enabled."""
         targets = self._store.enabled_targets
-        return [memory_schema(targets)] if targets else []
+        return [memory_schema(targets, self._store.profile_fields)] if targets else []
 
     def system_prompt_block(self, session: Session) -> str:
         """Return the blocks of the notes as they are on disk now, without flagged entries."""

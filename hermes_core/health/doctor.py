@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes_core.config import load_config
-from hermes_core.contract.values import Query, Session
+from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
@@ -74,8 +74,12 @@ def examine(home: HermesHome, *, fix: bool = False) -> Examination:
     findings = [*run_check("config.yaml", lambda: _examine_config(home)), *closed]
     errors = {finding.detail for finding in findings if finding.failed}
     opened = run_check("memory", lambda: _examine_open(home, skip_writes=bool(errors)))
-    # An open memory fails with the errors that are listed already.
-    findings += [finding for finding in opened if finding.detail not in errors]
+    # An open memory fails with the errors that are listed already, with or without their remedies.
+    findings += [
+        finding
+        for finding in opened
+        if not (finding.failed and any(error in finding.detail for error in errors))
+    ]
     return Examination(str(home.path), tuple(findings))
 
 
@@ -94,7 +98,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
-            *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
+            *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
             *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
             *run_check("outbox", lambda: examine_outbox(memory)),
             *run_check("telemetry", lambda: _examine_telemetry(memory)),
@@ -137,9 +141,23 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
             f"an entry is kept from the model: {flagged.reason}",
             "hermes-memory memory remove takes it out",
         )
+    yield from _examine_trust(memory)
     yield from _examine_waiting(memory)
     if not memory.curated.enabled_targets:
         yield Finding("built-in memory", "note", "it is switched off in config.yaml")
+
+
+def _examine_trust(memory: Memory) -> Iterator[Finding]:
+    """Warn if text of pages and tools goes into system prompts without a look of a person."""
+    config = memory.config.memory
+    where = "go into system prompts without your look, so that any page can give orders there"
+    if config.trust == "open":
+        remedy = "hermes-memory config set memory.trust guarded"
+        yield Finding("trust", "warning", f"memory.trust is open: notes of all origins {where}", remedy)
+    elif pages := [origin for origin in config.accepted_origins if origin in ("tool", "web")]:
+        names = " and ".join(ORIGIN_NAMES[origin] for origin in pages)
+        remedy = "hermes-memory config unset memory.accepted_origins, and hermes-memory review"
+        yield Finding("trust", "warning", f"memory.accepted_origins: notes from {names} {where}", remedy)
 
 
 def _examine_waiting(memory: Memory) -> Iterator[Finding]:
@@ -221,10 +239,10 @@ def try_turn(memory: Memory) -> Iterator[Finding]:
         start_providers(memory.manager, trial)
         query = Query(f"What do you know about {word}?", now=time.time())
         recalled = memory.manager.prefetch_all(query, trial, turn_number=1)
-        health = selected_health(memory)
-        usable = health is not None and health.state not in ("unavailable", "failed")
-        if health is not None and usable and health.name != "builtin":
-            yield from check_provider(memory.manager, health.name, trial)
+        for name in memory.selected_providers:
+            health = selected_health(memory, name)
+            if health is not None and health.state not in ("unavailable", "failed"):
+                yield from check_provider(memory.manager, health.name, trial)
     finally:
         memory.delete_session(session.id)
     gone = not any(word in hit.text for hit in memory.sessions.search(word, limit=5))

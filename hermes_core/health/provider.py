@@ -18,7 +18,7 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Check, Field, Session
 from hermes_core.errors import ConfigError
 from hermes_core.health.finding import Finding, backend_remedy, failed
-from hermes_core.home import HermesHome
+from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.discover import DAMAGED_METADATA, ProviderEntry, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
@@ -124,11 +124,17 @@ def _display(value: Any) -> str:
     return "" if value is None else redact(str(value))
 
 
-def selected_health(memory: Memory) -> ProviderHealth | None:
-    """Return the manager's report on the selected provider, None if the manager does not hold it."""
-    names = {memory.selected.casefold()} - {""}
+def selected_health(memory: Memory, name: str = "") -> ProviderHealth | None:
+    """Return the manager's report on a selected provider, None if the manager does not hold it.
+
+    Args:
+        name: One of `memory.selected_providers`; default: the first.
+    """
+    selected = memory.selected_providers
+    wanted = (name or next(iter(selected), "")).casefold().removeprefix(FOLDER_PREFIX)
     external = [one for one in memory.manager.health() if one.name != "builtin"]
-    return next((one for one in external if one.name.casefold() in names), external[0] if external else None)
+    alone = external[0] if external and len(selected) < 2 else None
+    return next((one for one in external if one.name.casefold() == wanted), alone)
 
 
 def last_error(home: HermesHome, provider: str) -> LastError | None:
@@ -142,20 +148,24 @@ def last_error(home: HermesHome, provider: str) -> LastError | None:
 
 
 def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterator[Finding]:
-    """Check the selected provider and its settings."""
-    name = memory.selected
-    if not name:
+    """Check the selected providers and their settings."""
+    if not memory.selected:
         yield Finding("provider", "ok", "built-in memory only")
-        return
+    for name in memory.selected_providers:
+        yield from _examine_selected(memory, name, entries)
+
+
+def _examine_selected(memory: Memory, name: str, entries: Sequence[ProviderEntry]) -> Iterator[Finding]:
     what = f"provider {name}"
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
-    health = selected_health(memory)
+    health = selected_health(memory, name)
     if health is None:
         reason = (entry.reason if entry else "") or "it is not loaded"
         yield failed(what, reason, entry.remedy if entry else "")
     else:
-        yield _condition(what, health, entry, memory)
-        late = memory.loaded.late_warnings() if memory.loaded else ()
+        yield _condition(what, health, entry)
+        loaded = memory.loaded.get(health.name)
+        late = loaded.late_warnings() if loaded else ()
         yield from (Finding(what, "warning", warning) for warning in (*health.warnings, *late))
     published = entry is not None and entry.kind == "hermes_agent"
     if not (published and health and health.state == "active"):
@@ -163,17 +173,17 @@ def examine_provider(memory: Memory, entries: Sequence[ProviderEntry]) -> Iterat
         yield from examine_settings(memory, health.name if health else name, published=published)
 
 
-def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None, memory: Memory) -> Finding:
+def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None) -> Finding:
     version = f" {entry.version}" if entry and entry.version else ""
     if health.state == "active":
         return Finding(what, "ok", f"active{version}, {health.calls} calls, {health.failed} failed")
-    remedy = f"hermes-memory memory setup {memory.selected}"
+    remedy = f"hermes-memory memory setup {health.name}"
     if health.only_dead_letters:
         remedy = ""
     elif health.breakers and health.state == "degraded":
         remedy = "see that its backend runs and can be reached; hermes-memory logs shows what it answered"
     elif health.state == "failed" and health.reason.startswith("initialize"):
-        remedy = backend_remedy(memory.selected)
+        remedy = backend_remedy(health.name)
     return failed(what, f"{health.state}: {health.reason}", "" if remedy in health.reason else remedy)
 
 
@@ -182,11 +192,12 @@ def examine_settings(memory: Memory, name: str, *, published: bool) -> Iterator[
 
     The file of a `published` provider has a form of its own, so its warnings are left out.
     """
-    if memory.loaded is None or not memory.loaded.settings:
+    loaded = memory.loaded.get(name)
+    if loaded is None or not loaded.settings:
         return
-    fields = memory.loaded.settings
+    fields = loaded.settings
     try:
-        settings = settings_in(memory.home, memory.loaded)
+        settings = settings_in(memory.home, loaded)
     except ConfigError as exc:
         yield failed(f"settings of {name}", exc.message, exc.remedy)
         return
@@ -201,30 +212,32 @@ def examine_settings(memory: Memory, name: str, *, published: bool) -> Iterator[
         yield Finding(f"settings of {name}", "ok", f"{given} set, {len(fields) - given} by default")
 
 
-def examine_catalog(entries: Sequence[ProviderEntry], selected: str) -> Iterator[Finding]:
+def examine_catalog(entries: Sequence[ProviderEntry], selected: Sequence[str]) -> Iterator[Finding]:
     """Report plugins that are shadowed by another of the same name, and those that did not load."""
+    names = {name.casefold() for name in selected}
     for entry in entries:
         if entry.state == "shadowed":
             yield Finding(f"plugin {entry.name}", "warning", entry.reason, entry.remedy)
-        elif entry.state in ("failed", "degraded") and entry.name.casefold() != selected.casefold():
+        elif entry.state in ("failed", "degraded") and entry.name.casefold() not in names:
             yield Finding(f"plugin {entry.name}", "warning", f"{entry.state}: {entry.reason}", entry.remedy)
 
 
 def examine_outbox(memory: Memory) -> Iterator[Finding]:
     """Yield what waits for each provider, since when, and how many dead letters there are."""
     outbox = memory.manager.outbox
-    if kept := pending_writes(memory):
-        remedy = "they are sent with one of the next turns"
-        yield Finding(f"writes of {memory.selected}", "note", f"{kept} write(s) wait in the provider", remedy)
-    if not outbox.path.exists():
+    for name in memory.selected_providers:
+        if kept := pending_writes(memory, name):
+            remedy = "they are sent with one of the next turns"
+            yield Finding(f"writes of {name}", "note", f"{kept} write(s) wait in the provider", remedy)
+    if not outbox.exists:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
     backlogs = outbox.backlogs()
-    active = selected_health(memory)
+    active = [health.name for name in memory.selected_providers if (health := selected_health(memory, name))]
     for name, backlog in backlogs.items():
-        yield _backlog(name, backlog, outbox.refused(name), name == memory.selected)
+        yield _backlog(name, backlog, outbox.refused(name), name in (*active, *memory.selected_providers))
     if not backlogs:
-        settled = outbox.last_settled(active.name) if active else None
+        settled = max((at for name in active if (at := outbox.last_settled(name))), default=None)
         when = f", last write taken {age(max(0.0, time.time() - settled))} ago" if settled else ""
         yield Finding("outbox", "ok", f"nothing waits{when}")
 
@@ -313,14 +326,17 @@ def hook_records(
 
 
 def examine_hooks(memory: Memory) -> Iterator[Finding]:
-    """Report each hook of the selected provider."""
-    health = selected_health(memory)
-    if health is None or health.name == "builtin":
-        return
-    for one in hook_records(memory.home, health.name, health.hooks):
-        ago = age(max(0.0, time.time() - one.last_success)) if one.last_success else ""
-        when = f"last success {ago} ago, " if ago else ""
-        yield Finding(f"hook {one.hook}", "ok" if ago else "note", f"{when}{one.p95}")
+    """Report each hook of the selected providers."""
+    several = len(memory.selected_providers) > 1
+    for name in memory.selected_providers:
+        health = selected_health(memory, name)
+        if health is None:
+            continue
+        for one in hook_records(memory.home, health.name, health.hooks):
+            ago = age(max(0.0, time.time() - one.last_success)) if one.last_success else ""
+            when = f"last success {ago} ago, " if ago else ""
+            what = f"hook {health.name}.{one.hook}" if several else f"hook {one.hook}"
+            yield Finding(what, "ok" if ago else "note", f"{when}{one.p95}")
 
 
 def examine_last_call(home: HermesHome, provider: str) -> Iterator[Finding]:
@@ -374,10 +390,10 @@ def trial_session(home: HermesHome, session_id: str) -> Session:
     return Session(session_id, user_id=TRIAL_USER, identity=home.profile, home=str(home.path))
 
 
-def pending_writes(memory: Memory) -> int:
-    """Return the number of writes that the selected provider keeps and its backend does not have yet."""
-    health = selected_health(memory)
-    if health is None or health.name == "builtin":
+def pending_writes(memory: Memory, name: str) -> int:
+    """Return the number of writes that a selected provider keeps and its backend does not have yet."""
+    health = selected_health(memory, name)
+    if health is None:
         return 0
     outcome = memory.manager.ask(health.name, "pending_writes", session=memory.local_session)
     return int(outcome.value) if outcome.ok else 0

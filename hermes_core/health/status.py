@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import TARGETS, MemoryStore, Trust
 from hermes_core.curated.waiting import earlier_notes, owners_with_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
@@ -92,6 +93,14 @@ class WaitingStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TrustStatus:
+    """The settings that decide which notes stand in system prompts; `accepted_origins` do without a look of a person."""
+
+    trust: Trust = "guarded"
+    accepted_origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderStatus:
     """The status of the selected provider: its state, settings, last error and hooks.
 
@@ -118,17 +127,20 @@ class ProviderStatus:
 class Status:
     """The status of a home.
 
-    `provider` is the name in config.yaml, "" for built-in only; `selected` is its status. `problems` are sentences about
-    what is configured and does not work, each with the remedy.
+    `provider` is the name in config.yaml, "" for built-in only; `selected` is its status, or that of the first member of a
+    composite, whose `members` are all of them. `problems` are sentences about what is configured and does not work, each
+    with the remedy.
     """
 
     home: str
     profile: str
     builtin: Mapping[MemoryTarget, StoreStatus] = field(default_factory=dict)
     waiting: WaitingStatus = WaitingStatus()
+    trust: TrustStatus = TrustStatus()
     identity: IdentityStatus = IdentityStatus()
     provider: str = ""
     selected: ProviderStatus | None = None
+    members: tuple[ProviderStatus, ...] = ()
     outbox: OutboxStatus = OutboxStatus()
     sessions: Mapping[str, Any] = field(default_factory=dict)
     health: tuple[ProviderHealth, ...] = ()
@@ -162,7 +174,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         *run_check("provider", lambda: examine_provider(memory, entries)),
         *run_check("provider", lambda: _last_call(memory)),
         *run_check("text", lambda: examine_texts(memory.home, memory.config)),
-        *run_check("plugins", lambda: examine_catalog(entries, memory.selected)),
+        *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
         *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]
     outbox = OutboxStatus(None, None)
@@ -177,15 +189,18 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
             with contextlib.suppress(StorageError):  # `examine_outbox` tells
                 outbox = _outbox(memory)
     problems = memory.problems()
+    providers = tuple(_provider(memory, name, entries) for name in memory.selected_providers)
     untold = [one for one in findings if not any(one.detail in text for text in problems)]
     return Status(
         str(memory.home.path),
         memory.home.profile,
         {target: _store(memory.curated, target) for target in TARGETS},
         waiting_status(memory),
+        TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
         IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),
         memory.selected,
-        _provider(memory, entries),
+        next(iter(providers), None),
+        providers if memory.selected == COMPOSITE else (),
         outbox,
         sessions,
         memory.manager.health(),
@@ -217,18 +232,14 @@ def forget_earlier_notes(home: HermesHome, status: Status) -> None:
             memory.sessions.set_meta(EARLIER_NOTES_KEY, str(status.waiting.earlier))
 
 
-def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | None:
-    if not memory.selected:
-        return None
-    health = selected_health(memory)
-    name = health.name if health else memory.selected
+def _provider(memory: Memory, selected: str, entries: list[ProviderEntry]) -> ProviderStatus:
+    health = selected_health(memory, selected)
+    name = health.name if health else selected
     entry = next((e for e in entries if e.name.casefold() == name.casefold() and e.state != "shadowed"), None)
     lines: tuple[SettingLine, ...] = ()
     try:
-        if memory.loaded:
-            lines = setting_lines(
-                memory.loaded.settings, settings_in(memory.home, memory.loaded), memory.home
-            )
+        if loaded := memory.loaded.get(name):
+            lines = setting_lines(loaded.settings, settings_in(memory.home, loaded), memory.home)
     except ConfigError:
         pass  # `examine_provider` tells which value is wrong
     reason = health.reason if health else (entry.reason if entry else "")
@@ -247,14 +258,16 @@ def _provider(memory: Memory, entries: list[ProviderEntry]) -> ProviderStatus | 
 
 
 def _last_call(memory: Memory) -> Iterator[Finding]:
-    health = selected_health(memory)
-    if health is not None and health.state == "active" and health.name != "builtin":
-        yield from examine_last_call(memory.home, health.name)
+    for name in memory.selected_providers:
+        health = selected_health(memory, name)
+        if health is not None and health.state == "active":
+            yield from examine_last_call(memory.home, health.name)
 
 
 def _outbox(memory: Memory) -> OutboxStatus:
-    outbox, kept = memory.manager.outbox, pending_writes(memory)
-    if not outbox.path.exists():
+    outbox = memory.manager.outbox
+    kept = sum(pending_writes(memory, name) for name in memory.selected_providers)
+    if not outbox.exists:
         return OutboxStatus(kept)
     return OutboxStatus(outbox.depth + kept, len(outbox.dead_letters()), outbox.oldest_age)
 
@@ -262,7 +275,7 @@ def _outbox(memory: Memory) -> OutboxStatus:
 def _last_taken(memory: Memory, provider: str) -> float | None:
     outbox = memory.manager.outbox
     try:
-        return outbox.last_settled(provider) if outbox.path.exists() else None
+        return outbox.last_settled(provider) if outbox.exists else None
     except StorageError:
         return None  # `unusable` tells
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import importlib_metadata
@@ -40,7 +40,7 @@ def discover_providers(
     home: HermesHome,
     *,
     control: LoadControl | None = None,
-    active: str = "",
+    active: Collection[str] = (),
     probe: bool = False,
     entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
 ) -> list[ProviderEntry]:
@@ -50,21 +50,24 @@ def discover_providers(
 
     Args:
         control: What is blocked; by default the lists of the home's config.yaml, which may raise `ConfigError`.
-        active: The configured name. It is listed also if nothing offers it.
-        probe: Load the active provider and call its `is_available`.
+        active: The selected names, as `Config.selected_providers` has them. One is listed also if nothing offers it.
+        probe: Load the active providers and call their `is_available`.
         entry_points: Used in place of those of the environment.
     """
     # Read twice below, and an iterator gives its items once.
     points = list(entry_points) if entry_points is not None else None
     candidates = discover(home, points)
     control = control or LoadControl.of_home(home)
-    chosen = select(candidates, active)[:1] if active else []
+    names = [name for name in ([active] if isinstance(active, str) else active) if name]
+    places = {name: place for name in names for place in select(candidates, name)[:1]}
+    chosen = list(places.values())
     entries: list[ProviderEntry] = []
     listed: set[str] = set()
     for place in candidates:
         name = place.name.casefold()
-        if place.shadowed_by and chosen and place.is_folder and place.path == chosen[0].path:
-            entries.append(_chosen_folder(chosen[0], control))
+        same_folder = [other for other in chosen if place.is_folder and place.path == other.path]
+        if place.shadowed_by and same_folder:
+            entries.append(_chosen_folder(same_folder[0], control))
         elif place.shadowed_by:
             entries.append(
                 ProviderEntry.of(
@@ -80,13 +83,19 @@ def discover_providers(
             else:
                 entry = ProviderEntry.of(place, "active" if place in chosen else "idle")
                 entries.append(entry if place in chosen else _with_packages(entry, place))
-    configured = {place.name for place in chosen} | {active}
+    configured = {place.name for place in chosen} | set(names)
     for name in sorted(BUNDLED.keys() - {entry.name for entry in entries if entry.state != "shadowed"}):
-        entries.append(_missing_bundled(name, configured=bool(active) and name in configured))
-    if active and not chosen and active not in BUNDLED:
-        entries.append(_unknown(active, candidates, folder_fault(home, active.strip())))
-    if probe and chosen:
-        entries = [_probe(e, active, home, control, points) if e.state == "active" else e for e in entries]
+        entries.append(_missing_bundled(name, configured=name in configured))
+    for name in names:
+        if name not in places and name not in BUNDLED:
+            entries.append(_unknown(name, candidates, folder_fault(home, name.strip())))
+    for name, place in places.items() if probe else ():
+        entries = [
+            _probe(entry, name, home, control, points)
+            if entry.state == "active" and entry.name == place.name
+            else entry
+            for entry in entries
+        ]
     return sorted(entries, key=lambda entry: (entry.name.casefold(), entry.state == "shadowed"))
 
 

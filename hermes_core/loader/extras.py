@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -40,6 +40,29 @@ class ProviderExtras:
     def after_tool(self, name: str, arguments: Mapping[str, Any], result: str, session: Session) -> str:
         """Return the result that the model gets."""
         del name, arguments, session
+        return result
+
+
+class CombinedExtras(ProviderExtras):
+    """The extras of several packages. Of two chat commands of one name, the first package's counts."""
+
+    def __init__(self, parts: Sequence[ProviderExtras]) -> None:
+        self._parts = parts
+        self.skill_folders = tuple(folder for part in parts for folder in part.skill_folders)
+        self.chat_commands = {
+            name: command for part in reversed(parts) for name, command in part.chat_commands.items()
+        }
+        self.watches_tools = any(part.watches_tools for part in parts)
+
+    def before_tool(self, name: str, arguments: Mapping[str, Any], session: Session) -> str:
+        """Return the first reason why the tool may not run now, "" if it may."""
+        reasons = (part.before_tool(name, arguments, session) for part in self._parts)
+        return next(filter(None, reasons), "")
+
+    def after_tool(self, name: str, arguments: Mapping[str, Any], result: str, session: Session) -> str:
+        """Return the result that the model gets, after each package has seen it."""
+        for part in self._parts:
+            result = part.after_tool(name, arguments, result, session)
         return result
 
 

@@ -54,6 +54,7 @@ from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
 from hermes_core.loader.sources import calls_register, record_no_provider
+from hermes_core.loader.variables import call_with_stored_variables, unset_variables
 from hermes_core.packages import OWN_PACKAGES
 
 if TYPE_CHECKING:
@@ -254,10 +255,13 @@ def _load_candidate(
 
 def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvider:
     """Import a candidate, find its provider and construct the first one: everything that runs the provider's code."""
-    value = call_foreign(partial(_import, place))
+    load = partial(_import, place)
+    if place.kind == "native":  # the others have all of `.env` in their environment
+        load = partial(call_with_stored_variables, home, load)
+    value = call_foreign(load)
     if isinstance(value, ForeignError):
         raise _import_error(place, value.error, str(value))
-    recipe, made = _find_recipe(place, value)
+    recipe, made = _find_recipe(place, home, value)
     _check_name(place, made.provider, name)
     module = value.__name__ if isinstance(value, ModuleType) else place.value.partition(":")[0]
     factory = ProviderFactory(place, home, recipe, made, module, _load_companions(place))
@@ -315,10 +319,12 @@ class _Made(NamedTuple):
 _Recipe = Callable[[], _Made | None]
 
 
-def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
+def _find_recipe(place: ProviderCandidate, home: HermesHome, value: Any) -> tuple[_Recipe, _Made]:
     """Return the first way in which `value` yields a provider, and the provider that it yielded."""
     errors: list[ForeignError] = []
     for recipe in _recipes(value):
+        if place.kind == "native":
+            recipe = partial(call_with_stored_variables, home, recipe)
         made = call_foreign(recipe)
         if isinstance(made, ForeignError):
             errors.append(made)
@@ -331,8 +337,11 @@ def _find_recipe(place: ProviderCandidate, value: Any) -> tuple[_Recipe, _Made]:
     if not errors and place.is_folder and place.path is not None:
         may_register = callable(getattr(value, "register", None)) and calls_register(place.path)
         if place.kind == "hermes_agent" and may_register:
+            variables = _unset_variables(place)
             raise ProviderUnconfigured(
-                f"{place.name!r} from {place.where} registered no provider now", _settings_remedy(place)
+                f"{place.name!r} from {place.where} registered no provider now",
+                _settings_remedy(variables),
+                variables,
             )
         record_no_provider(place.path)
     if errors:
@@ -562,8 +571,12 @@ def _import_error(place: ProviderCandidate, error: BaseException, text: str) -> 
             f"provider {place.name!r} ends the program when it is imported ({text})",
             f"report it to its author, or remove {place.where}",
         )
+    message = f"importing provider {place.name!r} from {place.where} raised {text}"
+    if not _is_fault(error) and unset_variables(error):
+        variables = _unset_variables(place, error)
+        return ProviderUnconfigured(message, _settings_remedy(variables), variables)
     return ProviderError(
-        f"importing provider {place.name!r} from {place.where} raised {text}",
+        message,
         "upgrade or reinstall it; hermes-memory --debug shows the traceback",
     )
 
@@ -571,30 +584,36 @@ def _import_error(place: ProviderCandidate, error: BaseException, text: str) -> 
 def _construction_error(place: ProviderCandidate, error: ForeignError) -> ProviderError:
     """Return the error for a `register` or a constructor that raised."""
     message = f"provider {place.name!r} from {place.where} can't be made: {error}"
-    is_fault = not isinstance(error.error, Exception) or isinstance(error.error, _CODE_FAULTS)
-    if is_fault or place.kind == "native":
+    # Native providers declare their settings, so that few raise for another reason than a fault.
+    if _is_fault(error.error) or (place.kind == "native" and not unset_variables(error.error)):
         return ProviderError(
             message,
             "correct what it speaks of, else upgrade or reinstall it; hermes-memory --debug shows the traceback",
         )
-    return ProviderUnconfigured(message, _settings_remedy(place))
+    variables = _unset_variables(place, error.error)
+    return ProviderUnconfigured(message, _settings_remedy(variables), variables)
 
 
-def _settings_remedy(place: ProviderCandidate) -> str:
+def _is_fault(error: BaseException) -> bool:
+    return not isinstance(error, Exception) or isinstance(error, _CODE_FAULTS)
+
+
+def _settings_remedy(variables: Iterable[str]) -> str:
     """Return what to do about a provider that waits for settings."""
-    commands = [f"hermes-memory keys set {name}" for name in _unset_variables(place)]
+    commands = [f"hermes-memory keys set {name}" for name in variables]
     if commands:
         return f"run: {', '.join(commands)}"
     return "set what its documentation names, in its file, or as a variable: hermes-memory keys set NAME"
 
 
-def _unset_variables(place: ProviderCandidate) -> list[str]:
-    """Return the environment variables that plugin.yaml requires and that are not set. `.env` is in the environment."""
+def _unset_variables(place: ProviderCandidate, error: BaseException | None = None) -> tuple[str, ...]:
+    """Return the environment variables that plugin.yaml requires or an error names, and that are not set."""
     manifest = read_manifest(place.path) if place.is_folder and place.path else {}
     required = manifest.get("requires_env")
     entries = required if isinstance(required, list) else []
     names = [str(entry.get("name", "") if isinstance(entry, dict) else entry) for entry in entries]
-    return [name for name in names if name and not os.environ.get(name)]
+    names += unset_variables(error) if error is not None else []
+    return tuple(name for name in dict.fromkeys(names) if name and not os.environ.get(name))
 
 
 def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderError:

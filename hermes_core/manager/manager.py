@@ -33,13 +33,14 @@ from hermes_core.contract.values import (
 from hermes_core.errors import ConfigError, OutboxError, ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.manager.call import ABSENT, CallResult
+from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.observers import Listener, Observers
 from hermes_core.manager.plugins import Monitor, register_observers, wrapping
-from hermes_core.manager.prefetch import PendingRecall, Prefetch, RecallPart, RecallResult
+from hermes_core.manager.prefetch import PendingRecall, Prefetch, RecallPart, RecallResult, fuse_recall
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth
 from hermes_core.manager.worker import PendingCall
-from hermes_core.manager.writes import Writes
+from hermes_core.manager.writes import NO_PROVIDERS, Writes
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow, Transcripts, encode, encode_end, plain
 from hermes_core.outbox.store import Outbox
@@ -72,7 +73,8 @@ class MemoryManager:
         clock: Measures the ages of recall and the pauses before retries. Waiting itself uses real time.
         wall: Returns the time of events and rows, in seconds since the epoch.
         outbox: The outbox in the session store of the host; default: an outbox in a separate file of the home.
-        selected: Name of the provider of config.yaml. While it is not loaded, writes are stored for it; "" for none.
+        selected: The providers of config.yaml with the kinds of writes that they get. While one is not loaded, writes
+            are stored for it.
         transcripts: Returns a reader of an ended session, for (session id, last message id). Without this function,
             the outbox stores the messages that are passed to `on_session_end`.
         observers: Filters, listeners, and wrappers of provider hooks (`@hookimpl(wrapper=True)`). The first observer
@@ -95,7 +97,7 @@ class MemoryManager:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         outbox: Outbox | None = None,
-        selected: str = "",
+        selected: Mapping[str, frozenset[WriteKind]] = NO_PROVIDERS,
         transcripts: Transcripts | None = None,
         observers: Sequence[object] = (),
         on_event: Callable[[Event], None] | None = None,
@@ -142,6 +144,8 @@ class MemoryManager:
         builtin: bool = False,
         fingerprint: Callable[[], str] | None = None,
         deadlines: Mapping[str, float] | None = None,
+        kinds: frozenset[WriteKind] | None = None,
+        selector: str = "",
     ) -> bool:
         """Add a provider: an instance, a class, or a factory without arguments. Return True if it was accepted.
 
@@ -153,6 +157,8 @@ class MemoryManager:
             fingerprint: Returns a fingerprint of the account (url, user, bank) that the settings of the provider
                 name. Writes that were stored for another account become dead letters.
             deadlines: Seconds by hook name for this provider. The `deadlines` of the manager come first.
+            kinds: The kinds of writes that it gets as a member of a composite. None for the only external provider.
+            selector: The name by which `selected` has it; default: `name`.
         """
         with self.home.asking():
             return self._registry.add(
@@ -161,6 +167,8 @@ class MemoryManager:
                 builtin=builtin,
                 fingerprint=fingerprint,
                 deadlines=_checked_deadlines(deadlines or {}),
+                kinds=kinds,
+                selector=selector,
             )
 
     def ask(self, provider: str, hook: str, **arguments: Any) -> CallResult:
@@ -308,6 +316,8 @@ class MemoryManager:
         parts = self._prefetch.collect(pending)
         if self._observers.filter_recalls:
             parts = [self._filtered(part, pending.session) if part.recall else part for part in parts]
+        if len(parts) > 1:
+            parts = fuse_recall(parts, pending.query.budget)
         return RecallResult(tuple(parts), (time.monotonic() - pending.began) * 1000)
 
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
@@ -338,7 +348,8 @@ class MemoryManager:
         if not handle.builtin:
             call = dataclasses.replace(call, arguments=self._redact(plain(call.arguments)))
         instance = handle.instance(session, wait=True)
-        result = instance.call("handle_tool_call", {"call": call, "session": session})
+        own = dataclasses.replace(call, name=self._registry.tools.own_name(call.name))
+        result = instance.call("handle_tool_call", {"call": own, "session": session})
         if result.ok:
             return str(clean_result(str(result.value)))
         return _error(f"memory tool {call.name!r} {result.status}: {result.error or 'it can not be called'}")
@@ -427,6 +438,8 @@ class MemoryManager:
             return ""
         calls = []
         for handle in self._registry.implementing("on_pre_compress"):
+            if not takes(handle.kinds, "on_pre_compress"):
+                continue
             arguments = {
                 "messages": tuple(self._clean(handle, plain(messages))),
                 "compression_count": count,

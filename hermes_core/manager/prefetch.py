@@ -35,6 +35,14 @@ _EMPTY = Recall()
 # quick. If it hangs, the turn loses no more than this.
 WAIT_AFTER_LATE_S = 0.5
 
+# The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009).
+RANK_CONSTANT = 60
+
+# Weight of a rank of each further member, times that of the member before. With equal weights a weaker member displaces
+# what the stronger one found: recall@10 of Holographic and plain FTS5 on the development half of LoCoMo is 65.1, and 67.2
+# with this weight, as of Holographic alone. What both return within the default budget holds 68.9.
+MEMBER_WEIGHT = 0.8
+
 NOT_WAITED = CallResult("skipped", error="not waited for, because the last one failed")
 
 
@@ -356,3 +364,44 @@ def cut_to_budget(recall: Recall, budget: int) -> Recall:
         items.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
         room -= len(item.text)
     return replace(recall, items=tuple(items))
+
+
+def fuse_recall(parts: Sequence[RecallPart], budget: int) -> list[RecallPart]:
+    """Return the recall of several members within one budget: the items that are best by reciprocal rank fusion.
+
+    The ranks of the first member weigh most, then those of the second. An item that several members return counts once, with the sum of its scores, and stays with the member that ranks it
+    first. A member that answers with one text counts as one item, which is cut to an equal share of the budget. The items of each part are in the order of their
+    fused scores, which replace the scores of the members.
+
+    Args:
+        parts: The recall of the members.
+        budget: Tokens of all items together, of about four characters each.
+    """
+    scores: dict[str, float] = {}
+    owners: dict[str, tuple[int, int, RecallItem]] = {}
+    room = budget * CHARS_PER_TOKEN
+    share = room // max(sum(bool(part.recall) for part in parts), 1)
+    for number, part in enumerate(parts):
+        text = part.recall.text[:share]
+        items = (RecallItem(text),) if text.strip() else part.recall.items
+        for rank, item in enumerate(items, 1):
+            key = " ".join(item.text.split()).casefold()
+            scores[key] = scores.get(key, 0.0) + MEMBER_WEIGHT**number / (RANK_CONSTANT + rank)
+            if key not in owners or rank < owners[key][1]:
+                owners[key] = (number, rank, item)
+    chosen: list[list[RecallItem]] = [[] for _ in parts]
+    for key in sorted(scores, key=lambda key: (-scores[key], owners[key][0])):
+        number, _, item = owners[key]
+        if room <= 0:
+            break
+        chosen[number].append(replace(item, text=item.text[:room], score=scores[key]))
+        room -= len(item.text)
+    return [_with_items(part, items) for part, items in zip(parts, chosen, strict=True)]
+
+
+def _with_items(part: RecallPart, items: Sequence[RecallItem]) -> RecallPart:
+    if part.recall.text.strip():
+        recall = replace(part.recall, text=items[0].text if items else "")
+    else:
+        recall = replace(part.recall, items=tuple(items))
+    return part._replace(recall=recall) if recall else part._replace(recall=Recall(), origin="none")

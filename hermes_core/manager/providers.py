@@ -20,6 +20,14 @@ from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NA
 from hermes_core.errors import HermesError
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
+from hermes_core.manager.composite import (
+    ALL_KINDS,
+    MAX_MEMBERS,
+    MAX_TOOLS,
+    WriteKind,
+    member_tool_name,
+    takes,
+)
 from hermes_core.manager.plugins import capabilities_of, implemented_hooks, register_provider, wrappers_of
 from hermes_core.manager.stats import (
     NO_DEADLINES,
@@ -517,8 +525,11 @@ class ProviderHandle:
         deadlines: Seconds by hook name in place of the policies, unless the manager's settings name these hooks.
         builtin: True for the built-in provider of this package: its hooks run on the caller's thread, and nothing is
             redacted for it.
+        kinds: The kinds of writes that a member of a composite gets; None if the provider is no member.
+        selector: The name by which config.yaml selects it; default: `name`.
 
     Attributes:
+        member: True if the provider is a member of a composite.
         fingerprint: Fingerprint of the account at the last `initialize`.
         account_since: Time of the first `initialize` with this fingerprint, in seconds since the epoch; 0 before the
             first `initialize`.
@@ -538,8 +549,12 @@ class ProviderHandle:
         account: Callable[[], str] | None = None,
         deadlines: Mapping[str, float] = NO_DEADLINES,
         builtin: bool = False,
+        kinds: frozenset[WriteKind] | None = None,
+        selector: str = "",
     ) -> None:
         self.builtin = builtin
+        self.member, self.kinds = kinds is not None, ALL_KINDS if kinds is None else kinds
+        self.selector = selector or name
         self._deadlines = deadlines
         self.fingerprint = fingerprint
         self.account_since = 0.0
@@ -901,10 +916,20 @@ class ToolIndex:
         self._owners: dict[str, ProviderHandle] = {}
         self._schemas: dict[str, dict[str, Any]] = {}
         self._aliases: dict[str, str] = {}
+        # What the providers themselves call their tools, by the name that the model sees.
+        self._own_names: dict[str, str] = {}
 
     def add(self, handle: ProviderHandle) -> None:
-        """Add the tools that the provider offers, and the aliases (older names) of these tools."""
-        for schema in handle.schemas:
+        """Add the tools that the provider offers, and the aliases (older names) of these tools.
+
+        The tools of a member of a composite get its name as a prefix. Of all members, at most `MAX_TOOLS` are offered.
+        """
+        if "facts" not in handle.kinds:
+            return
+        for own in handle.schemas:
+            schema = own
+            if handle.member:
+                schema = own | {"name": member_tool_name(handle.name, own["name"])}
             name, warning = schema["name"], ""
             if fault := schema_fault(schema):
                 handle.add_tool_problem(f"tool {name!r} is left out: {fault}")
@@ -916,13 +941,21 @@ class ToolIndex:
                 warning = f"tool {name!r} is refused: the host uses that name"
             elif name in self._owners:
                 warning = f"tool {name!r} is refused: {self._owners[name].name!r} offers it"
+            elif handle.member and sum(owner.member for owner in self._owners.values()) >= MAX_TOOLS:
+                handle.add_tool_problem(
+                    f"tool {name!r} is left out: a composite has at most {MAX_TOOLS} tools; shorten composite.facts"
+                )
             else:
+                if handle.member:  # the prompt block of the provider names its tools as the provider does
+                    self._own_names[name] = own["name"]
+                    self._aliases.setdefault(own["name"], name)
                 self._owners[name] = handle
                 self._schemas[name] = schema if handle.builtin else _clean_schema(handle, schema)
             if warning:
                 log.warning("%s: %s", handle.name, warning)
                 handle.warnings.append(warning)
-        for alias, name in handle.first.capabilities.tool_aliases.items():
+        for alias, own_name in handle.first.capabilities.tool_aliases.items():
+            name = member_tool_name(handle.name, own_name) if handle.member else own_name
             free = alias not in RESERVED_TOOL_NAMES and alias not in self._owners
             if free and self._owners.get(name) is handle:
                 self._aliases.setdefault(alias, name)
@@ -934,6 +967,10 @@ class ToolIndex:
     def current_name(self, name: Any) -> Any:
         """Return the current name of a tool if `name` is an alias of it, else `name`."""
         return self._aliases.get(name, name) if isinstance(name, str) and name not in self._owners else name
+
+    def own_name(self, name: str) -> str:
+        """Return the name that the provider itself gave the tool that the model calls `name`."""
+        return self._own_names.get(name, name)
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
@@ -950,7 +987,7 @@ class ToolIndex:
 
 
 class ProviderRegistry:
-    """The providers of a manager: the built-in one and at most one external provider.
+    """The providers of a manager: the built-in one and at most one external provider, or the members of a composite.
 
     Attributes:
         handles: The accepted providers, in the order in which they were added.
@@ -967,7 +1004,7 @@ class ProviderRegistry:
 
     @property
     def external(self) -> list[ProviderHandle]:
-        """The external provider in a list; an empty list if there is none."""
+        """The external providers: none, one, or the members of a composite."""
         return [handle for handle in self.handles if not handle.builtin]
 
     def implementing(self, hook: str) -> tuple[ProviderHandle, ...]:
@@ -976,7 +1013,9 @@ class ProviderRegistry:
 
     def takers(self, hook: str) -> tuple[ProviderHandle, ...]:
         """Return the external providers that implement this hook, for which a write is stored."""
-        return tuple(handle for handle in self.handles if not handle.builtin and hook in handle.first.hooks)
+        return tuple(
+            handle for handle in self.external if hook in handle.first.hooks and takes(handle.kinds, hook)
+        )
 
     def add(
         self,
@@ -986,6 +1025,8 @@ class ProviderRegistry:
         builtin: bool,
         fingerprint: Callable[[], str] | None,
         deadlines: Mapping[str, float] = NO_DEADLINES,
+        kinds: frozenset[WriteKind] | None = None,
+        selector: str = "",
     ) -> bool:
         """Construct and validate a provider, and ask it whether it can run. Return True if it was accepted.
 
@@ -1000,6 +1041,8 @@ class ProviderRegistry:
             fingerprint=account or "",
             account=fingerprint,
             deadlines=deadlines,
+            kinds=kinds,
+            selector=selector,
         )
         if error is not None:
             text = describe(error, self._config.redact)
@@ -1022,7 +1065,12 @@ class ProviderRegistry:
             taken = any(other.builtin for other in self.handles)
             return ("failed", "there is a built-in provider already") if taken else None
         for other in self.external:
-            return "idle", f"only one external provider at a time, and {other.name!r} is active"
+            if not (handle.member and other.member):
+                return "idle", f"only one external provider at a time, and {other.name!r} is active"
+            if other.name.casefold() == handle.name.casefold():
+                return "idle", f"{other.name!r} is a member of the composite already"
+        if len(self.external) >= MAX_MEMBERS:
+            return "idle", f"a composite has at most {MAX_MEMBERS} members"
         return None
 
     def _refuse(self, handle: ProviderHandle, state: State, reason: str) -> bool:

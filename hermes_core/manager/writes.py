@@ -17,6 +17,7 @@ from hermes_core.contract.values import Session, SessionSwitch
 from hermes_core.errors import HermesError, OutboxError
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import CallResult, attempt, describe
+from hermes_core.manager.composite import WriteKind, takes
 from hermes_core.manager.providers import ProviderHandle, ProviderRegistry
 from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter_reason
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
@@ -26,6 +27,8 @@ from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 log = logging.getLogger(__name__)
 
 ANOTHER_ACCOUNT = "recorded for another account; `hermes-memory outbox retry` sends it to the one in use now"
+
+NO_PROVIDERS: Mapping[str, frozenset[WriteKind]] = {}
 
 UNANSWERED_S = 2.5
 """Seconds. If a program waited in vain for at least this long before it ends, the error "no answer" is stored with the
@@ -38,7 +41,8 @@ class Writes:
     Writes of sessions without a person (cron, subagents, reviews) are not stored.
 
     Args:
-        selected: Name of the provider of config.yaml. Rows are stored for it while it is not loaded; "" for none.
+        selected: The providers of config.yaml with the kinds of writes that they get. Rows are stored for one while it
+            is not loaded.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class Writes:
         registry: ProviderRegistry,
         config: ManagerConfig,
         transcripts: Transcripts | None,
-        selected: str = "",
+        selected: Mapping[str, frozenset[WriteKind]] = NO_PROVIDERS,
     ) -> None:
         self.outbox = outbox
         self.outbox.on_row = self._wake
@@ -66,9 +70,13 @@ class Writes:
 
     def recipients(self, hook: str) -> dict[str, str]:
         """Return the providers for which a row of `hook` is stored: fingerprint of the account by provider name."""
-        if not self._registry.external and self._selected:
-            return {self._selected: UNKNOWN_ACCOUNT}
-        return {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
+        external = self._registry.external
+        loaded = {handle.selector for handle in external}
+        waiting = {}
+        for name, kinds in self._selected.items():
+            if name not in loaded and takes(kinds, hook) and all(handle.member for handle in external):
+                waiting[name] = UNKNOWN_ACCOUNT
+        return waiting | {handle.name: handle.fingerprint for handle in self._registry.takers(hook)}
 
     def put(self, session: Session, row: NewRow) -> bool:
         """Store a row for each provider that has the hook. Return False if there is none.
@@ -126,7 +134,7 @@ class Writes:
         """Wait until all rows are delivered. Return False after `timeout` seconds, or if no row can be sent now."""
         began = time.monotonic()
         until = began + timeout
-        if not self.outbox.path.exists():
+        if not self.outbox.exists:
             return True
         try:
             sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._durable()]
@@ -154,7 +162,7 @@ class Writes:
 
         If rows can't be sent or are dead letters, its reason says so.
         """
-        if not handle.durable or not self.outbox.path.exists():
+        if not handle.durable or not self.outbox.exists:
             return health
         try:
             backlog = self.outbox.backlog(handle.name)

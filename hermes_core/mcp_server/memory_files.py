@@ -78,6 +78,7 @@ class MemoryFiles:
             # An answer may hold any entry of the two files.
             origin = lowest(self._store.stored_origins(), "assistant")
             self._memory.remember_result(self._session, answer.text, origin)
+            self._memory.note_read(self._session, origin)
             return answer
         except HermesError as exc:
             return ToolAnswer(f"Error: {redact(str(exc))}", failed=True)

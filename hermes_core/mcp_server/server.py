@@ -81,9 +81,10 @@ def build_server(tool_set: ToolSet) -> Server[dict[str, object]]:
             ]
         )
 
-    async def read_resource(_: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
-        answer = await _in_thread(functools.partial(tool_set.read_resource, uri), limiter)
+        read = functools.partial(tool_set.read_resource, uri, _client_name(context))
+        answer = await _in_thread(read, limiter)
         if answer is None:
             raise MCPError(INVALID_PARAMS, f"there is no resource {uri[:200]!r}", {"uri": uri[:200]})
         if answer.failed:

@@ -64,6 +64,10 @@ def may_command(origin: str) -> bool:
     return rank(origin) <= RANKS["file"]
 
 
+LOW_ORIGINS = tuple(name for name in RANKS if not may_command(name))
+"""Origins of texts that stand in no system prompt until a person confirms them."""
+
+
 def in_scope(origin: str, owner: str) -> Origin:
     """Return the origin as the scope of an owner sees it: the user of a scope is the person in it.
 
@@ -143,32 +147,49 @@ _QUESTION = re.compile(r"[?？؟\u037e]\s*[\"'”’)]*\s*$")
 # Words with which a note names the person who said "I".
 _FRAME = frozenset(["user", "user's", "person", "person's"])
 _NEGATION_WORDS = """
-    forget forgot no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
+    no not never none neither nor without nothing nobody cannot can't don't doesn't didn't isn't aren't wasn't weren't
     won't wouldn't shouldn't couldn't mustn't hasn't haven't hadn't stop avoid except unless
+    cant dont doesnt didnt isnt arent wasnt werent wont wouldnt shouldnt couldnt mustnt hasnt havent hadnt
     nicht kein keine keinen keinem keiner nie niemals ohne außer nichts niemand
     ne pas jamais sans aucun aucune rien personne sauf nunca sin ningún ninguna jamás nada nadie excepto
     non mai senza nessuno nessuna não nem sem nenhum nenhuma niet geen nooit zonder
     inte ingen inget aldrig utan ikke aldri uten nie bez żaden не нет никогда без нельзя ни ніколи немає
+    není nikdy nem soha nu fără ei älä δεν μην όχι tidak bukan jangan tanpa không chưa đừng
     değil yok asla لا لم لن ليس بدون أبدا נא לא אל אין בלי नहीं मत कभी बिना
     """
 _NEGATIONS = frozenset(_NEGATION_WORDS.split())
 _DENSE_NEGATION = re.compile("[不没沒别別無无未非勿莫禁]|ない|ません|なく|ず|안|않|못|없|말|ไม่|อย่า|ห้าม")
+# Words that, after a negation, are none: "don't forget that I like tea".
+_REMINDERS = frozenset(["forget", "forgot"])
+# Words that begin a clause with another negation than the clause before.
+_CONTRASTS = """
+    but however though although whereas while aber sondern mais pero sino ma però mas maar но але ama لكن ولكن אבל लेकिन
+    """
+_DENSE_CONTRASTS = "但是?|而是|けど|けれど|でも|하지만|แต่"
+_CLAUSE_END = re.compile(
+    rf"(?<=[,:،、])(?!\d)|\s[-–—]\s|[()]|\s(?=(?:{'|'.join(_CONTRASTS.split())})\s)|{_DENSE_CONTRASTS}",
+    re.IGNORECASE,
+)
+_NEGATION = "\N{NOT SIGN}"
 
 
 def is_stated(text: str, said: Iterable[str]) -> bool:
     """Return True if the person made each statement of `text` in a sentence of their own.
 
     The words of a statement are compared after folding and without endings. They stand in one sentence in the same order,
-    with the same numbers and negations, and are more than half of its words. A question states nothing, and an address
-    of a page is named, not stated.
+    with the same numbers, in clauses with as many negations, and are more than half of its words. All that follows a
+    negation in its clause counts as one word: who doesn't like green tea may like other tea. A question states nothing,
+    and an address of a page is named, not stated.
 
     >>> is_stated("The person likes green tea.", ["I like green tea in the morning!"])
     True
     >>> is_stated("The person likes no green tea.", ["I like green tea in the morning!"])
     False
+    >>> is_stated("Ann is not vegan.", ["Ann is vegan, not Bob."])
+    False
     """
     statements = [_Statement.of(sentence) for sentence in _sentences(text)]
-    if not statements or not all(statement.words for statement in statements):
+    if not statements or not all(statement.size for statement in statements):
         return False
     sentences = [
         _Statement.of(_ADDRESS.sub(" ", sentence))
@@ -185,35 +206,51 @@ def _sentences(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """One sentence: its words without endings in order, its numbers with their signs, and whether it is negative."""
+    """One sentence: its words without endings, in order, and its numbers with their signs.
 
-    words: tuple[str, ...]
+    Each word stands with the number of negations in its clause. A negation and what follows it in the clause are one item.
+    """
+
+    items: tuple[tuple[tuple[str, ...], int], ...]
     numbers: frozenset[str]
-    negative: bool
 
     @classmethod
     def of(cls, sentence: str) -> _Statement:
-        tokens = words(sentence)
-        dense = "".join(dense_runs(sentence))
-        negations = sum(word in _NEGATIONS or word.endswith("n't") for word in tokens)
-        negations += len(_DENSE_NEGATION.findall(dense))
-        content = (
-            _stem(word)
-            for word in tokens
-            if word not in _FRAME and word not in _NEGATIONS and not is_stop_word(word)
-        )
-        pairs = grams(fold(sentence))[1] or list(dense)
-        return cls((*content, *pairs), frozenset(_NUMBER.findall(fold(sentence))), negations % 2 == 1)
+        items: list[tuple[tuple[str, ...], int]] = []
+        for clause in _CLAUSE_END.split(sentence):
+            marked = _marked(clause)
+            negations = marked.count(_NEGATION)
+            start = marked.index(_NEGATION) if negations else len(marked)
+            items += [((word,), negations) for word in marked[:start]]
+            items += [(tuple(marked[start:]), negations)] if negations else []
+        return cls(tuple(items), frozenset(_NUMBER.findall(fold(sentence))))
+
+    @property
+    def size(self) -> int:
+        """Number of the words without negations."""
+        return sum(word != _NEGATION for words, _ in self.items for word in words)
 
     def is_in(self, other: _Statement) -> bool:
-        rest = iter(other.words)
-        in_order = all(word in rest for word in self.words)
-        return (
-            in_order
-            and self.negative == other.negative
-            and self.numbers <= other.numbers
-            and len(self.words) * 2 > len(other.words)
-        )
+        rest = iter(other.items)
+        in_order = all(item in rest for item in self.items)
+        return in_order and self.numbers <= other.numbers and self.size * 2 > other.size
+
+
+def _marked(clause: str) -> list[str]:
+    """Return the words of a clause in order, then the pairs of its dense runs, with a mark for each negation."""
+    marked: list[str] = []
+    for word in words(clause):
+        if word in _REMINDERS and _NEGATION in marked:
+            marked.remove(_NEGATION)
+        elif word in _NEGATIONS or word.endswith("n't"):
+            marked.append(_NEGATION)
+        elif word not in _FRAME and not is_stop_word(word):
+            marked.append(_stem(word))
+    for run in dense_runs(fold(clause)):
+        for place, part in enumerate(_DENSE_NEGATION.split(run)):
+            marked += [_NEGATION] if place else []
+            marked += grams(part)[1] or list(part)
+    return marked
 
 
 def _stem(word: str) -> str:

@@ -488,12 +488,19 @@ class SessionDB:
         row = self.database.execute(sql, (sqlite_text(session_id),)).fetchone()
         return None if row is None or row[0] is None else str(row[0])
 
-    def freeze_memory_prompt(self, session_id: str, prompt: str) -> str:
-        """Store the notes and the provider's block of a session, unless some are stored; return what is stored."""
+    def freeze_memory_prompt(self, session_id: str, prompt: str, *, replaces: str | None = None) -> str:
+        """Store the notes and the provider's block of a session, unless others are stored; return what is stored.
+
+        Args:
+            replaces: The stored text that `prompt` replaces; None if none is stored.
+        """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            sql = "UPDATE sessions SET memory_prompt = coalesce(memory_prompt, ?) WHERE key = ? RETURNING memory_prompt"
-            return str(connection.execute(sql, (sqlite_text(prompt), key)).fetchone()[0])
+            sql = """UPDATE sessions
+                SET memory_prompt = CASE WHEN memory_prompt IS :replaces THEN :prompt ELSE memory_prompt END
+                WHERE key = :key RETURNING memory_prompt"""
+            values = {"prompt": sqlite_text(prompt), "replaces": replaces, "key": key}
+            return str(connection.execute(sql, values).fetchone()[0])
 
     def set_title(self, session_id: str, title: str) -> str:
         """Set the title of a session and return the title as stored; "" removes the title.

@@ -8,6 +8,7 @@ is killed in the last step, the next repair continues with the new store.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import sqlite3
@@ -111,6 +112,9 @@ def repair(
         SessionError: There is no store.
     """
     finished = repaired_copy(path)
+    # A statement that failed on the damage may be garbage that refers to itself. SQLite closes its connection with it, and
+    # writes the log into the file then: in the middle of the repair, it would pass for another program.
+    gc.collect()
     with locked(path.with_name(f"{path.name}.repair")), file_errors(path):
         if not database_files(path) and not finished.exists():
             raise SessionError(f"there is no session store {str(path)!r}", "there is nothing to repair")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from hermes_core.config import Credentials, load_config, set_value
+from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, CredentialError, SetupFailed
 from hermes_core.home import HermesHome
@@ -174,7 +175,13 @@ def persist(home: HermesHome, name: str, answers: Answers, provider: object) -> 
 
 
 def select_provider(home: HermesHome, name: str) -> None:
-    """Make the provider the active one ("" for built-in only), and read that back. This is the last step of setup."""
+    """Make the provider the active one ("" for built-in only), and read that back. This is the last step of setup.
+
+    A member of the composite that is active stays a member.
+    """
+    config = load_config(home)
+    if config.memory.provider == COMPOSITE and name in config.composite.members:
+        return
     # An equal value is not written, so that the comments and the time of the file stay.
     if load_config(home).memory.provider != name:
         set_value(home, "memory.provider", name)

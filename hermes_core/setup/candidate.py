@@ -73,7 +73,7 @@ def choices(home: HermesHome) -> list[ProviderEntry]:
         replace(entry, name=f"{FOLDER_PREFIX}{entry.name}", state="idle", reason="", remedy="")
         if entry.state == "shadowed" and entry.source in FOLDERS and entry.name in BUNDLED
         else entry
-        for entry in discover_providers(home, control=control, active=config.memory.provider)
+        for entry in discover_providers(home, control=control, active=config.selected_providers)
     ]
     return [
         entry

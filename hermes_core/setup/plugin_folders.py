@@ -153,8 +153,9 @@ def remove_plugin(home: HermesHome, name: str) -> Path:
         SetupFailed: There is no such folder, or the active provider is in it.
     """
     target = plugin_folder(home, name)
-    active = load_config(home).memory.provider
-    if active and any(place.path == target for place in select(discover(home), active)):
+    for active in load_config(home).selected_providers:
+        if all(place.path != target for place in select(discover(home), active)):
+            continue
         raise SetupFailed(f"{active!r} is the active provider", "run 'hermes-memory memory off' first")
     with _stage(home) as stage:
         trash = stage / "trash"

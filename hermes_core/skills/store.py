@@ -142,12 +142,7 @@ class SkillStore:
     def index(self) -> str:
         """Return the list of skills for the system prompt, or ""."""
         listed = [skill for skill in self.skills() if not skill.waits]
-        lines = [
-            _one_line(
-                f"- {skill.category}/{skill.name}: {clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)}"
-            )
-            for skill in listed
-        ]
+        lines = [index_line(skill) for skill in listed]
         if len(lines) > MAX_LISTED:
             more = len(lines) - MAX_LISTED
             lines = [*lines[:MAX_LISTED], f"({more} more: skill_view without a name lists all)"]
@@ -539,6 +534,12 @@ def open_skills(
         owner=owner,
         always_indexed=accepted,
     )
+
+
+def index_line(skill: Skill) -> str:
+    """Return the line of a skill in the list of skills of the system prompt."""
+    description = clip(skill.document.description, _INDEX_DESCRIPTION_CHARS)
+    return _one_line(f"- {skill.category}/{skill.name}: {description}")
 
 
 def _one_line(text: str) -> str:

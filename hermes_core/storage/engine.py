@@ -132,5 +132,8 @@ class Engine(Protocol):
     def give_back(self) -> None:
         """Give free space back to the system, if this engine has to be asked for it."""
 
+    def reopened(self) -> Engine:
+        """Return a database with the same rows, for a thread that outlives this one."""
+
     def close(self) -> None:
         """Refuse further use, and close the connections."""

@@ -26,8 +26,11 @@ STATE_DB = "state.db"
 # The file of the origins of notes, beside them. Without it every note would pass for a person's.
 ORIGINS = "origins.json"
 
-# Files below deeper folders are parts of a store, or a program's own.
+# Files below deeper folders are parts of a store, or a program's own. Skills have many folders, and only the first
+# one a journal.
 MAX_DEPTH = 4
+_SKILLS = ("skills",)
+_USERS = ("memories", "users")
 
 # Times after the year 2286 are damage, and some functions refuse them.
 LAST_TIME = 10_000_000_000.0
@@ -165,12 +168,12 @@ class Inventory:
         """Yield the name and the path of each store that exists."""
         for folder, folders, files in os.walk(self.folder):
             relative = Path(folder).relative_to(self.folder)
-            # Skills have many folders, and only the first one a journal.
-            deep = len(relative.parts) >= MAX_DEPTH - 1 or relative.parts[:1] == ("skills",)
             folders[:] = [
                 name
                 for name in folders
-                if not (deep or name in _SKIPPED_FOLDERS or any(part in name for part in _COPIES))
+                if _has_stores((*relative.parts, name))
+                and name not in _SKIPPED_FOLDERS
+                and not any(part in name for part in _COPIES)
             ]
             notes = relative.parts[:1] == ("memories",)
             for name in files:
@@ -182,12 +185,19 @@ class Inventory:
                     yield (relative / name).as_posix(), Path(folder, name)
 
 
+def _has_stores(folders: tuple[str, ...]) -> bool:
+    """Return True if the folder at this path below a home may hold a store."""
+    if folders[:2] == _USERS and len(folders) == MAX_DEPTH:
+        return folders[3:] == _SKILLS
+    return len(folders) < MAX_DEPTH and (folders[:1] != _SKILLS or len(folders) == 1)
+
+
 def lost_store(path: Path) -> LostStore | None:
     """Return the store at `path` if it is in the inventory of a folder above it and is empty or missing now."""
     path = path.absolute()
     if not _is_empty(path):
         return None
-    for folder in path.parents[:MAX_DEPTH]:
+    for folder in path.parents[: MAX_DEPTH + 1]:
         name = path.relative_to(folder).as_posix()
         if (since := _read(folder / FILE_NAME).get(name)) is not None:
             return LostStore(name, path, since)
@@ -196,7 +206,7 @@ def lost_store(path: Path) -> LostStore | None:
 
 def remove_from_inventory(path: Path) -> None:
     """Take the store at `path` off the inventory, because this program empties it at a person's request."""
-    for folder in path.absolute().parents[:MAX_DEPTH]:
+    for folder in path.absolute().parents[: MAX_DEPTH + 1]:
         name = path.absolute().relative_to(folder).as_posix()
         if name in _read(folder / FILE_NAME):
             Inventory(folder).remove({name})

@@ -191,6 +191,9 @@ class PostgresDatabase:
         self._read_only = read_only
         self._timeout = statement_timeout
         self._conninfo = _conninfo(url, password)
+        self._again = functools.partial(
+            PostgresDatabase, url, schema=schema, password=password, pool=1, prepare=prepare, read_only=True
+        )
         self.label = _label(self._conninfo)
         self._slots = threading.BoundedSemaphore(pool)
         self._pool_size = pool
@@ -321,6 +324,10 @@ class PostgresDatabase:
     def shorten_waits(self) -> None:
         """Let statements take at most a second from now on, because the program ends."""
         self._timeout = min(self._timeout, EXIT_TIMEOUT_S)
+
+    def reopened(self) -> PostgresDatabase:
+        """Return a database with the same tables, for a thread that outlives this one."""
+        return self._again()
 
     def give_back(self) -> None:
         """Do nothing: the server reuses the space of deleted rows itself."""

@@ -281,6 +281,10 @@ class Database:
         self._busy_timeout = min(self._busy_timeout, EXIT_TIMEOUT_S)
         self._patience = min(self._patience, self._busy_timeout)
 
+    def reopened(self) -> Database:
+        """Return a database on the same file, for a thread that outlives this one."""
+        return Database(self.path, secure_delete=self._secure_delete)
+
     def give_back(self) -> None:
         """Make the file smaller if most of its pages are free. Do nothing if another process writes at the moment."""
         if not self._ready or self._closed or self._forked:

@@ -29,8 +29,8 @@ STEPS = [
     ("memory",),
     ("aio",),
     ("agent", "forget", "health", "importers"),
-    ("setup",),
-    ("cli", "mcp_server"),
+    ("actions", "setup"),
+    ("cli", "mcp_server", "ui"),
     ("__main__",),
 ]
 STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in packages}

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ("ours", "no-memory", "recent", "whole-conversation", "grep", "plain-fts5")
 
@@ -69,22 +71,41 @@ def test_the_benchmark_scores_a_file_and_beats_its_baselines(tmp_path: Path) -> 
     assert "mrr" not in scores["whole-conversation"]["overall"]
 
 
-def test_a_peer_is_asked_in_its_own_environment_the_question_as_it_stands_and_as_words(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A Python environment in which the stand-in is installed."""
     environment = tmp_path / "environment"
     (environment / "bin").mkdir(parents=True)
     (environment / "hermes_state.py").write_text(STAND_IN)
     python = environment / "bin" / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={environment} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
+    return environment
 
-    data = conversation(tmp_path)
-    asked = ("hermes-session-search", "hermes-session-search-or")
-    scores = scored("--data", data, "--peer", environment, *(f"--system={name}" for name in asked))
+
+PEERS = ("--system=hermes-session-search", "--system=hermes-session-search-or")
+
+
+def test_a_peer_is_asked_in_its_own_environment_the_question_as_it_stands_and_as_words(
+    tmp_path: Path, environment: Path
+) -> None:
+    scores = scored("--data", conversation(tmp_path), "--peer", environment, *PEERS)
 
     assert scores["hermes-session-search"]["overall"]["recall@20"] == 0.0
     assert scores["hermes-session-search-or"]["overall"]["recall@1"] == 1.0
+
+
+def test_a_panel_has_peers_beside_ours(tmp_path: Path, environment: Path) -> None:
+    (tmp_path / "panel").mkdir()
+    data = conversation(tmp_path)
+    scores = scored(
+        "--panel", tmp_path / "panel", "--locomo", data, "--peer", environment, *PEERS, "--system=ours"
+    )
+
+    recalls = {name: row["recall"] for name, row in scores.items()}
+    assert recalls == {"hermes-session-search": 0.0, "hermes-session-search-or": 1.0, "ours": 1.0}
+    assert scores["hermes-session-search"]["cpu_ms"] is None
+    assert scores["ours"]["cpu_ms"] > 0
 
 
 def test_a_large_store_keeps_the_questions_and_buries_their_evidence(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome
-from hermes_core.config import set_value
+from hermes_core import HermesHome, open_memory
+from hermes_core.config import Credentials, set_value
 from hermes_core.loader.discover import discover
 from hermes_core.setup import archives
 from tests.cli.conftest import Hermes
@@ -400,6 +400,79 @@ def test_a_plugin_that_needs_a_setting_first_stays(
     assert "memory provider: duck" in hermes("memory", "setup", "duck", "--yes").stdout
     (entry,) = [one for one in json.loads(hermes("providers", "--json").stdout) if one["name"] == "duck"]
     assert entry["state"] == "active"
+
+
+NATIVE = """
+import os
+from hermes_core import MemoryProvider
+
+class Duck(MemoryProvider):
+    name = "duck"
+    def __init__(self):
+        {line}
+"""
+NEEDS_A_KEY = {
+    "native": NATIVE.format(line="self.key = os.environ['POND_KEY']"),
+    "native, of a name without a shape": NATIVE.format(line="self.key = os.environ['POND_KEY']").replace(
+        "POND_KEY", "POND"
+    ),
+    "native, in words": NATIVE.format(
+        line="if not os.environ.get('POND_KEY'): raise ValueError('POND_KEY is not set')"
+    ),
+    "native, at its import": NATIVE.format(line="pass").replace(
+        "class Duck", "KEY = os.environ['POND_KEY']\n\nclass Duck", 1
+    ),
+    "published": "import os\n"
+    + DUCK.replace(
+        "    def is_available", "    def __init__(self): os.environ['POND_KEY']\n    def is_available"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["asked", "--set"])
+@pytest.mark.parametrize("source", NEEDS_A_KEY.values(), ids=NEEDS_A_KEY)
+def test_setup_asks_for_the_key_without_which_a_plugin_can_not_be_made(
+    hermes: Hermes, hermes_home: HermesHome, tmp_path: Path, source: str, how: str
+) -> None:
+    key = "POND" if "'POND'" in source else "POND_KEY"
+    done = hermes("plugins", "install", plugin(tmp_path / "duck", source, "name: duck\n"))
+    assert "unavailable: " in done.stdout
+    assert f"hermes-memory keys set {key}" in done.stdout
+    assert installed(hermes_home) == ["duck"]
+    refused = hermes("memory", "setup", "duck", "--yes", code=1)
+    assert f"hermes-memory keys set {key}" in refused.stderr
+    assert not hermes_home.env_file.exists()
+    if how == "asked":
+        done = hermes("memory", "setup", "duck", typed="k-1\n\nn\n")
+        assert f"{key}: " in done.stdout
+    else:
+        done = hermes("memory", "setup", "duck", "--yes", "--set", f"{key}=k-1")
+    assert f"saved {key} in .env" in done.stdout
+    assert "memory provider: duck" in done.stdout
+    assert "k-1" not in done.stdout
+    assert Credentials(hermes_home, {}).get(key) == "k-1"
+    assert key not in os.environ
+    (entry,) = [one for one in json.loads(hermes("providers", "--json").stdout) if one["name"] == "duck"]
+    assert entry["state"] == "active"
+    with open_memory(hermes_home) as memory:
+        for session in ("a", "b"):  # each gets an object of its own
+            memory.conversation(session).turn("Hello.").finish("Hello.")
+        assert memory.problems() == []
+    hermes_home.env_file.unlink()
+    for module in [name for name in sys.modules if name.startswith("_hermes_user_memory")]:
+        del sys.modules[module]
+    with open_memory(hermes_home) as memory:
+        assert any(f"hermes-memory keys set {key}" in problem for problem in memory.problems())
+
+
+def test_a_native_plugin_with_a_fault_in_its_constructor_is_not_installed(
+    hermes: Hermes, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    source = NATIVE.format(line="self.key = {}['pond']")
+    assert (
+        "KeyError: 'pond'" in hermes("plugins", "install", plugin(tmp_path / "duck", source), code=1).stderr
+    )
+    assert installed(hermes_home) == []
 
 
 def test_a_version_that_does_not_load_replaces_nothing(

@@ -190,7 +190,7 @@ def test_a_change_that_the_provider_has_not_answered_yet_says_so(
     slow = "\n    def on_memory_write(self, write):\n        import gate_of_test\n\n        gate_of_test.opened.wait()\n"
     (notes / "__init__.py").write_text((notes / "__init__.py").read_text() + slow)
     set_value(hermes_home, "memory.provider", "notes")
-    monkeypatch.setattr("hermes_core.cli.memory.DELIVERY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("hermes_core.actions.notes.DELIVERY_TIMEOUT_S", 0.1)
     told = hermes(*words).stderr
     assert (
         told == "warning: 'notes' has not taken it within 0.1 s; it waits in the outbox and is sent later\n"

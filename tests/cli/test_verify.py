@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
 from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, open_memory
+from hermes_core.forget import forget_user
+from hermes_core.skills.store import open_skills
 from tests.skills.conftest import skill
 
 
@@ -72,6 +75,38 @@ def test_a_record_that_is_gone_is_no_new_record(hermes: Any, hermes_home: Hermes
     hermes("verify", "--accept", code=1)
     hermes("doctor", "--accept-loss", code=None)
     assert hermes("verify").stdout.startswith("notes: 1 event, whole, hash ")
+
+
+@pytest.mark.parametrize("part", ["journal", "folder"])
+def test_the_record_of_a_users_skills_that_is_gone_is_no_new_record(
+    hermes: Any, hermes_home: HermesHome, part: str
+) -> None:
+    with open_memory(hermes_home) as memory:
+        user = memory.start_session("s", platform="telegram", user_id="42").owner
+        with contextlib.closing(open_skills(hermes_home, memory.config, user)) as store:
+            store.create("deploy", "ops", skill())
+    folder = hermes_home.folder_of(user) / "skills"
+    assert f"skills of {folder.parent.name}: " in hermes("verify").stdout
+    if part == "folder":
+        shutil.rmtree(folder)
+    for path in folder.glob(".journal.db*"):
+        path.unlink()
+    failed = hermes("verify", code=1)
+    assert f"skills of {folder.parent.name}: " in failed.stderr
+    assert "held data" in failed.stderr
+    hermes("doctor", "--accept-loss", code=None)
+    hermes("verify")
+
+
+def test_the_skills_of_a_forgotten_user_are_not_lost(hermes: Any, hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        user = memory.start_session("s", platform="telegram", user_id="42").owner
+        with contextlib.closing(open_skills(hermes_home, memory.config, user)) as store:
+            store.create("deploy", "ops", skill())
+    with open_memory(hermes_home) as memory:
+        forget_user(memory, user)
+        assert memory.problems() == []
+    hermes("verify")
 
 
 @pytest.mark.parametrize("at", [1e30, -1e30, float("inf")])

@@ -334,9 +334,11 @@ def test_an_owner_that_no_session_can_have_is_refused(home: HermesHome, item: st
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
-    samples = {bool: False, int: 7, float: 2.5, str: "off", list[str]: ["a", "off"]}
+    samples = {bool: False, int: 7, float: 2.5, str: "off", list[str]: ["a", "off"], list: [{"name": "age"}]}
     value = KEYS[key].choices[-1] if KEYS[key].choices else samples[KEYS[key].kind]
-    if KEYS[key].outside_ids:
+    if KEYS[key].choices and KEYS[key].item:
+        value = [value]
+    if key == "identity.owners":
         value = ["telegram:42", "telegram/-1007"]
     if KEYS[key].fault(value):
         value = KEYS[key].kind(KEYS[key].minimum)

@@ -198,3 +198,27 @@ def test_fix_repairs_says_so_and_the_next_run_has_nothing_to_do(hermes_home: Her
     done = CliRunner().invoke(main, ["doctor", "--fix"])
     assert "mode set to 0600" in done.output
     assert not any(one.safe_to_fix for one in examine(hermes_home).findings)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("memory.accepted_origins", ["web", "import"], "notes from a web page go"),
+        ("memory.accepted_origins", ["tool", "web"], "notes from a tool's result and a web page go"),
+        ("memory.trust", "open", "memory.trust is open"),
+    ],
+)
+def test_notes_that_nobody_looks_at_are_a_warning(
+    hermes_home: HermesHome, key: str, value: object, named: str
+) -> None:
+    set_value(hermes_home, key, value)
+    found = examine(hermes_home)
+    (warning,) = [one for one in found.findings if one.what == "trust"]
+    assert (warning.state, named in warning.detail) == ("warning", True)
+    assert key in warning.remedy
+    assert found.works
+
+
+def test_accepted_imports_and_providers_are_no_warning(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.accepted_origins", ["import", "provider", "user"])
+    assert [one for one in examine(hermes_home).findings if one.what == "trust"] == []

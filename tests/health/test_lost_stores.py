@@ -15,6 +15,7 @@ from hermes_core.cli import main
 from hermes_core.curated.edits import Operation
 from hermes_core.errors import HermesError
 from hermes_core.forget import forget_user
+from hermes_core.health.doctor import examine
 from hermes_core.home import HermesHome
 from hermes_core.kit import Database
 from hermes_core.safety.origin import Reading
@@ -184,3 +185,14 @@ def test_a_user_who_is_forgotten_leaves_no_lost_origins(filled: HermesHome) -> N
         memory.end_turn(memory.start_session("s3", platform="telegram", user_id="42"), "Hello.", "Hello.")
         forget_user(memory, "telegram:42")
     assert run("memory", "status")[0] == 0
+
+
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+@pytest.mark.parametrize("name", [*STORES, "memories/origins.json"])
+def test_the_doctor_names_a_lost_store_once(filled: HermesHome, name: str, how: str) -> None:
+    with open_memory(filled) as memory:
+        page = [Operation("add", "The museum opens at 9")]
+        memory.curated.write("memory", page, memory.local_session, reading=Reading("web"))
+    lose(filled.path / name, how)
+    failures = [finding for finding in examine(filled).findings if finding.failed]
+    assert len([one for one in failures if name in one.detail]) == 1, failures

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 
 from hermes_core import MemoryProvider, MemoryWrite, open_memory
 from hermes_core.cli import main
-from hermes_core.config import Credentials, set_value
+from hermes_core.config import Credentials, load_config, set_value
+from hermes_core.errors import ConfigError
 from hermes_core.health.provider import examine_outbox, hook_records, setting_lines
-from hermes_core.health.status import Status, status_of
+from hermes_core.health.status import Status, TrustStatus, status_of
 from hermes_core.home import HermesHome
 from hermes_core.kit import load_settings, save_settings
 from tests.outbox_of import outbox_of, turn_rows
@@ -355,3 +356,20 @@ def test_a_provider_whose_last_call_failed_is_no_working_one_until_a_call_or_sel
     Credentials(lockbox).set("LOCKBOX_API_KEY", KEY)
     assert CliRunner().invoke(main, ["doctor"]).exit_code == 0
     assert status_of(lockbox).problems == ()
+
+
+def test_what_is_accepted_without_a_look_is_shown(hermes_home: HermesHome) -> None:
+    set_value(hermes_home, "memory.accepted_origins", ["web", "import"])
+    assert status_of(hermes_home).trust == TrustStatus("guarded", ("web", "import"))
+    shown = CliRunner().invoke(main, ["memory", "status"]).stdout
+    assert "accepted without a look: notes from a web page, an import" in " ".join(shown.split())
+
+
+def test_an_origin_that_does_not_exist_is_not_accepted(hermes_home: HermesHome) -> None:
+    for wrong in ("pages", "person", "webb"):
+        with pytest.raises(ConfigError, match="'user', 'provider', 'import', 'tool', 'web'"):
+            set_value(hermes_home, "memory.accepted_origins", [wrong])
+    hermes_home.path.mkdir(parents=True, exist_ok=True)
+    hermes_home.config_yaml.write_text("memory: {accepted_origins: [webb]}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="accepted_origins"):
+        load_config(hermes_home)

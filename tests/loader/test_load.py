@@ -659,7 +659,7 @@ def test_a_provider_that_can_not_be_made_without_a_setting_works_with_it(site: S
     folder = site.plugin("duck", POND + source)
     with pytest.raises(ProviderUnconfigured) as caught:
         load_provider("duck", site.home)
-    assert "keys set NAME" in caught.value.remedy
+    assert "hermes-memory keys set" in caught.value.remedy
     (folder / "plugin.yaml").write_text("name: duck\nrequires_env: [{name: POND_KEY}, PATH]\n")
     with pytest.raises(ProviderUnconfigured) as caught:
         load_provider("duck", site.home)

@@ -71,6 +71,32 @@ def test_a_trusted_client_that_got_a_page_from_memory_writes_data(memory: Memory
     assert origins(memory)[FACT] == "web"
 
 
+def test_a_trusted_client_that_read_a_resource_with_a_page_writes_data(
+    memory: Memory, tools: ToolSet
+) -> None:
+    assert tools.read_resource("hermes://memories/MEMORY.md", "desk") is not None
+    answer(tools, "desk", "memory", **ADD, content="Uses uv")
+    add_page(memory)
+    tools.read_resource("hermes://memories/USER.md", "desk")
+    answer(tools, "desk", "memory", **ADD, content="Uses make")
+    tools.read_resource("hermes://memories/MEMORY.md", "desk")
+    answer(tools, "desk", "memory", **ADD, content=FACT)
+    assert origins(memory) == {"Uses uv": "assistant", "Uses make": "assistant", PAGE: "web", FACT: "web"}
+
+
+def test_a_model_that_viewed_a_page_with_anthropics_tool_writes_data(memory: Memory) -> None:
+    add_page(memory)
+    turn = memory.conversation("c").turn("Look at your notes.")
+    assert (
+        PAGE
+        in MemoryFiles(memory, turn.session).call({"command": "view", "path": "/memories/MEMORY.md"}).text
+    )
+    assert turn.call_tool("memory", {**ADD, "content": FACT}).ok
+    turn.finish("I have.")
+    assert origins(memory)[FACT] == "web"
+    assert memory.sessions.get_messages("c")[-1].origin == "web"
+
+
 def test_a_turn_of_a_client_is_no_statement_of_the_person(memory: Memory, tools: ToolSet) -> None:
     for client, expected in (("other", {"tool"}), ("desk", {"person", "assistant"})):
         stored = answer(tools, client, "store_turn", user=f"{FACT}, says {client}", assistant="Noted.")

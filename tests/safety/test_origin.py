@@ -74,6 +74,56 @@ def test_what_the_person_did_not_state_is_not_theirs(note: str) -> None:
     assert not is_stated(note, SAID)
 
 
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("Ann is not vegan", "Ann is vegan, not Bob"),
+        ("Ann is not vegan", "Ann is vegan but not Bob"),
+        ("Ann is not vegan", "Ann is vegan and not Bob"),
+        ("Ann is not vegan", "Ann is vegan (not Bob)"),
+        ("Ann is not vegan", "Ann is vegan – not Bob"),
+        ("Bob is vegan", "Ann is not vegan, Bob is"),
+        ("Doesn't like coffee", "I like coffee and not tea"),
+        ("Doesn't like coffee", "I don't like tea but I like coffee"),
+        ("Doesn't like tea", "I don't like green tea"),  # other tea may be liked
+        ("Likes tea", "I dont like tea"),
+        ("Pays without a contract", "I pay with a contract, without delay"),
+        ("Ann ist nicht vegan", "Ann ist vegan, nicht Bob"),
+        ("Ann ist keine Veganerin", "Ann ist Veganerin, aber keine Raucherin"),
+        ("Mange de la viande", "Je ne mange pas de viande"),
+        ("Ann n'est pas végane", "Ann est végane mais pas Bob"),
+        ("Ann no es vegana", "Ann es vegana, no Bob"),
+        ("Ann non è vegana", "Ann è vegana, non Bob"),
+        ("Энн не веган", "Энн веган, а не Боб"),
+        ("我不喜欢绿茶", "我喜欢绿茶但不喜欢红茶"),
+        ("我不喜欢红茶", "我不喜欢绿茶但喜欢红茶"),
+        ("緑茶は好きではない", "緑茶は好きだけど紅茶は好きではない"),
+    ],
+)
+def test_a_negation_belongs_to_its_clause(note: str, said: str) -> None:
+    assert not is_stated(note, [said])
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("Ann is vegan", "Ann is vegan, not Bob"),
+        ("Ann is vegan, not Bob", "Ann is vegan, not Bob"),
+        ("Budget is 1,240 euros", "My budget, by the way, is 1,240 euros"),
+        ("Never call before 9", "Please never call me before 9"),
+        ("Doesn't eat nuts, shrimps or milk", "I don't eat nuts, shrimps or milk"),
+        ("Likes tea", "Don't forget that I like tea"),
+        ("Does not like tea", "I dont like tea"),
+        ("Mag Tee nicht", "Ich mag Tee nicht"),
+        ("Ne mange pas de viande", "Je ne mange pas de viande"),
+        ("Standup is at 9:15", "Note: my standup is at 9:15, not later"),
+        ("我不喜欢红茶", "我喜欢绿茶，但是我不喜欢红茶"),
+    ],
+)
+def test_a_statement_with_a_negation_elsewhere_is_still_the_persons(note: str, said: str) -> None:
+    assert is_stated(note, [said])
+
+
 def test_a_note_of_a_turn_without_foreign_text_is_the_agents() -> None:
     assert origin_of_text("Deploys on Friday", Reading("person")) == "assistant"
     assert origin_of_text("Deploys on Friday", Reading("file")) == "assistant"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import random
 import signal
@@ -374,6 +375,28 @@ def test_whatever_bytes_are_flipped_nothing_but_our_errors_is_seen(path: Path) -
         told.append((result.saved["messages"] + result.lost["messages"]) / len(whole))
     assert min(shares) >= 0.8
     assert min(told) >= 0.99
+
+
+def test_a_statement_that_failed_before_is_not_taken_for_another_program(path: Path) -> None:
+    """Its connection is closed with the statement: as garbage, at any moment."""
+    garbage: list[object] = []
+
+    def collect(_table: str, _count: int) -> None:
+        gc.collect()
+
+    gc.disable()
+    try:
+        with contextlib.closing(SessionDB(path)) as db:
+            db.append_message("s1", "user", "more")
+            statement = db.database.connection.execute("SELECT id FROM messages")
+            statement.fetchone()
+            garbage += [garbage, statement]
+            del statement
+        garbage = []
+        repair(path, progress=collect)
+    finally:
+        gc.enable()
+    assert len(texts(path)) == MESSAGES + 1
 
 
 def test_a_table_of_which_nothing_is_known_counts_as_lost(path: Path) -> None:
