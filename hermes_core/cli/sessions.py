@@ -32,7 +32,6 @@ from hermes_core.sessions.records import (
     StoredMessage,
     StoredSession,
 )
-from hermes_core.sessions.search import index
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
@@ -257,7 +256,7 @@ def rebuild_index(ctx: click.Context, as_json: bool) -> None:
     """
     with _store(ctx) as db:
         total = db.counts()["messages"]
-        done = index.rebuild_in_steps(db.sqlite, lambda count: _print_progress("search index", count, total))
+        done = db.index.rebuild(lambda count: _print_progress("search index", count, total))
         vectors = maintenance.rebuild_vectors(db, partial(_print_progress, "vectors"))
     if as_json:
         print_document({"messages": done, "vectors": vectors})

@@ -17,7 +17,6 @@ from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search import index
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
@@ -129,7 +128,7 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     if not is_state:
         return
     with contextlib.closing(SessionDB(path)) as sessions:
-        faults = damage or index.check_indexes(sessions.sqlite)
+        faults = damage or sessions.index.check()
         if not faults:
             count = counted(sessions.counts()["messages"], "message")
             yield Finding("search index", "ok", f"{count} can be found")
@@ -159,7 +158,7 @@ def _damage(path: Path, timeout: float | None = None) -> list[str]:
 
 def _rebuild(path: Path) -> str:
     with contextlib.closing(SessionDB(path)) as sessions:
-        return f"made anew from {counted(index.rebuild_in_steps(sessions.sqlite), 'message')}"
+        return f"made anew from {counted(sessions.index.rebuild(), 'message')}"
 
 
 def _exists(path: Path) -> bool:

@@ -40,7 +40,6 @@ from hermes_core.sessions.records import (
     sqlite_text,
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER, MIGRATIONS
-from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import SearchIndex, search_index
 from hermes_core.storage.engine import Connection, Engine, Reader, Statement
 from hermes_core.storage.sqlite import Database, JournalMode
@@ -185,14 +184,14 @@ class SessionDB:
         if self.vectors is not None:
             self.vectors.close()
         if self._index_resets:
-            index.free_lost_pages(self.sqlite)
+            self.index.free_lost_pages()
         self.database.close()
 
     def check(self) -> list[str]:
         """Check the file and its search indexes; return a line for each fault, an empty list if there is none."""
         try:
             faults = self.database.integrity()
-            return [f"{fault}; {REPAIR}" for fault in faults] or index.check_indexes(self.sqlite)
+            return [f"{fault}; {REPAIR}" for fault in faults] or self.index.check()
         except DatabaseCorrupt as exc:
             return [str(exc)]
 
@@ -1230,14 +1229,13 @@ class SessionDB:
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.lookup import Filters
+        from hermes_core.sessions.search.filters import Filters
 
         filters = Filters(
             roles=_as_tuple(role),
             sources=_as_tuple(source),
             sessions=_as_tuple(session),
-            # A source that is not stored would only make the search read the session of each message.
-            exclude_sources=self.stored_sources(exclude_sources),
+            exclude_sources=tuple(exclude_sources),
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
@@ -1245,20 +1243,23 @@ class SessionDB:
         )
         now = self._clock()
         query = sqlite_text(query)
-        analysis = analyse(
-            query, now=now, names=candidates.known_names(self.sqlite, query, filters), zone=self._zone
+        facts = self.index.scope_facts(query, filters, {*exclude_sources, *records.PROGRAM_SOURCES})
+        # A source that is not stored would only make the search read the session of each message.
+        filters = replace(
+            filters, exclude_sources=tuple(source for source in exclude_sources if source in facts.sources)
         )
+        analysis = analyse(query, now=now, names=facts.names, zone=self._zone)
         limit = max(limit, 0)
 
         def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
             plainly = partial(
-                candidates.search_plainly, self.sqlite, analysis, filters, limit=count, order=sort
+                candidates.search_plainly, self.database, analysis, filters, limit=count, order=sort
             )
-            if index.problem(self.sqlite):
+            if not self.index.is_usable():
                 return plainly()
             try:
                 return candidates.search(
-                    self.sqlite,
+                    self.index,
                     analysis,
                     filters,
                     limit=count,
@@ -1280,7 +1281,11 @@ class SessionDB:
         once: candidates.Distinct = "text" if distinct else ""
         programs: tuple[str, ...] = ()
         if not (filters.sources or filters.sessions):
-            programs = self.stored_sources(set(records.PROGRAM_SOURCES) - set(exclude_sources))
+            programs = tuple(
+                source
+                for source in facts.sources
+                if source in records.PROGRAM_SOURCES and source not in exclude_sources
+            )
         hits = search_in(filters.without_sources(programs), limit, once)
         if programs and len(hits) < limit:
             hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
@@ -1303,21 +1308,13 @@ class SessionDB:
 
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""
-        if not index.damaged(self.sqlite):
-            cause = exc.__cause__
-            if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
-                fact = f"can't read the search index of {self.database.label!r}, which is whole: {cause}"
-                raise DatabaseUnavailable(fact, "see that the disk works, then try again") from exc
-            raise exc
-        log.warning("the search index of %s is damaged and is built again: %s", self.database.label, exc)
-        with self.sqlite.transaction() as connection:
-            index.reset_indexes(connection, damaged=True)
+        self.index.reset(exc)
         self._index_resets += 1
 
     @property
     def search_problem(self) -> str:
         """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
-        return index.problem(self.sqlite) if self.database.exists else ""
+        return self.index.problem() if self.database.exists else ""
 
     @_detecting_damage
     def everything(
@@ -1333,14 +1330,14 @@ class SessionDB:
             exclude_sessions: Ids of sessions to leave out.
         """
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.lookup import Filters
+        from hermes_core.sessions.search.filters import Filters
 
         filters = Filters(
             user=user and sqlite_text(user),
             exclude_sessions=tuple(exclude_sessions),
             exclude_sources=self.stored_sources(records.PROGRAM_SOURCES),
         )
-        return candidates.everything(self.sqlite, filters, max_chars)
+        return candidates.everything(self.database, filters, max_chars)
 
     @_detecting_damage
     def snippet(self, message_id: int, query: str) -> str:
@@ -1352,10 +1349,10 @@ class SessionDB:
         from hermes_core.sessions.search import candidates
 
         analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
-        if index.problem(self.sqlite):
+        if not self.index.is_usable():
             message = self.get_message(message_id)
             return candidates.around_first(message.content, analysis) if message else ""
-        return candidates.snippet_of(self.sqlite, analysis, message_id)
+        return candidates.snippet_of(self.database, analysis, message_id)
 
     # ------------------------------------------------------------------ values beside the sessions
 

@@ -10,7 +10,16 @@ from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import PostgresDatabase
 
 # Files whose tests run on both engines. The other files are about the file of SQLite, or about one engine's plans.
-ON_BOTH_ENGINES = {"test_db", "test_lineage", "test_transfer"}
+ON_BOTH_ENGINES = {
+    "test_db",
+    "test_lineage",
+    "test_questions",
+    "test_search",
+    "test_snippets",
+    "test_summaries",
+    "test_tool",
+    "test_transfer",
+}
 
 # Their tests that are about the file of SQLite.
 OF_THE_FILE = {
@@ -20,28 +29,13 @@ OF_THE_FILE = {
     "test_a_backup_holds_everything",
 }
 
-# Their tests that search, which PostgreSQL can't do yet.
-WITH_SEARCH = {
-    "test_parts_are_kept_and_only_their_text_is_searched",
-    "test_rewinding_hides_the_messages_and_tells_which_turns_went",
-    "test_what_was_rewound_does_not_come_back_by_importing_it_again",
-    "test_compacted_messages_leave_the_conversation_and_are_still_found",
-    "test_one_message_is_withdrawn_and_those_after_it_stay",
-    "test_a_turn_of_which_one_message_cannot_be_stored_leaves_nothing",
-    "test_threads_share_a_store",
-    "test_deleting_takes_the_messages_out_of_the_search",
-    "test_a_session_that_only_came_after_another_is_a_conversation_of_its_own",
-    "test_an_export_comes_back_without_loss",
-    "test_a_document_that_is_no_session_is_refused_whole",
-}
-
 # Of these, the ones that `make test` leaves to `make test-engines` on PostgreSQL.
 ONLY_WITH_ENGINES: set[str] = set()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = metafunc.module.__name__.rpartition(".")[2]
-    left_out = metafunc.function.__name__ in OF_THE_FILE | WITH_SEARCH
+    left_out = metafunc.function.__name__ in OF_THE_FILE
     if "db" in metafunc.fixturenames and name in ON_BOTH_ENGINES and not left_out:
         marks = [pytest.mark.engines] if name in ONLY_WITH_ENGINES else []
         metafunc.parametrize("db", ["sqlite", pytest.param("postgresql", marks=marks)], indirect=True)

@@ -1,20 +1,25 @@
-"""The search index of a session store: what each engine has to offer beside its rows."""
+"""The search index of a session store: what each engine offers beside its rows."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hermes_core.sessions.search import index
+from hermes_core.sessions.records import Order
+from hermes_core.sessions.search.index import Fts5Index
 from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.sqlite import Database
+
+if TYPE_CHECKING:
+    from hermes_core.sessions.search.filters import Filters
+    from hermes_core.sessions.search.reader import IndexReader, ScopeFacts
 
 
 class SearchIndex(Protocol):
     """The index over the words of stored messages. It changes in the transaction that changes the messages."""
 
     def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return further columns for the row of a new message, made from its columns."""
+        """Return further columns for the row of a new message, made from its columns. No text raises an error."""
 
     def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
         """Add new messages to the index, after their rows are stored."""
@@ -22,42 +27,38 @@ class SearchIndex(Protocol):
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition, before their rows are deleted or hidden."""
 
+    def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
+        """Return whom a question names, and which of these sources are stored."""
 
-class Fts5Index:
-    """The two FTS5 tables of SQLite."""
+    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
+        """Return a reader for one search that ranks at most `limit` messages."""
 
-    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  the protocol's
-        """Return no columns: the index is in tables of its own."""
-        return {}
+    def is_usable(self) -> bool:
+        """Return False if a search has to read the messages instead."""
 
-    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
-        """Add new messages to both tables."""
-        for message_id in message_ids:
-            index.add_message(cast(sqlite3.Connection, connection), message_id)
+    def problem(self) -> str:
+        """Return a sentence if a search does not find all messages by the index; "" if it does."""
 
-    def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove messages from both tables."""
-        index.remove_messages(cast(sqlite3.Connection, connection), condition, parameters)
+    def check(self) -> list[str]:
+        """Compare the index with the messages; return a line for each damage and each difference."""
 
+    def rebuild(self, progress: Callable[[int], None] = ...) -> int:
+        """Make the index anew while other processes write; return the number of indexed messages.
 
-class ColumnIndex:
-    """The columns `words` and `grams` of PostgreSQL, over which there are GIN indexes."""
+        `progress` gets the number of messages so far.
+        """
 
-    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Return the columns of the message."""
-        return {}
+    def reset(self, exc: Exception) -> None:
+        """Make the index anew, a part with each further message, if it is damaged; else raise `exc`."""
 
-    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
-        """Do nothing: the server updates an index with its row."""
-
-    def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Clear the columns, so that the index no longer has the messages."""
-        connection.execute(
-            f"UPDATE messages SET words = NULL, grams = NULL WHERE words IS NOT NULL AND {condition}",
-            parameters,
-        )
+    def free_lost_pages(self) -> None:
+        """Free the space of an index that was too damaged to be dropped."""
 
 
 def search_index(database: Engine) -> SearchIndex:
     """Return the search index of an engine."""
-    return Fts5Index() if database.kind == "sqlite" else ColumnIndex()
+    if isinstance(database, Database):
+        return Fts5Index(database)
+    from hermes_core.sessions.search.gin import GinIndex
+
+    return GinIndex(database)
