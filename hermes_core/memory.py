@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import time
 import uuid
 from collections import OrderedDict
@@ -78,7 +79,7 @@ from hermes_core.safety.origin import (
 )
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.lineage import delegated
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
@@ -255,6 +256,22 @@ def _telemetry_of(
     return choice, None
 
 
+def _local_refusal(config: Config) -> str:
+    """Return why a provider that keeps files of its own can't be used on this machine; "" if it can."""
+    storage, machine = config.storage, socket.gethostname()
+    if not storage.url or storage.local_host == machine:
+        return ""
+    pinned = (
+        f"it runs on {storage.local_host!r} only"
+        if storage.local_host
+        else "other machines would not have them"
+    )
+    return (
+        f"it keeps files on this machine ({machine!r}), and the sessions are on a server that several machines share: "
+        f"{pinned}; set storage.local_host in config.yaml to the one machine that uses it, or choose another provider"
+    )
+
+
 class Memory:
     """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
@@ -284,9 +301,9 @@ class Memory:
         self.home, self.config, self.at_close = home, config, ExitStack()
         self.inventory = Inventory(home.path)
         self._verdicts = Verdicts(home)
-        self.sessions = SessionDB(
-            home.state_db,
-            journal_mode=config.sessions.journal_mode,
+        self.sessions = open_sessions(
+            home,
+            config,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
         chosen = config.memory.provider if provider is None else provider
@@ -311,6 +328,7 @@ class Memory:
             observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
             tracer=self.tracer,
+            refuse_local=_local_refusal(config),
         )
         self.curated = MemoryStore(
             home,
@@ -1050,7 +1068,8 @@ class Memory:
         # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
         self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
-        self.inventory.add(self.home.state_db)
+        if self.sessions.database.kind == "sqlite":
+            self.inventory.add(self.home.state_db)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
@@ -1161,7 +1180,9 @@ class Memory:
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
         session = self.local_session if session is None else self.complete(session)
-        lost = [str(store) for store in self.inventory.lost()]
+        # If the sessions are on a server, an earlier state.db may be moved away.
+        unread = None if self.sessions.database.kind == "sqlite" else self.home.state_db
+        lost = [str(store) for store in self.inventory.lost() if store.path != unread]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
@@ -1402,7 +1423,7 @@ class Memory:
             self.sessions.set_meta(SHARED_NOTES_KEY, "1")
         elif not shared and before == "1":
             with self.sessions.transaction() as connection:
-                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE user <> ''"
+                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE \"user\" <> ''"
                 connection.execute(sql)
                 self.sessions.set_meta(SHARED_NOTES_KEY, "0")
 

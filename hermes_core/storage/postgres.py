@@ -223,18 +223,22 @@ class PostgresDatabase:
     def execute(self, sql: str, parameters: Any = ()) -> Fetched:
         """Run one statement, in the current thread's transaction if there is one.
 
-        Outside of a transaction, a statement that only reads is repeated once if its connection was lost.
+        A statement that only reads takes one round trip, and is repeated once if its connection was lost. Any other is a
+        transaction of its own.
         """
         if (transaction := self._transaction) is not None:
             return transaction.execute(sql, parameters)
+        if _WRITES.search(sql) is not None:
+            with self.transaction() as connection:
+                result: Fetched = connection.execute(sql, parameters)  # type: ignore[assignment]  # a _Transaction's
+                return result
         statement = translated(sql)
-        writes = _WRITES.search(sql) is not None
 
         def run() -> Fetched:
-            with self._connection() as connection, self._errors(in_doubt=writes):
+            with self._connection() as connection, self._errors():
                 return _fetched(connection.execute(statement, parameters))
 
-        return self._again_if_lost(run, repeatable=not writes)
+        return self._again_if_lost(run)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -466,13 +470,11 @@ class PostgresDatabase:
         _adapt(connection)
         return connection
 
-    def _again_if_lost(self, call: Callable[[], Result], *, repeatable: bool = True) -> Result:
+    def _again_if_lost(self, call: Callable[[], Result]) -> Result:
         """Call `call`, and call it again if its connection was lost, as all are after a restart of the server."""
         try:
             return call()
         except ConnectionLost:
-            if not repeatable:
-                raise
             with self._lock:
                 # Others of the same age are lost as well.
                 stale, self._idle = self._idle, []
@@ -576,6 +578,8 @@ class PostgresDatabase:
             return RowConflict(
                 f"another program stored the same row at the same moment: {text}", f"try again; {_NOT_STORED}"
             )
+        # A refused connection has no code.
+        state = state or next((code for sign, code in _SIGNS.items() if sign in text), "")
         for prefix, remedy in _REMEDIES.items():
             if state.startswith(prefix):
                 return DatabaseUnavailable(subject, f"{remedy}; {_NOT_STORED}")
@@ -603,6 +607,19 @@ _REMEDIES = {
     "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
     "57014": "see what the server is busy with",
     "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
+}
+
+
+# What libpq says of a connection that the server refuses, and the code of the reason.
+_SIGNS = {
+    "no password supplied": "28P01",
+    "password authentication failed": "28P01",
+    "pg_hba.conf": "28000",
+    'role "': "28000",
+    'database "': "3D000",
+    "too many": "53300",
+    "remaining connection slots": "53300",
+    "session is read-only": "25006",
 }
 
 

@@ -13,7 +13,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from hermes_core import Availability, Check, Field, MemoryWrite, Query, Recall, RecallItem, Session
+from hermes_core import (
+    Availability,
+    Capabilities,
+    Check,
+    Field,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+)
 from hermes_core.kit import (
     ConfiguredProvider,
     Range,
@@ -88,6 +98,7 @@ class HolographicProvider(ConfiguredProvider):
 
     name = NAME
     settings = SETTINGS
+    capabilities = Capabilities(local=True)
     commands = "hermes_holographic.cli:COMMANDS"
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
