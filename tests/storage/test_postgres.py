@@ -20,6 +20,7 @@ import pytest
 
 import hermes_core
 from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase, TransactionAborted, translated
 from tests.postgres_server import PostgresServer
@@ -306,6 +307,24 @@ def test_a_server_that_is_down_is_told_at_once_with_what_to_do(server: PostgresS
         assert database.integrity() != []
         server.start()
         assert words(database) == []
+
+
+def test_a_silent_server_is_asked_once_and_not_by_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "SILENT_PAUSE_S", 3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        database = PostgresDatabase(f"postgresql://hermes@127.0.0.1:{silent.getsockname()[1]}/x")
+        for _ in range(20):
+            with pytest.raises(DatabaseUnavailable, match="can't reach"):
+                database.execute("SELECT 1")
+            with pytest.raises(DatabaseUnavailable, match="can't reach"):
+                database.retry(lambda: database.batch([("SELECT 1", ())]), idempotent=True)
+        silent.settimeout(0)
+        asked = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                asked += 1
+    assert asked == 1
 
 
 class Relay:
