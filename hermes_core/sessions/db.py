@@ -1298,13 +1298,18 @@ class SessionDB:
 
         Messages count and the index is made from them, so no write may fail because of the index.
         """
-        resets = self._index_resets
-        try:
-            return write()
-        except DatabaseCorrupt:
-            if self.database.in_transaction or self._index_resets == resets:
-                raise
-            return write()
+
+        def guarded() -> Result:
+            resets = self._index_resets
+            try:
+                return write()
+            except DatabaseCorrupt:
+                if self.database.in_transaction or self._index_resets == resets:
+                    raise
+                return write()
+
+        # Two programs may lock the same rows in another order.
+        return self.database.retry(guarded, idempotent=False)
 
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""

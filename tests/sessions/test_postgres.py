@@ -25,7 +25,8 @@ from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpen
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_core.storage.postgres import PostgresDatabase, translated
-from tests.postgres_server import drop_schema
+from tests.manager.conftest import until
+from tests.postgres_server import PostgresServer, drop_schema
 
 OpenStore = Callable[[], SessionDB]
 
@@ -189,6 +190,63 @@ def test_a_turn_that_was_rewound_meanwhile_is_refused(open_store: OpenStore) -> 
     for turn_id in ("t1", "t2"):
         with pytest.raises(SessionError, match="taken back"):
             db.append_turn("s1", turn(), turn_id, 1)
+
+
+def test_a_server_that_crashes_under_writers_loses_nothing_that_was_acknowledged() -> None:
+    with contextlib.closing(PostgresServer()) as server:
+        stores = [SessionDB(PostgresDatabase(server.url, MIGRATIONS)) for _ in range(3)]
+        for number in range(3):
+            stores[0].create_session(f"s{number}", user=f"u{number}")
+        acknowledged: list[set[str]] = [set(), set(), set()]
+        enough = threading.Event()
+
+        def write(number: int) -> None:
+            db, outbox = stores[number], Outbox(stores[number].database)
+            for count in range(100_000):
+                turn_id, session = f"t{number}-{count}", f"s{number}"
+
+                def store(turn_id: str = turn_id, session: str = session, count: int = count) -> None:
+                    with db.transaction():
+                        db.append_turn(session, turn(count), turn_id, count)
+                        outbox.put("fake", NewRow("sync_turn", turn_id, session, "{}"))
+
+                while not enough.is_set():
+                    try:
+                        db.database.retry(store, idempotent=True)
+                    except DatabaseUnavailable:
+                        enough.wait(0.02)
+                    else:
+                        acknowledged[number].add(turn_id)
+                        break
+                if enough.is_set():
+                    return
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for crash in range(1, 4):
+                assert until(lambda least=20 * crash: all(len(ids) >= least for ids in acknowledged))
+                server.stop("immediate")
+                server.start()
+            assert until(lambda: all(len(ids) >= 80 for ids in acknowledged))
+        finally:
+            enough.set()
+            for thread in threads:
+                thread.join(60)
+        db = stores[0]
+        for number, ids in enumerate(acknowledged):
+            stored = [entry.turn.id for entry in db.complete_turns(session_id=f"s{number}")]
+            assert len(stored) == len(set(stored))
+            assert ids <= set(stored)
+            messages = db.get_messages(f"s{number}")
+            assert len(messages) == 4 * len(stored) == db.get_session(f"s{number}").message_count  # type: ignore[union-attr]
+            sent = [
+                row.event for row in Outbox(db.database).pending("fake") if row.session_id == f"s{number}"
+            ]
+            assert sent == stored
+        for store in stores:
+            store.close()
 
 
 def test_keys_are_compared_byte_by_byte(open_store: OpenStore) -> None:
