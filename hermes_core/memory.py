@@ -807,7 +807,8 @@ class Memory:
             "open turns", lambda: OpenTurnStore(self.sessions).open_in(session.id), list[StoredOpenTurn]()
         ):
             speaker = author_origin(session, turn.author)
-            messages = self._with_origins(session, [turn.user, *turn.messages], speaker, turn.origin)
+            read = lowest([turn.origin, stored])
+            messages = self._with_origins(session, [turn.user, *turn.messages], speaker, read)
             origins += [turn.origin, *(message["origin"] for message in messages)]
             said += [
                 text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
@@ -822,7 +823,7 @@ class Memory:
         return Reading(lowest(origins), all_said)
 
     def _with_origins(
-        self, session: Session, messages: Sequence[Mapping[str, Any]], speaker: Origin, recalled: Origin
+        self, session: Session, messages: Sequence[Mapping[str, Any]], speaker: Origin, read: Origin
     ) -> list[dict[str, Any]]:
         """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
 
@@ -830,9 +831,8 @@ class Memory:
 
         Args:
             speaker: Origin of messages of the role "user".
-            recalled: The lowest origin of the recall of the turn.
+            read: The lowest origin of what the model had read before these messages.
         """
-        read = lowest([recalled, self.sessions.lowest_origin(session.id)])
         names = {
             call.get("id"): (call.get("function") or call).get("name")
             for message in messages
@@ -1020,14 +1020,15 @@ class Memory:
         speaker = message_origin(session, author, origin)
         begun = self._begun.get(session.id, BegunTurn(question, speaker=speaker))
         speaker = lowest([speaker, begun.speaker])
-        recalled = lowest([begun.origin, recalled_origin])
-        stored = self._with_origins(session, tuple(messages) or both, speaker, recalled)
+        turns, stored_origin = self.sessions.turns_and_origin(session.id)
+        read = lowest([begun.origin, recalled_origin, stored_origin])
+        stored = self._with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
-            number=self.sessions.turn_count(session.id) + 1,
+            number=turns + 1,
             user=question,
             assistant=answer,
             messages=in_text(_for_provider(message, session.owner) for message in stored),
@@ -1040,12 +1041,14 @@ class Memory:
 
         def store() -> None:
             with self.sessions.transaction():
-                self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
-                # Else the provider would not be notified of the end of what follows the first end.
-                self.sessions.reopen_session(session.id)
+                # Reopened, or the provider would not be notified of the end of what follows the first end.
+                self.sessions.append_turn(
+                    session.id, stored, turn.id, turn.number, author=author, at=turn.at, reopen=True
+                )
                 self._enqueue(partial(self.manager.put, row, session))
 
-        self.sessions.with_index(store)
+        # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
+        self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         self.inventory.add(self.home.state_db)
         if warm:

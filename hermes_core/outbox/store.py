@@ -125,6 +125,14 @@ _KNOWN_AND_TOTALS = """
     FROM outbox_totals
 """
 
+# A row that is not known yet and has room, in one statement.
+_PUT = """
+    INSERT INTO outbox_rows (provider, session_id, hook, event, created_at, fingerprint, body)
+    SELECT ?, ?, ?, ?, ?, ?, ? FROM outbox_totals WHERE count < ? AND bytes + ? <= ?
+        AND NOT EXISTS (SELECT 1 FROM outbox_rows WHERE provider = ? AND hook = ? AND event = ?)
+        AND NOT EXISTS (SELECT 1 FROM outbox_settled WHERE provider = ? AND hook = ? AND event = ?)
+"""
+
 _BACKLOG = """
     SELECT state, count(*), (
         SELECT created_at FROM outbox_rows WHERE provider = r.provider AND state = r.state ORDER BY number LIMIT 1
@@ -211,38 +219,26 @@ class Outbox:
         """
         with self.transaction() as connection:
             key = (provider, row.hook, row.event)
+            created_at = self._wall() if at is None else at
+            values = (provider, row.session_id, row.hook, row.event, created_at, fingerprint, row.body)
+            most = (self._max_rows, len(row.body), self._max_bytes) if bounded else (2**62, 0, 2**62)
+            if connection.execute(_PUT, (*values, *most, *key, *key)).rowcount:
+                # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
+                self.database.after_commit(partial(self.on_row, provider))
+                return True
             known, count, size = connection.execute(_KNOWN_AND_TOTALS, key + key).fetchone()
             if known:
                 return False
-            full = bounded and (count >= self._max_rows or size + len(row.body) > self._max_bytes)
-            if full:
-                connection.execute(
-                    "INSERT INTO outbox_refused VALUES (?, 1, ?) ON CONFLICT (provider)"
-                    " DO UPDATE SET count = outbox_refused.count + 1, refused_at = excluded.refused_at",
-                    (provider, self._wall()),
-                )
-            else:
-                connection.execute(
-                    "INSERT INTO outbox_rows (provider, session_id, hook, event, created_at, fingerprint, body)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        provider,
-                        row.session_id,
-                        row.hook,
-                        row.event,
-                        self._wall() if at is None else at,
-                        fingerprint,
-                        row.body,
-                    ),
-                )
-                # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
-                self.database.after_commit(partial(self.on_row, provider))
-        if full:  # raised here, so that the count of refused rows is committed
-            raise OutboxFull(
-                f"the outbox in {self.database.label!r} is full: {count} writes, {size} bytes wait for a provider",
-                "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
+            connection.execute(
+                "INSERT INTO outbox_refused VALUES (?, 1, ?) ON CONFLICT (provider)"
+                " DO UPDATE SET count = outbox_refused.count + 1, refused_at = excluded.refused_at",
+                (provider, self._wall()),
             )
-        return True
+        # Raised here, so that the count of refused rows is committed.
+        raise OutboxFull(
+            f"the outbox in {self.database.label!r} is full: {count} writes, {size} bytes wait for a provider",
+            "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
+        )
 
     def knows(self, provider: str, hook: str, event: str) -> bool:
         """Return True if a row with this event id is stored, or was delivered or dropped in the last 30 days."""

@@ -67,6 +67,16 @@ MIN_SHORT_ID_CHARS = 12
 
 _MESSAGES = f"SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
 
+_REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ? AND ended_at IS NOT NULL"
+
+_TURN_COUNT = (
+    "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
+)
+
+# The condition has to be that of the partial index, word for word.
+_ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
+    WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -258,7 +268,7 @@ class SessionDB:
         write = partial(
             self._create, session_id, source, fields, title, bool(identity), epoch_seconds(started_at)
         )
-        self.database.repeat_once(write, idempotent=True)
+        self.database.retry(write, idempotent=True)
         return session_id
 
     def _create(
@@ -299,8 +309,7 @@ class SessionDB:
                 )
             wanted = old_title or title
             if wanted and (gets_owner or not old_title):
-                free = lineage.next_title(connection, wanted, old_user or user)
-                lineage.set_title(connection, session_id, free)
+                lineage.set_free_title(connection, session_id, wanted, old_user or user)
 
     @_detecting_damage
     def id_for(self, session_id: str, user: str) -> str:
@@ -313,14 +322,22 @@ class SessionDB:
         if not self.database.exists:
             return session_id
         composed = f"{session_id}@{quote(user, safe='') or 'home'}"
-        second = self.get_session(composed)
+        rows = self.database.execute(
+            """SELECT s.id, s.user, s.identity <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.session_key = s.key)
+               FROM sessions s WHERE s.id IN (?, ?)""",
+            (session_id, composed),
+        )
+        stored = {row[0]: (row[1], bool(row[2])) for row in rows}
         # Also if the session with the first id was deleted meanwhile: the second one stays this user's.
-        if second is not None and second.user == user:
+        if composed in stored and stored[composed][0] == user:
             return composed
-        if self._is_free(session_id, user):
+        # Free, if nobody has it, or if it was made without an identity and nobody has spoken: it may hold an
+        # unfinished turn, state or a frozen prompt of its owner.
+        owner, begun = stored.get(session_id, (user, False))
+        if owner == user or not (owner or begun):
             return session_id
         # Another user may have given just this id to a session.
-        return composed if second is None else self.id_for(composed, user)
+        return composed if composed not in stored else self.id_for(composed, user)
 
     @_detecting_damage
     def users(self, limit: int = 100) -> list[str]:
@@ -363,8 +380,7 @@ class SessionDB:
                     (records.with_owner(row["identity"]), row["id"]),
                 )
                 if row["title"]:
-                    free = lineage.next_title(connection, row["title"], "")
-                    lineage.set_title(connection, row["id"], free)
+                    lineage.set_free_title(connection, row["id"], row["title"], "")
             # What the home has stored under the same key stays.
             connection.execute(
                 """UPDATE host_state SET owner = '' WHERE scope = 'user' AND owner = ? AND NOT EXISTS (
@@ -372,16 +388,6 @@ class SessionDB:
                 (user,),
             )
         return len(rows)
-
-    def _is_free(self, session_id: str, user: str) -> bool:
-        """Return True if `user` may have a session with this id: nobody has one, or it was made without an identity.
-
-        A session in which nobody has spoken may hold an unfinished turn, state or a frozen prompt of its owner.
-        """
-        stored = self.get_session(session_id)
-        if stored is None or stored.user == user:
-            return True
-        return not stored.user and not self._is_begun(self.database, session_id)
 
     @staticmethod
     def _is_begun(connection: Reader, session_id: str) -> bool:
@@ -496,10 +502,11 @@ class SessionDB:
         """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            sql = """UPDATE sessions
-                SET memory_prompt = CASE WHEN memory_prompt IS :replaces THEN :prompt ELSE memory_prompt END
-                WHERE key = :key RETURNING memory_prompt"""
-            values = {"prompt": sqlite_text(prompt), "replaces": replaces, "key": key}
+            same, replaced = (" IS NULL", []) if replaces is None else (" = ?", [replaces])
+            sql = f"""UPDATE sessions
+                SET memory_prompt = CASE WHEN memory_prompt{same} THEN ? ELSE memory_prompt END
+                WHERE key = ? RETURNING memory_prompt"""
+            values = (*replaced, sqlite_text(prompt), key)
             return str(connection.execute(sql, values).fetchone()[0])
 
     def set_title(self, session_id: str, title: str) -> str:
@@ -547,7 +554,7 @@ class SessionDB:
         """Mark an ended session as open again."""
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            connection.execute("UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ?", (key,))
+            connection.execute(_REOPEN, (key,))
 
     @_with_index
     def delete_session(self, session_id: str) -> list[str]:
@@ -677,7 +684,7 @@ class SessionDB:
                 return self._append(connection, key, [message], self._clock(), known, position)[0]
 
         # Without a `ref`, a second try could store the message twice.
-        message_id = self.database.repeat_once(write, idempotent=bool(ref))
+        message_id = self.database.retry(write, idempotent=bool(ref))
         self._wake_vectors()
         return message_id
 
@@ -691,6 +698,7 @@ class SessionDB:
         *,
         author: str = "",
         at: float | None = None,
+        reopen: bool = False,
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
@@ -705,6 +713,7 @@ class SessionDB:
             number: Number of the turn in the session.
             author: Name of the person.
             at: Time of the turn in epoch seconds; now by default.
+            reopen: True to mark the session as open again, if it has ended.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
@@ -718,8 +727,9 @@ class SessionDB:
             *(session_id, messages, turn_id, number, author),
             at=now if time_of_turn is None else time_of_turn,
             now=now,
+            reopen=reopen,
         )
-        ids = self.database.repeat_once(write, idempotent=True)
+        ids = self.database.retry(write, idempotent=True)
         self._wake_vectors()
         return ids
 
@@ -733,6 +743,7 @@ class SessionDB:
         *,
         at: float,
         now: float,
+        reopen: bool,
     ) -> list[int]:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         with self.transaction() as connection:
@@ -763,6 +774,8 @@ class SessionDB:
                 ),
                 ("DELETE FROM open_turns WHERE id = ?", (turn_id,)),
             ]
+            if reopen:
+                further.append((_REOPEN, (key,)))
             return self._append(connection, key, messages, at, known, position, further)
 
     def _begin_append(
@@ -793,7 +806,7 @@ class SessionDB:
                 (sql, (session_id, f"{turn_id}:", f"{turn_id};")),
                 ("SELECT * FROM turns WHERE id = ?", (turn_id,)),
             ]
-        session, position, *others = self.database.batch(statements)
+        session, position, *others = self.database.read(statements)
         if not session:
             raise _no_session(session_id)
         known = {row["ref"]: int(row["id"]) for row in others.pop(0)} if refs else {}
@@ -852,16 +865,19 @@ class SessionDB:
     @_detecting_damage
     def lowest_origin(self, session_id: str) -> Origin:
         """Return the lowest origin of the messages that the model gets of a session; "person" if none is low."""
-        # The condition has to be that of the partial index, word for word.
-        sql = f"""SELECT DISTINCT role, origin, tool_name FROM messages
-            WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
+        return self.turns_and_origin(session_id)[1]
+
+    @_detecting_damage
+    def turns_and_origin(self, session_id: str) -> tuple[int, Origin]:
+        """Return `turn_count` and `lowest_origin` of a session, in one round trip."""
         if not self.database.exists:
-            return "person"
+            return 0, "person"
+        session_id = sqlite_text(session_id)
         try:
-            rows = self.database.execute(sql, (sqlite_text(session_id),)).fetchall()
+            counts, origins = self.database.read([(_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
         except sqlite3.OperationalError as exc:
             raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
-        return lowest(records.stored_origin(row[0], row[1], row[2]) for row in rows)
+        return int(counts[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
 
     @_detecting_damage
     def get_message(self, message_id: int) -> StoredMessage | None:
@@ -1132,8 +1148,7 @@ class SessionDB:
 
     def turn_count(self, session_id: str) -> int:
         """Return the number of completed turns of the session, without rewound turns."""
-        sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
-        return int(self.database.execute(sql, (sqlite_text(session_id),)).fetchone()[0])
+        return int(self.database.execute(_TURN_COUNT, (sqlite_text(session_id),)).fetchone()[0])
 
     def complete_turns(
         self,

@@ -242,6 +242,15 @@ def next_title(connection: Reader, title: str, user: str) -> str:
     return _with_number(base, highest + 1) if highest else base
 
 
+def set_free_title(connection: Reader, session_id: str, title: str, user: str) -> None:
+    """Set the title of a session of this user to `title`, with the next number if another session has it.
+
+    If another program takes the same title meanwhile, the unique index refuses this one.
+    """
+    values = (next_title(connection, title, user), session_id)
+    connection.execute("UPDATE sessions SET title = ? WHERE id = ?", values)
+
+
 def set_title(connection: Reader, session_id: str, title: str) -> str:
     """Set the title of a session and return the title as stored.
 

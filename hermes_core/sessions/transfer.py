@@ -98,8 +98,7 @@ def _store(
             [{**session, "title": "", "system_prompt": "", "memory_prompt": None}],
         )
         if title:
-            free = lineage.next_title(connection, title, str(session.get("user", "")))
-            lineage.set_title(connection, session["id"], free)
+            lineage.set_free_title(connection, session["id"], title, str(session.get("user", "")))
         rows = []
         position = 0
         for message in messages:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 EngineKind = Literal["sqlite", "postgresql"]
 
 # Values of `?` in order, or of `:name` by name.
-Parameters = Sequence[Any] | Mapping[str, Any]
+Parameters = Sequence[Any] | dict[str, Any]
 
 # A statement with its parameters.
 Statement = tuple[str, Parameters]
@@ -85,6 +85,9 @@ class Engine(Protocol):
         An inner transaction of the same thread joins the outer one.
         """
 
+    def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements that change nothing, in one round trip, and return the rows of each."""
+
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips."""
 
@@ -109,7 +112,7 @@ class Engine(Protocol):
     def index_hint(self, index: str) -> str:
         """Return what stands after a table's name so that a statement walks this index; "" if the engine has no such hint."""
 
-    def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
+    def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if it failed and may be repeated.
 
         Args:

@@ -46,6 +46,10 @@ EXIT_TIMEOUT_S = 1.0
 
 MAX_CONNECTIONS = 8
 
+# Times that a write is repeated after a conflict, in each of which another program has stored its own: programs that
+# all want the next free number of one title, for instance.
+MAX_CONFLICTS = 20
+
 # Rows in one INSERT, so that no statement becomes very long.
 ROWS_PER_INSERT = 500
 
@@ -70,6 +74,14 @@ class CommitInDoubt(DatabaseUnavailable):
 
 class TransactionAborted(DatabaseUnavailable):
     """Transaction that the server rolled back, for instance because of a deadlock. It may be repeated."""
+
+
+class RowConflict(TransactionAborted):
+    """Transaction that met another one which changed or inserted the same rows first."""
+
+
+class ConnectionLost(TransactionAborted):
+    """Server that can't be reached, or connection that was lost before a commit. Nothing was stored."""
 
 
 @functools.lru_cache(maxsize=2048)
@@ -250,6 +262,17 @@ class PostgresDatabase:
         """True within a `transaction` of the current thread."""
         return self._transaction is not None
 
+    def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements that change nothing, in one round trip, and return the rows of each."""
+        if (transaction := self._transaction) is not None:
+            return [result.fetchall() for result in transaction.run(statements)]
+
+        def run() -> list[list[Any]]:
+            with self._connection() as connection, self._errors():
+                return [result.fetchall() for result in self.send(connection, statements)]
+
+        return self._again_if_lost(run)
+
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in one round trip, as one transaction, and return the rows of each."""
         with self.transaction():
@@ -290,17 +313,22 @@ class PostgresDatabase:
         """Return "": the planner chooses the index by its statistics."""
         return ""
 
-    def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
+    def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if the server rolled it back.
 
         If the connection was lost during the commit, call it again only if it is `idempotent`.
         """
-        try:
-            return write()
-        except (TransactionAborted, CommitInDoubt) as exc:
-            if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
-                raise
-            return write()
+        for _ in range(MAX_CONFLICTS):
+            try:
+                return write()
+            except RowConflict:
+                if self.in_transaction:
+                    raise
+            except (TransactionAborted, CommitInDoubt) as exc:
+                if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
+                    raise
+                break
+        return write()
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
@@ -391,6 +419,21 @@ class PostgresDatabase:
         if not usable:
             connection.close()
         self._slots.release()
+
+    def send(
+        self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
+    ) -> list[Fetched]:
+        """Send statements in one message, after those of `before`, and return the results of `statements`."""
+        # Values are put into the text: the server takes several statements at once only without parameters.
+        cursor = self._psycopg.ClientCursor(connection, row_factory=_row_factory)
+        texts = [cursor.mogrify(translated(sql), parameters) for sql, parameters in statements]
+        cursor.execute(";\n".join([*before, *texts]))
+        for _ in before:
+            cursor.nextset()
+        results = [_fetched(cursor)]
+        while cursor.nextset():
+            results.append(_fetched(cursor))
+        return results
 
     def _idle_connection(self) -> psycopg.Connection[Any] | None:
         with self._lock:
@@ -525,10 +568,12 @@ class PostgresDatabase:
                 f"{self.label!r} is damaged ({text})",
                 "restore a backup of the server, or fail over to a standby",
             )
-        if state in ("40001", "40P01", "25P03"):  # 25P03: this program was suspended within a transaction
+        if state in ("40001", "40P01"):
+            return RowConflict(subject, f"try again; {_NOT_STORED}")
+        if state == "25P03":  # this program was suspended within a transaction
             return TransactionAborted(subject, f"try again; {_NOT_STORED}")
         if state == "23505":
-            return TransactionAborted(
+            return RowConflict(
                 f"another program stored the same row at the same moment: {text}", f"try again; {_NOT_STORED}"
             )
         for prefix, remedy in _REMEDIES.items():
@@ -548,10 +593,6 @@ class PostgresDatabase:
             f"can't reach {self.label!r}: {text}",
             f"start the server, or check storage.url in config.yaml; {_NOT_STORED}",
         )
-
-
-class ConnectionLost(TransactionAborted):
-    """Server that can't be reached, or connection that was lost before a commit. Nothing was stored."""
 
 
 _REMEDIES = {
@@ -605,7 +646,7 @@ class _Transaction:
             return []
         if self._connection is not None:
             with self._database._errors():
-                return self._send(self._connection, (), statements)
+                return self._database.send(self._connection, statements)
         timeout = int(self._database._timeout * 1000)
         begin = (
             "BEGIN",
@@ -617,27 +658,13 @@ class _Transaction:
             connection = self._database.take()
             with contextlib.ExitStack() as undo, self._database._errors():
                 undo.callback(self._roll_back, connection)
-                results = self._send(connection, begin, statements)
+                results = self._database.send(connection, statements, begin)
                 undo.pop_all()
             self._connection = connection
             return results
 
         # Nothing else has been done in this transaction, so its beginning may be repeated on another connection.
         return self._database._again_if_lost(first)
-
-    def _send(
-        self, connection: psycopg.Connection[Any], before: Sequence[str], statements: Sequence[Statement]
-    ) -> list[Fetched]:
-        # Values are put into the text: the server takes several statements at once only without parameters.
-        cursor = self._database._psycopg.ClientCursor(connection, row_factory=_row_factory)
-        texts = [cursor.mogrify(translated(sql), parameters) for sql, parameters in statements]
-        cursor.execute(";\n".join([*before, *texts]))
-        for _ in before:
-            cursor.nextset()
-        results = [_fetched(cursor)]
-        while cursor.nextset():
-            results.append(_fetched(cursor))
-        return results
 
     def commit(self) -> None:
         """Commit what was done.

@@ -220,6 +220,10 @@ class Database:
         """False if there is no file: nothing was ever stored."""
         return self.path.exists()
 
+    def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements that change nothing, one after the other, and return the rows of each."""
+        return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
+
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in order, within a transaction, and return the rows of each."""
         with self.transaction() as connection:
@@ -254,7 +258,7 @@ class Database:
         """Return what stands after a table's name so that a statement walks this index."""
         return f"INDEXED BY {index}"
 
-    def repeat_once(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
+    def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
         """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
         return write()
 

@@ -257,7 +257,7 @@ def test_a_transaction_that_the_server_did_not_survive_is_repeated_only_from_its
             write()
         assert words(database) == []
         tries.clear()
-        database.repeat_once(write, idempotent=False)
+        database.retry(write, idempotent=False)
         assert words(database) == ["a", "b"]
 
 
@@ -337,10 +337,10 @@ def test_a_commit_without_an_answer_may_have_been_stored(
             contextlib.closing(PostgresDatabase(relay.url, MIGRATIONS, schema=postgres_schema)) as database,
         ):
             with pytest.raises(CommitInDoubt, match="may have been stored"):
-                database.repeat_once(write, idempotent=False)
+                database.retry(write, idempotent=False)
             assert words(direct) == (["a"] if passed_on else [])
             relay.cuts = 1
-            database.repeat_once(write, idempotent=True)
+            database.retry(write, idempotent=True)
         assert words(direct) == ["a"]
 
 
