@@ -46,6 +46,47 @@ def test_a_word_in_a_very_long_message_counts_less() -> None:
     assert scores[1, 0] > 2 * scores[2, 0]
 
 
+def test_the_length_of_a_message_is_compared_with_messages_in_its_script() -> None:
+    sizes = {(1, 0): 40, (2, 0): 120}
+    ratios = []
+    for kind in ("word", "gram"):
+        scores = score_places([TermHits(2, dict.fromkeys(sizes, 1.0), kind=kind)], total=10, sizes=sizes)
+        ratios.append(scores[1, 0] / scores[2, 0])
+
+    assert ratios[1] > ratios[0] > 1
+
+
+def test_a_message_with_a_word_stands_out_more_than_by_its_neighbours_words() -> None:
+    scores = score_places([TermHits(3, {(1, 0): 1.0, (2, 2): 1.0, (2, 4): 1.0})], total=100)
+
+    assert scores[1, 0] > scores[2, 3]
+
+
+def test_a_long_message_is_not_put_back_for_a_question_at_its_end() -> None:
+    long = "The budget tracker needs a login, a page of expenses and a chart for each month. " * 40
+    question, fact = RankCandidate(1, long + "How do I begin?", 5.1), RankCandidate(2, long, 5.0)
+
+    assert ranked("budget tracker", question, fact) == [1, 2]
+
+
+def test_without_named_speakers_a_person_comes_before_the_assistant() -> None:
+    assistant, person = RankCandidate(1, "A budget", 5.1, assistant=True), RankCandidate(2, "A budget", 5.0)
+
+    assert ranked("budget", assistant, person) == [2, 1]
+
+
+def test_with_named_speakers_the_assistant_counts_like_anyone() -> None:
+    assistant = RankCandidate(1, "A budget", 5.1, "Caroline", assistant=True)
+
+    assert ranked("budget", assistant, RankCandidate(2, "A budget", 5.0, "Mel")) == [1, 2]
+
+
+def test_a_term_with_a_lower_weight_adds_less() -> None:
+    scores = score_places([TermHits(1, {(1, 0): 1.0}), TermHits(1, {(2, 0): 1.0}, weight=0.1)], total=100)
+
+    assert scores[1, 0] > 9 * scores[2, 0] > 0
+
+
 def test_the_person_named_is_preferred_but_not_blindly() -> None:
     said_by = [
         RankCandidate(1, "I painted a sunrise", 10.0, "Caroline"),

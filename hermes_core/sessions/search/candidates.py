@@ -231,7 +231,10 @@ def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: fl
     message_id, key, position, content, timestamp, speaker, reply, answer, role = row
     score = scores.get((key, position), 0.0)
     unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
-    return RankCandidate(message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered)
+    assistant = role == "assistant"
+    return RankCandidate(
+        message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered, assistant
+    )
 
 
 def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -> list[Ranked]:
