@@ -14,14 +14,15 @@ from itertools import combinations
 
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
-    MIN_TERM_SHARE,
+    GRAM_SHARE,
     SIMILAR_WORD_WEIGHT,
     Place,
+    Telling,
     TermHits,
-    rarity,
+    count_telling,
     score_places,
 )
-from hermes_core.recall.tokens import words
+from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
 from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRow, Postings, Request
 
@@ -86,6 +87,7 @@ class Lookup:
         self.holding: dict[Place, int] = {}
         self.matches: list[Match] = []
         self.others: list[IndexRow] = []
+        self._weighed: dict[Term, TermHits] = {}
 
     def scores(
         self, analysis: Analysis, spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
@@ -99,7 +101,9 @@ class Lookup:
             spans: Spans of time that the question names, in epoch seconds.
             ids: Ids of messages that are candidates for another reason than their words.
         """
-        found, verbatim = self._find(analysis, spans, ids)
+        looked_up, verbatim = self._find(analysis, spans, ids)
+        self._weighed = {term: places.hits for term, places in looked_up}
+        found = [places for _, places in looked_up if places.places or not places.whole]
         self.matches = [term.match for term in found]
         bringing = [term for term in found if term.whole] + verbatim
         weighing = sorted(
@@ -109,6 +113,7 @@ class Lookup:
         few = sum(len(term.places) for term in bringing if term.weight == 1) < MIN_RARE_HITS
         if weighing and few:
             more.append(self._widened(weighing[0]))
+            self._weighed |= {t: more[-1].hits for t, places in looked_up if places is weighing[0]}
         scores = self._scored(bringing + more)
         if len(weighing) <= few:
             return scores
@@ -116,14 +121,25 @@ class Lookup:
         best = {*heapq.nlargest(MAX_WEIGHED_PLACES, scores, key=scores.__getitem__), *also}
         near, rows = self._reader.around(best, [CommonMatch(term.match, term.frequency) for term in weighing])
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
-        terms += [self._with_rows(term, hits) for term, hits in zip(weighing, rows, strict=True)]
+        among = {t.match: self._with_rows(t, hits) for t, hits in zip(weighing, rows, strict=True)}
+        terms += among.values()
+        self._weighed |= {t: among[p.match].hits for t, p in looked_up if p.match in among}
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    @property
-    def min_proactive_score(self) -> float:
-        """Lowest score by words that a message needs in proactive recall."""
-        return MIN_TERM_SHARE * rarity(1, self._reader.total)
+    def telling(self, analysis: Analysis, places: Collection[Place]) -> Telling:
+        """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
+
+        Call it after `scores`.
+        """
+        people = {word for name in analysis.names for word in words(name.casefold())}
+        terms = []
+        for term in analysis.terms:
+            if term.kind == "word" and (is_stop_word(term.text) or term.text in people):
+                continue
+            hits = self._weighed.get(term, TermHits(0, {}))
+            terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
+        return count_telling(terms, self._reader.total, self._sizes, places)
 
     def scores_among(
         self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]
@@ -143,6 +159,7 @@ class Lookup:
         asked = [CommonMatch(terms[at].match, terms[at].frequency) for at in unknown]
         for at, hits in zip(unknown, self._reader.among(rows, asked) if asked else (), strict=True):
             terms[at] = self._with_rows(terms[at], hits)
+        self._weighed |= {term: found.hits for term, found in zip(analysis.terms, terms, strict=True)}
         scores = self._scored([term for term in terms if term.places])
         return {place: scores.get(place, 0.0) for place in places}
 
@@ -151,7 +168,7 @@ class Lookup:
 
     def _find(
         self, analysis: Analysis, spans: Sequence[tuple[float, float]], ids: Sequence[int]
-    ) -> tuple[list[_TermPlaces], list[_TermPlaces]]:
+    ) -> tuple[list[tuple[Term, _TermPlaces]], list[_TermPlaces]]:
         """Look up each term with its other forms, and with similar words at a lower weight.
 
         If a term is common, its places are left out. Also return the whole question as one term, a phrase, if a message
@@ -172,15 +189,12 @@ class Lookup:
         for term in _chosen(analysis, of_terms):
             rows = of_similar[term].rows if term.similar else ()
             weak = dict.fromkeys(self._places(rows), SIMILAR_WORD_WEIGHT)
-            terms.append(self._term_places(match_of(term), of_terms[term], weak, term.weight))
+            terms.append((term, self._term_places(match_of(term), of_terms[term], weak, term.weight)))
         verbatim = [
             self._term_places(request.match, found, {})
             for request, found in list(zip(requests, postings, strict=True))[len(asked) + len(similar) :]
         ]
-        return (
-            [term for term in terms if term.places or not term.whole],
-            [term for term in verbatim if term.places],
-        )
+        return terms, [term for term in verbatim if term.places]
 
     def _term_places(
         self, match: Match, found: Postings, weak: dict[Place, float], weight: float = 1.0
