@@ -366,7 +366,7 @@ class AsyncConversation(_Twin[Conversation]):
         resume = functools.partial(self._wrapped.resume, turn_id, history=history)
         return AsyncOpenTurn(await self._threads.read(resume), self._threads)
 
-    async def recall(self, text: Content, *, limit: int = 10) -> RecallReport:
+    async def recall(self, text: Content, *, limit: int | None = None) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         memory = AsyncMemory(self._wrapped.memory, threads=self._threads)
         return await memory.recall(text, limit=limit, session=self._wrapped.session)
@@ -474,7 +474,7 @@ class AsyncMemory(_Twin[Memory]):
         self,
         text: Content,
         *,
-        limit: int = 10,
+        limit: int | None = None,
         session: Session | None = None,
         read_your_writes: bool = False,
     ) -> RecallReport:

@@ -66,6 +66,7 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.packages import extra_remedy
+from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import (
@@ -1112,7 +1113,7 @@ class Memory:
         self,
         text: Content,
         *,
-        limit: int = 10,
+        limit: int | None = None,
         session: Session | None = None,
         read_your_writes: bool = False,
     ) -> RecallReport:
@@ -1121,7 +1122,8 @@ class Memory:
         Until the next turn of the session is finished, its model counts as having read the results.
 
         Args:
-            limit: Largest number of results from the search, and from each provider.
+            limit: Largest number of results from the search, and from each provider; default: 10, or 30 for a question
+                about a list or a count. Results after the tenth keep to `recall.budget` then.
             session: The session of the message; default: `local_session`.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
         """
@@ -1132,7 +1134,7 @@ class Memory:
         return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
 
     @traced
-    def report(self, pending: PendingTurn, *, limit: int = 10) -> RecallReport:
+    def report(self, pending: PendingTurn, *, limit: int | None = None) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
         notes = self.curated.of(session)
@@ -1140,7 +1142,8 @@ class Memory:
         seen = SeenTexts([*entries, *(note.entry for note in data)])
         hits = [RecallHit("memory", True, entry) for entry in entries]
         hits += [RecallHit("memory", True, note.entry, origin=note.origin.origin) for note in data]
-        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), limit)
+        most = result_count(query.text) if limit is None else limit
+        hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), most)
         if self.config.sessions.search_enabled:
             hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
@@ -1687,7 +1690,9 @@ class Conversation:
         """
         return self.memory.sessions.get_messages(self._own().id, last=last)
 
-    def recall(self, text: Content, *, limit: int = 10, read_your_writes: bool = False) -> RecallReport:
+    def recall(
+        self, text: Content, *, limit: int | None = None, read_your_writes: bool = False
+    ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         return self.memory.recall(text, limit=limit, session=self.session, read_your_writes=read_your_writes)
 

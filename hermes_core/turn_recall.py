@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol, TypeVar
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
 from hermes_core.curated.store import DataNote
-from hermes_core.kit.text import is_trivial
 from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
-from hermes_core.recall.tokens import dense_runs, grams, is_stop_word, words
+from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
+from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.db import SessionDB
@@ -240,25 +240,24 @@ class PastSessions:
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
         """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
 
-        If all messages of persons' past sessions fit into the budget of the query, return all. Otherwise return those
-        that a search finds for the query.
+        If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
+        sessions fit into the budget of the query, return all, because then no ranking can lose one.
         """
-        if not self._in_each_turn or is_trivial(query.text):
+        if not self._in_each_turn:
             return Recall()
         # The person at home may search all sessions, but what strangers said comes into no turn unasked.
         user, lineage = session.owner, tuple(self._sessions.lineage(session.id))
-        hits = self._sessions.everything(query.budget * CHARS_PER_TOKEN, user=user, exclude_sessions=lineage)
-        if hits is None:
-            from hermes_core.recall.rank import MAX_PROACTIVE_HITS  # only a search needs the ranking
-
-            hits = self._sessions.search(
-                query.text,
-                exclude_sessions=lineage,
-                user=user,
-                limit=MAX_PROACTIVE_HITS,
-                proactive=True,
-                distinct=True,
-            )
+        hits = self._sessions.search(
+            query.text,
+            exclude_sessions=lineage,
+            user=user,
+            limit=LIST_RESULTS,
+            proactive=True,
+            distinct=True,
+        )
+        if hits:
+            most = query.budget * CHARS_PER_TOKEN
+            hits = self._sessions.everything(most, user=user, exclude_sessions=lineage) or hits
         # A tool's result may be a whole page, and crowd out what persons said.
         room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
         chosen = []
@@ -272,15 +271,34 @@ class PastSessions:
             Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
         )
 
-    def hits(self, query: Query, session: Session, limit: int, seen: SeenTexts) -> list[RecallHit]:
-        """Return lines of a report: the results of a search, and the messages that a turn would get without a search."""
-        found = self._sessions.search(query.text, limit=limit, user=session.owner or None)
+    def hits(self, query: Query, session: Session, limit: int | None, seen: SeenTexts) -> list[RecallHit]:
+        """Return lines of a report: the results of a search, and the messages that a turn would get without a search.
+
+        Without a limit, their number depends on the kind of the question, and further results keep to the budget.
+        """
+        most = result_count(query.text) if limit is None else limit
+        found = self._sessions.search(query.text, limit=most, user=session.owner or None)
+        if limit is None:
+            found = _within(found, query.budget)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
         hits = [
             _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
         ]
-        return hits + [_hit("sessions", True, item) for item in injected.values()]
+        hits += [_hit("sessions", True, item) for item in injected.values()]
+        return hits if limit is None else hits[:limit]
+
+
+def _within(hits: Sequence[SearchHit], budget: int) -> list[SearchHit]:
+    """Return the first hits as they are, and those of the others that fit into the rest of the budget (tokens)."""
+    budget -= sum(count_tokens(hit.excerpt) for hit in hits[:FACT_RESULTS])
+    shown = list(hits[:FACT_RESULTS])
+    for hit in hits[FACT_RESULTS:]:
+        cost = count_tokens(hit.excerpt)
+        if cost <= budget:
+            shown.append(hit)
+            budget -= cost
+    return shown
 
 
 def _item(hit: SearchHit, origin: Origin) -> RecallItem:

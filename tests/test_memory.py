@@ -711,11 +711,61 @@ def with_past(home: HermesHome, *texts: str, provider: object = None) -> Memory:
     return memory
 
 
-def test_past_sessions_that_fit_the_budget_are_given_whole(hermes_home: HermesHome) -> None:
+def test_past_sessions_that_fit_the_budget_are_given_whole_if_one_answers(hermes_home: HermesHome) -> None:
     with with_past(hermes_home, "Biscuit is a beagle", "Rent is due on Monday") as memory:
-        context = memory.begin_turn(memory.start_session(), "what should I cook tonight?").context
+        session = memory.start_session()
+        context = memory.begin_turn(session, "when is the rent due?").context
 
-    assert context.index("Biscuit is a beagle") < context.index("Rent is due on Monday")
+        assert context.index("Biscuit is a beagle") < context.index("Rent is due on Monday")
+        assert memory.begin_turn(session, "what should I cook tonight?").context == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write a limerick about a lighthouse.",
+        "What's the difference between a stack and a queue?",
+        "Rename this variable everywhere.",
+        "what a lovely morning",
+        "continue",
+        "try again",
+        "ok, thanks!",
+        "/help",
+        "and the weather?",
+    ],
+)
+def test_a_turn_that_asks_nothing_of_memory_gets_nothing(hermes_home: HermesHome, text: str) -> None:
+    talk = [f"{FAR} Number {number}." for number in range(100)]
+    repeats = ["continue", "try again"] * 10
+    with with_past(hermes_home, "the deploy key is in the red folder", *talk, *repeats) as memory:
+        session = memory.start_session()
+
+        assert memory.begin_turn(session, text).context == ""
+        assert "red folder" in memory.begin_turn(session, "where is the deploy key?").context
+
+
+def test_the_present_conversation_opens_no_recall_of_others(hermes_home: HermesHome) -> None:
+    talk = [f"{FAR} Number {number}." for number in range(100)]
+    with with_past(hermes_home, "The zoo has a new gate", *talk) as memory:
+        session = memory.start_session()
+        say(memory, session, "the deploy key is in the red folder by the gate")
+
+        assert memory.begin_turn(session, "which folder has the deploy key?").context == ""
+
+
+def test_a_question_about_a_list_gets_more_results(hermes_home: HermesHome) -> None:
+    books = [f"I have read the book of saint {name}" for name in "abcdefghijklmnopqrstuvwxyz"]
+    talk = [f"{FAR} Number {number}." for number in range(100)]
+    with with_past(hermes_home, *books, *talk) as memory:
+        session = memory.start_session()
+
+        def count(text: str, **options: Any) -> int:
+            return sum("saint" in hit.text for hit in memory.recall(text, **options).results)
+
+        assert count("which saint books have I read?") > 20
+        assert count("who is the saint of the book?") == 10
+        assert count("which saint books have I read?", limit=5) == 5
+        assert memory.begin_turn(session, "which saint books have I read?").context.count("saint") > 20
 
 
 def test_of_more_than_fits_nothing_is_recalled_that_holds_too_little_of_the_question(
@@ -746,9 +796,10 @@ def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHom
         session = memory.start_session()
         memory.system_prompt(session)
         recent = [Message(role="user", content="Lives in Rome")]
+        asked = "does Biscuit have a boat in Rome?"
 
-        context = memory.begin_turn(session, "who am I?", recent=recent).context
-        report = [one.text for one in memory.recall("who am I?").results if one.injected]
+        context = memory.begin_turn(session, asked, recent=recent).context
+        report = [one.text for one in memory.recall(asked).results if one.injected]
 
     assert [context.count(text) for text in ("Prefers tea", "beagle", "Has a boat", "Lives in Rome")] == [
         0,
@@ -756,7 +807,7 @@ def test_nothing_is_recalled_twice_nor_what_is_in_context(hermes_home: HermesHom
         1,
         0,
     ]
-    assert report == ["Prefers tea", "Biscuit is  a beagle", "Has a boat", "noted", "Lives in Rome"]
+    assert report == ["Prefers tea", "Biscuit is  a beagle", "Has a boat", "Lives in Rome", "noted"]
 
 
 @pytest.mark.parametrize("answer", [BackendRefused("404 from /v2/search"), ["no recall"]])

@@ -33,9 +33,7 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
     "-k",
     "--limit",
     type=click.IntRange(1, MAX_RESULTS),
-    default=10,
-    show_default=True,
-    help="At most this many results per source.",
+    help="At most this many results per source; else 10, or 30 for a question about a list or a count.",
 )
 @click.option(
     "--batch",
@@ -45,7 +43,7 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 )
 @json_option
 @click.pass_context
-def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_json: bool) -> None:
+def recall(ctx: click.Context, query: str | None, limit: int | None, batch: bool, as_json: bool) -> None:
     """Show what a turn with the message QUERY would get, by source.
 
     Sources are curated memory (always in the prompt), the active provider, and past sessions, which a turn is given
@@ -66,7 +64,7 @@ def recall(ctx: click.Context, query: str | None, limit: int, batch: bool, as_js
     finish(ctx, problems, failed=not valid)
 
 
-def _answer_lines(memory: Memory, limit: int) -> bool:
+def _answer_lines(memory: Memory, limit: int | None) -> bool:
     """Answer each line, an invalid one with an `error`; return whether all were valid."""
     valid = True
     for number, line in enumerate(sys.stdin.buffer, 1):
@@ -81,7 +79,7 @@ def _answer_lines(memory: Memory, limit: int) -> bool:
     return valid
 
 
-def _question(line: bytes, number: int, limit: int) -> tuple[str, int]:
+def _question(line: bytes, number: int, limit: int | None) -> tuple[str, int | None]:
     """Return query and limit of a line: a JSON string, or an object with `query` and optionally `k`."""
     try:
         value: Any = json.loads(line.decode("utf-8"))
@@ -92,7 +90,7 @@ def _question(line: bytes, number: int, limit: int) -> tuple[str, int]:
         ) from exc
     query = value.get("query") if isinstance(value, dict) else value
     k = value.get("k", limit) if isinstance(value, dict) else limit
-    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MAX_RESULTS:
+    if k is not limit and (not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= MAX_RESULTS):
         raise ImportFailed(
             f"line {number} asks for {k!r} results", f"give k from 1 to {MAX_RESULTS}, or leave it out"
         )

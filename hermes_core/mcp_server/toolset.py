@@ -257,7 +257,7 @@ class _ReadingTools:
         self,
         session: Session,
         query: Annotated[str, "the message or question"],
-        limit: Annotated[int, "results of each source", Range(1, 50)] = 10,
+        limit: Annotated[int | None, "results of each source", Range(1, 50)] = None,
     ) -> dict[str, Any]:
         """Return the results by source, and the problems."""
         report = self._memory.recall(query, limit=limit, session=session)

@@ -3,10 +3,11 @@
 `score_places` scores thousands of places (positions of messages in sessions) by the words there, without reading the
 texts. `rank_candidates` reads the texts of the few best candidates.
 
-The first figure in brackets above a constant is recall@10 in per cent without this constant, in a search by words; the
-second figure is recall@10 in a search with vectors. They were measured on the five development conversations of LoCoMo
-(759 questions of categories 1 to 4; `bench/recall.py`). With all constants, recall@10 is 80.4 +- 1.4 by words and 84.5
-with vectors. If each conversation is scored with weights fitted on the other four, it is 80.5 and 84.7.
+The weights were fitted on five data sets together (people who chat, LLM-written and real; a user and an assistant; tool
+output; Chinese), each counting alike, and each set was also scored with weights fitted without it (`bench/recall.py`).
+A figure above a constant is recall@10 in per cent in a search by words: on LoCoMo, REALTALK, BEAM, agent history and
+MemDaily, in this order. With all
+constants it is 80, 63, 52, 76, 70.
 """
 
 from __future__ import annotations
@@ -15,20 +16,26 @@ import contextlib
 import heapq
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
+from typing import Literal
 
+from hermes_core.recall.amounts import LIST_RESULTS, asks_for_list
 from hermes_core.recall.query import Analysis, named_in
 from hermes_core.recall.tokens import count_tokens, fold
 
 # Place of a message: a number for its session, and its position there. Positions of neighbours differ by one.
 Place = tuple[int, int]
 
-# Weights of a word in the four messages before a message (72.6), nearest first, and in the three messages after it
-# (78.3). They are applied when a question is asked; the index does not hold them.
+# Weights of a word in the four messages before a message, nearest first, and in the three messages after it. They are
+# applied when a question is asked; the index does not hold them.
 CONTEXT_BEFORE = (0.6, 0.5, 0.3, 0.2)
 CONTEXT_AFTER = (0.4, 0.3, 0.1)
+
+# Weight of the score of a message by its own words alone, beside its score by these words and its neighbours'. LLM-written
+# chats need the neighbours, other conversations hardly (own words alone: 62, 57, 54, 52, 70).
+OWN_WORDS_WEIGHT = 0.4
 
 _STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in enumerate(CONTEXT_AFTER, 1)))
 
@@ -36,44 +43,49 @@ _STEPS = ((0, 1.0), *enumerate(CONTEXT_BEFORE, 1), *((-n, share) for n, share in
 # counts in full.
 SIMILAR_WORD_WEIGHT = 0.5
 
-# k1 of BM25: the lower it is, the less repetitions of a word add. From 0.6 to 3, recall changes by one point.
+# k1 of BM25: the lower it is, the less repetitions of a word add.
 TERM_SATURATION = 1.2
 
-# b of BM25 (80.0), and the mean length of a message of LoCoMo in characters. Lengths are compared by their
-# square root, because an agent's answer is long for other reasons than repeating itself.
-LENGTH_WEIGHT = 0.3
+# b of BM25, and the typical length in characters of a message in words, and in Chinese or another script of dense runs.
+# Lengths are compared by their square root, because an agent's answer is long for other reasons than repeating itself.
+# With 0.3 and one typical length, recall@10 is 2 to 6 points lower on BEAM and MemDaily, and equal on LoCoMo.
+LENGTH_WEIGHT = 0.7
 TYPICAL_SIZE = 130
+TYPICAL_DENSE_SIZE = 30
 
-# With the following weights, a score is the logarithm of the odds that a message answers. The weights were fitted
-# together, by the likelihood of the evidence among all candidates, once with vectors and once without. In the fit,
-# questions that name the wrong person had a third of the weight of other questions.
+# With the following weights, a score is the logarithm of the odds that a message answers. In the fit, questions that
+# name the wrong person had half the weight of other questions.
 
 # Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same.
-LEXICAL_WEIGHT = 1.25
+LEXICAL_WEIGHT = 1.1
 LEXICAL_BESIDE_MEANING = 0.5
 
-# Added for a message of the only person whom the question names (79.8, 84.3).
+# Added for a message of the only person whom the question names.
 SPEAKER_WEIGHT = 0.6
 
-# Added for a message in which the only named person writes "I" or "my" (79.3, 83.6).
+# Added for a message in which the only named person writes "I" or "my".
 SELF_WEIGHT = 1.0
 
-# Added for a message from a time that the question names (78.9, 82.7).
+# Added for a message from a time that the question names.
 DATE_WEIGHT = 4.3
 
-# Added for a word of time in a message if the question asks when (80.3, 84.3; recall@1 falls from 49 to 48).
-TIME_WORD_WEIGHT = 2.0
+# Added for a word of time in a message if the question asks when.
+TIME_WORD_WEIGHT = 1.2
 
-# Added for a number in a message if the question asks how many (80.2, 84.7).
-NUMBER_WEIGHT = 0.7
+# Added for a number in a message if the question asks how many.
+NUMBER_WEIGHT = 0.5
 
-# Subtracted from a message that ends with a question mark (79.8, 84.4).
-QUESTION_WEIGHT = 0.75
+# Subtracted from a short message that ends with a question mark, and added for a short message after a message with a
+# question mark, because it may answer. Both shrink with the length beyond `TYPICAL_SIZE`: a long message that ends with
+# a question also tells something, as most messages to an assistant do.
+QUESTION_WEIGHT = 0.7
+REPLY_WEIGHT = 0.5
 
-# Added for a message after a message with a question mark, because it may answer the same question (79.9, 84.9).
-REPLY_WEIGHT = 0.57
+# Subtracted from a message of the assistant where no speakers have names: there a person says the facts, and the
+# assistant repeats them at length.
+ASSISTANT_WEIGHT = 1.2
 
-# Added for parts of the question in which punctuation has a meaning, such as C# or --verbose; LoCoMo has no such parts.
+# Added for parts of the question in which punctuation has a meaning, such as C# or --verbose.
 EXACT_WEIGHT = 2.5
 
 # Share of its score by words and meaning that a message keeps if it says that the answer is not known, or if it is the
@@ -88,13 +100,52 @@ MAX_UNANSWERED_CHARS = 400
 # recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT,
 # questions that name the wrong person can't be told from others: at the same loss, they return 67 % of the tokens.
 
-# Lowest score of proactive recall without vectors, as a share of the score of a word that occurs only once. Otherwise a
-# word that is in most messages of a small store would return all these messages.
-MIN_TERM_SHARE = 0.5
+# The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 5 % of tasks ("Write a
+# haiku about the sea.") and 8 % of small talk then get messages of an unrelated chat of two persons, 20 % and 8 % of an
+# assistant's chat, and 33 % and 8 % of an agent's log, instead of 79 % and 74 %, 45 % and 51 %, 95 % and 78 %. It costs 0.3
+# points of recall@10 on LoCoMo, 0.6 on REALTALK and 2.6 on BEAM.
+
+# Lowest number of telling words that one exchange must have. A word that no message has counts 1, a common word less.
+MIN_TELLING_WORDS = 1.2
+
+# The same in a store of at most `FEW_MESSAGES`, where words of small talk are rarely met by chance.
+MIN_TELLING_WORDS_OF_FEW = 0.6
+FEW_MESSAGES = 30
+
+# Lowest share of the question's telling words that one exchange must have. A word that no message has counts in full, so
+# that a question about another subject finds nothing because of the words that all subjects have.
+MIN_TELLING_SHARE = 0.3
+
+# Lowest cosine between the question and the nearest message, in a search with vectors, if one exchange has two telling
+# words; other subjects are below it. Each word fewer raises it. 1 % of tasks and 10 % of small talk then get anything in a
+# chat of two persons, and next to none in an assistant's chat, at a cost of 0.6, 1.5 and 2.4 points of recall@10.
+MIN_PROACTIVE_COSINE = 0.4
+COSINE_PER_MISSING_WORD = 0.08
+ENOUGH_TELLING_WORDS = 2
+
+# Lowest number of telling words in the question, in a search with vectors, because "continue" and "try again" have been
+# said before, and so are very near to a message.
+MIN_QUESTION_WORDS = 0.8
+
+# Number of messages that a store is assumed to have beside its own, so that a word is no common word because it is
+# in two of four messages.
+ASSUMED_MESSAGES = 300
+
+# Characters above which a message has words by chance: each word of it then counts less.
+MAX_FULL_SIZE = 3_000
+
+# Weight of a pair of characters beside a word, because a word of two characters is in two or three pairs.
+GRAM_SHARE = 0.5
 
 # Lowest probability, in thousandths for each token of a message, that the message answers, for proactive recall: a
 # longer message must be more probable.
 MIN_ODDS_PER_TOKEN = 0.87
+
+# Tokens that a longer message counts as. Otherwise hardly a message of an assistant would be shown.
+MAX_COST = 60
+
+# Share of `MIN_ODDS_PER_TOKEN` if the answer is a list or a count, because its parts stand in many messages.
+LIST_ODDS_SHARE = 0.25
 
 # Subtracted in proactive recall from a message of another speaker, if the question names exactly one person.
 OTHER_SPEAKER_WEIGHT = 1.5
@@ -122,10 +173,45 @@ class TermHits:
     Attributes:
         frequency: Approximate number of messages that contain the term.
         places: Strength of the occurrence, from 0 to 1, by place.
+        weight: Weight of the term, see `Term.weight`.
+        kind: Kind of the term, see `Term.kind`.
     """
 
     frequency: int
     places: Mapping[Place, float]
+    weight: float = 1.0
+    kind: Literal["word", "gram"] = "word"
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """The telling words of a question, and those in the best exchange of a store. A word that no message has counts 1.
+
+    Attributes:
+        question: Number of telling words in the question.
+        exchange: Number of them in the exchange that has most.
+        minimum: Lowest number of them that the exchange must have.
+    """
+
+    question: float
+    exchange: float
+    minimum: float = MIN_TELLING_WORDS
+
+    def with_match(self, weight: float = 1.0) -> Telling:
+        """Return this with a word more that the exchange has."""
+        return replace(self, question=self.question + weight, exchange=self.exchange + weight)
+
+    def opens(self, cosine: float | None = None) -> bool:
+        """Return True if recall is worth a search that the person did not ask for.
+
+        Args:
+            cosine: Cosine between the question and the nearest message; None in a search by words only.
+        """
+        if cosine is not None:
+            missing = max(ENOUGH_TELLING_WORDS - self.exchange, 0.0)
+            near = cosine >= MIN_PROACTIVE_COSINE + COSINE_PER_MISSING_WORD * missing
+            return near and self.question >= min(MIN_QUESTION_WORDS, self.minimum)
+        return self.exchange >= max(self.minimum, MIN_TELLING_SHARE * self.question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +227,7 @@ class RankCandidate:
         reply: True if the message before the text ends with a question mark.
         likeness: Weighted closeness of the text to the question in meaning; 0 in a search by words only.
         unanswered: True if the text says that an answer is not known, or is the question before such a text.
+        assistant: True if the assistant wrote the text.
     """
 
     id: int
@@ -151,6 +238,7 @@ class RankCandidate:
     reply: bool = False
     likeness: float = 0.0
     unanswered: bool = False
+    assistant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +259,53 @@ def score_places(
     """Return a BM25 score for each place that has a term, or a neighbour with a term.
 
     The words of a neighbour count at lower weights: a question often has the words of one message, and the next message
-    is the answer.
+    is the answer. The words of the message itself are scored again alone.
 
     Args:
         terms: The places of each term of the question.
         total: The approximate number of messages in the store.
-        sizes: The number of characters by place; a missing place counts as `TYPICAL_SIZE`.
+        sizes: The number of characters by place; a missing place counts as of typical size.
     """
     scores: dict[Place, float] = {}
     for term in terms:
-        worth = rarity(term.frequency, total) * (TERM_SATURATION + 1)
-        for place, weight in _with_neighbours(term.places, sizes or {}).items():
+        worth = term.weight * rarity(term.frequency, total) * (TERM_SATURATION + 1)
+        own = _own_weights(term, sizes or {})
+        for place, weight in _with_neighbours(own).items():
             scores[place] = scores.get(place, 0.0) + worth * weight / (weight + TERM_SATURATION)
+        for place, weight in own.items():
+            scores[place] += OWN_WORDS_WEIGHT * worth * weight / (weight + TERM_SATURATION)
     return scores
+
+
+def count_telling(
+    terms: Sequence[tuple[TermHits, float]],
+    total: int,
+    sizes: Mapping[Place, int],
+    places: Collection[Place],
+) -> Telling:
+    """Count the telling words of a question, and those in the best exchange: a message and the messages beside it.
+
+    Args:
+        terms: The places of each term of the question, and the weight of the term beside a word.
+        total: The approximate number of messages in the store.
+        sizes: The number of characters by place.
+        places: The places of the messages that may be recalled.
+    """
+    question, matches = 0.0, dict.fromkeys(places, 0.0)
+    for term, weight in terms:
+        worth = (
+            weight * rarity(term.frequency, total + ASSUMED_MESSAGES) / rarity(0, total + ASSUMED_MESSAGES)
+        )
+        question += worth
+        strength = {
+            place: value * min(1.0, math.sqrt(MAX_FULL_SIZE / max(sizes.get(place, 1), 1)))
+            for place, value in term.places.items()
+        }
+        for group, position in matches:
+            near = max(strength.get((group, position + step), 0.0) for step in (-1, 0, 1))
+            matches[group, position] += worth * near
+    minimum = MIN_TELLING_WORDS_OF_FEW if total <= FEW_MESSAGES else MIN_TELLING_WORDS
+    return Telling(question, max(matches.values(), default=0.0), minimum)
 
 
 def rarity(frequency: int, total: int) -> float:
@@ -191,21 +313,25 @@ def rarity(frequency: int, total: int) -> float:
     return math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
 
 
-def _with_neighbours(hits: Mapping[Place, float], sizes: Mapping[Place, int]) -> dict[Place, float]:
-    """Return the weight of a term at each place that has the term, and at the places near it.
+def _own_weights(term: TermHits, sizes: Mapping[Place, int]) -> dict[Place, float]:
+    """Return the weight of a term at each of its places; it is lower in a longer message."""
+    typical = TYPICAL_SIZE if term.kind == "word" else TYPICAL_DENSE_SIZE
+    root, base = LENGTH_WEIGHT / math.sqrt(typical), 1 - LENGTH_WEIGHT
+    return {
+        place: strength / (base + root * math.sqrt(sizes.get(place, typical)))
+        for place, strength in term.places.items()
+    }
 
-    `hits` are the places of the term with their strengths, and `sizes` the characters of places.
-    """
+
+def _with_neighbours(own: Mapping[Place, float]) -> dict[Place, float]:
+    """Return weights of a term at places, and at lower shares at the places near them."""
     # Plain loops: there are thousands of places for each question.
     weights: dict[Place, float] = {}
     known = weights.get
-    for place, strength in hits.items():
-        group, position = place
-        length = math.sqrt(sizes.get(place, TYPICAL_SIZE) / TYPICAL_SIZE)
-        own = strength / (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
+    for (group, position), weight in own.items():
         for step, share in _STEPS:
             near = (group, position + step)
-            weights[near] = known(near, 0.0) + share * own
+            weights[near] = known(near, 0.0) + share * weight
     return weights
 
 
@@ -295,12 +421,14 @@ def rank_candidates(
     deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / NORMALISED_CANDIDATES)
     deviation = max(deviation, MIN_DEVIATION_SHARE * max(map(abs, scores))) or 1.0
     named = named_in(analysis.text, {c.speaker for c in candidates if c.speaker})
+    unnamed = not any(c.speaker for c in candidates)
     lexical = (LEXICAL_BESIDE_MEANING if any(c.likeness for c in candidates) else LEXICAL_WEIGHT) / deviation
     ranked = [
         Ranked(
             c,
             lexical * (c.score * (UNANSWERED_SHARE if c.unanswered else 1) - mean)
-            + _bonus(analysis, c, named, zone),
+            + _bonus(analysis, c, named, zone)
+            - ASSISTANT_WEIGHT * (unnamed and c.assistant),
         )
         for c in candidates
     ]
@@ -323,6 +451,7 @@ def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranke
     A candidate is shown if it probably answers the question; a long text must be more probable than a short text.
     `ranked` must hold all candidates.
     """
+    is_list = asks_for_list(analysis.text)
     named = named_in(analysis.text, {entry.candidate.speaker for entry in ranked if entry.candidate.speaker})
     theirs = [entry.score for entry in ranked if len(named) == 1 and entry.candidate.speaker in named]
     others = [entry.score for entry in ranked if entry.candidate.speaker not in named]
@@ -333,9 +462,10 @@ def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranke
     for entry in ranked:
         penalty = OTHER_SPEAKER_WEIGHT if theirs and entry.candidate.speaker not in named else 0.0
         probability = math.exp(entry.score - top + lead - penalty) / odds
-        if 1000 * probability >= MIN_ODDS_PER_TOKEN * (count_tokens(entry.candidate.text) + 1):
+        cost = min(count_tokens(entry.candidate.text), MAX_COST) + 1
+        if 1000 * probability >= MIN_ODDS_PER_TOKEN * (LIST_ODDS_SHARE if is_list else 1) * cost:
             selected.append(entry)
-    return selected[:MAX_PROACTIVE_HITS]
+    return selected[: LIST_RESULTS if is_list else MAX_PROACTIVE_HITS]
 
 
 def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo) -> float:
@@ -348,10 +478,11 @@ def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], 
     lowered = text.lower()
     if len(named) == 1 and candidate.speaker in named:
         score += SPEAKER_WEIGHT + SELF_WEIGHT * bool(_FIRST_PERSON.search(lowered))
+    shortness = min(1.0, TYPICAL_SIZE / max(len(text), 1))
     if text.rstrip().endswith(("?", "？")):
-        score -= QUESTION_WEIGHT
+        score -= QUESTION_WEIGHT * shortness
     if candidate.reply and not candidate.unanswered:
-        score += REPLY_WEIGHT
+        score += REPLY_WEIGHT * shortness
     if analysis.exact:
         folded = fold(text)
         score += EXACT_WEIGHT * sum(piece in folded for piece in analysis.exact) / len(analysis.exact)

@@ -1253,7 +1253,13 @@ class SessionDB:
 
         def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
             plainly = partial(
-                candidates.search_plainly, self.database, analysis, filters, limit=count, order=sort
+                candidates.search_plainly,
+                self.database,
+                analysis,
+                filters,
+                limit=count,
+                order=sort,
+                proactive=proactive,
             )
             if not self.index.is_usable():
                 return plainly()

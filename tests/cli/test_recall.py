@@ -67,7 +67,7 @@ def test_past_sessions_are_given_unasked_when_config_says_so(
 ) -> None:
     hermes("import", chat)
     set_value(hermes_home, "recall.sessions", "auto")
-    assert all(result["injected"] for result in data("recall", "cat")["results"])
+    assert all(result["injected"] for result in data("recall", "What is my cat called?")["results"])
 
 
 def test_a_damaged_store_is_named_with_its_cure_and_the_rest_answers(

@@ -37,6 +37,83 @@ def test_irregular_forms_and_everyday_words_come_along() -> None:
     assert movie.similar == ("film",)
 
 
+TALK = (
+    "The pipeline crashed again while the nightly export of invoices was running on the second cluster. "
+    "Somebody had changed the retention policy, so the bucket was empty and the loader found no manifest. "
+    "I restarted the scheduler, cleared the queue and moved the checkpoint to the older volume. "
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TALK + "When did Melanie run a charity race?",
+        "When did Melanie run a charity race?\n" + TALK,
+        "Is the cluster alive? " + TALK + "When did Melanie run a charity race?",
+        TALK * 20 + "When did Melanie run a charity race?",
+        TALK + "When did Melanie run a charity race? Thanks a lot.",
+    ],
+)
+def test_a_long_text_is_searched_by_its_question(text: str) -> None:
+    analysis = analyse(text)
+
+    assert {"melanie", "run", "charity", "race"} <= {term.text for term in analysis.terms}
+    assert "pipeline" not in {term.text for term in analysis.terms}
+    assert analysis.shape == "when"
+    assert len(analysis.text) < 100
+
+
+def test_the_words_beside_the_question_of_a_long_text_count_together_as_a_few() -> None:
+    analysis = analyse(TALK + "When did Melanie run a charity race?")
+
+    assert "pipeline" in {term.text for term in analysis.others}
+    assert sum(term.weight for term in analysis.others) == pytest.approx(4)
+    assert {term.weight for term in analysis.terms} == {1}
+
+
+def test_a_question_that_tells_little_is_read_with_the_sentence_before_it() -> None:
+    assert {"luna", "cat", "eat"} <= set(terms(TALK + "Luna is my cat. What does she eat?"))
+
+
+def test_a_long_text_without_a_question_leaves_the_choice_of_its_words_to_the_store() -> None:
+    analysis = analyse(
+        TALK + "Move everything into another bucket, keep backups, notify Ingrid, write the report."
+    )
+
+    assert len(analysis.terms) == 32
+    assert "report" in {term.text for term in analysis.terms}
+    assert analysis.others
+    assert {term.weight for term in analysis.others} == {1}
+
+
+def test_a_long_chinese_text_is_searched_by_its_question() -> None:
+    talk = "哎呀，最近真是忙死了，要准备参加的那个活动竟然要持续很久呢。得好好规划一下时间，不然其他事情都要被耽误了。"
+    analysis = analyse(talk * 2 + "对了，那个职位是首席技术官的人，兴趣爱好是什么？")
+
+    assert "兴趣" in {term.text for term in analysis.terms}
+    assert "规划" not in {term.text for term in analysis.terms}
+
+
+def test_a_question_with_a_quotation_that_ends_within_a_sentence_is_one_sentence() -> None:
+    talk = "哎呀，最近真是忙死了，要准备参加的那个活动竟然要持续很久呢。得好好规划一下时间，不然其他事情都要被耽误了。"
+    analysis = analyse(talk * 2 + '主要内容是"逛街购物之余，体验活力。"的活动，时间是什么？')
+
+    assert "购物" in {term.text for term in analysis.terms}
+
+
+def test_conditions_are_read_in_the_question_of_a_long_text_only() -> None:
+    assert analyse(TALK + '"exit code 3" AND rerun. When did Melanie run a charity race?').condition is None
+
+
+def test_a_long_quotation_in_a_question_is_no_condition() -> None:
+    cited = "the walnut table that we oiled twice in the summer when grandmother came to visit us from Lisbon harbour"
+
+    assert analyse('Who said "walnut table"?').condition == Leaf("walnut table", phrase=True)
+    assert (
+        analyse(f'Who said "{cited} with nine heavy green suitcases and three umbrellas"?').condition is None
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "shape"),
     [

@@ -3,11 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_core.recall.amounts import LIST_RESULTS
 from hermes_core.recall.query import analyse
 from hermes_core.recall.rank import (
     MAX_PROACTIVE_HITS,
     RankCandidate,
     TermHits,
+    count_telling,
     count_tokens,
     rank_candidates,
     score_places,
@@ -44,6 +46,47 @@ def test_a_word_in_a_very_long_message_counts_less() -> None:
     scores = score_places([hits], total=10, sizes={(1, 0): 100, (2, 0): 50_000})
 
     assert scores[1, 0] > 2 * scores[2, 0]
+
+
+def test_the_length_of_a_message_is_compared_with_messages_in_its_script() -> None:
+    sizes = {(1, 0): 40, (2, 0): 120}
+    ratios = []
+    for kind in ("word", "gram"):
+        scores = score_places([TermHits(2, dict.fromkeys(sizes, 1.0), kind=kind)], total=10, sizes=sizes)
+        ratios.append(scores[1, 0] / scores[2, 0])
+
+    assert ratios[1] > ratios[0] > 1
+
+
+def test_a_message_with_a_word_stands_out_more_than_by_its_neighbours_words() -> None:
+    scores = score_places([TermHits(3, {(1, 0): 1.0, (2, 2): 1.0, (2, 4): 1.0})], total=100)
+
+    assert scores[1, 0] > scores[2, 3]
+
+
+def test_a_long_message_is_not_put_back_for_a_question_at_its_end() -> None:
+    long = "The budget tracker needs a login, a page of expenses and a chart for each month. " * 40
+    question, fact = RankCandidate(1, long + "How do I begin?", 5.1), RankCandidate(2, long, 5.0)
+
+    assert ranked("budget tracker", question, fact) == [1, 2]
+
+
+def test_without_named_speakers_a_person_comes_before_the_assistant() -> None:
+    assistant, person = RankCandidate(1, "A budget", 5.1, assistant=True), RankCandidate(2, "A budget", 5.0)
+
+    assert ranked("budget", assistant, person) == [2, 1]
+
+
+def test_with_named_speakers_the_assistant_counts_like_anyone() -> None:
+    assistant = RankCandidate(1, "A budget", 5.1, "Caroline", assistant=True)
+
+    assert ranked("budget", assistant, RankCandidate(2, "A budget", 5.0, "Mel")) == [1, 2]
+
+
+def test_a_term_with_a_lower_weight_adds_less() -> None:
+    scores = score_places([TermHits(1, {(1, 0): 1.0}), TermHits(1, {(2, 0): 1.0}, weight=0.1)], total=100)
+
+    assert scores[1, 0] > 9 * scores[2, 0] > 0
 
 
 def test_the_person_named_is_preferred_but_not_blindly() -> None:
@@ -130,13 +173,62 @@ def test_nothing_is_told_when_nothing_stands_out() -> None:
 
 
 def test_a_long_message_must_be_likelier_than_a_short_one_to_be_told() -> None:
-    short, long = RankCandidate(1, "In the box", 5.0), RankCandidate(2, "In the box " * 400, 5.0)
+    best = [RankCandidate(n, "In the box", 9.0) for n in (1, 2)]
+    others = RankCandidate(3, "In the bag", 6.0), RankCandidate(4, "In the bag " * 400, 6.0)
 
-    assert told("the key", short, long, *chatter(150)) == [1]
+    assert sorted(told("the key", *best, *others, *chatter(150))) == [1, 2, 3]
 
 
 def test_no_more_is_told_than_a_turn_bears() -> None:
     assert len(told("key", *(RankCandidate(n, "box", 5.0) for n in range(40)))) == MAX_PROACTIVE_HITS
+
+
+def test_more_is_told_for_a_list_than_for_one_fact() -> None:
+    boxes = [RankCandidate(n, "box", 5.0) for n in range(40)]
+
+    assert len(told("which boxes have we packed?", *boxes)) == LIST_RESULTS
+
+
+def opens(question: list[tuple[int, set[int]]], total: int = 1000, cosine: float | None = None) -> bool:
+    """Whether recall opens for words with these frequencies and positions in one session."""
+    terms = [(TermHits(frequency, {(1, at): 1.0 for at in places}), 1.0) for frequency, places in question]
+    around = {(1, at + step) for _, places in question for at in places for step in (-1, 0, 1)}
+    return count_telling(terms, total, {}, around).opens(cosine)
+
+
+def test_recall_opens_for_two_rare_words_in_one_exchange() -> None:
+    assert opens([(3, {10}), (4, {11})])
+    assert not opens([(3, {10}), (4, {500})])
+    assert not opens([(3, {10})])
+    assert not opens([(600, {10}), (500, {10})])
+
+
+def test_words_that_nobody_said_count_against_recall() -> None:
+    nobody_said: tuple[int, set[int]] = (0, set())
+
+    assert opens([(3, {10}), (4, {10}), nobody_said])
+    assert not opens([(3, {10}), (4, {10}), *[nobody_said] * 5])
+
+
+def test_one_word_opens_recall_in_a_small_store_only() -> None:
+    assert opens([(1, {2})], total=4)
+    assert not opens([(1, {2})], total=400)
+    assert not opens([], total=4)
+
+
+def test_a_word_in_a_very_long_message_is_there_by_chance() -> None:
+    terms = [(TermHits(3, {(1, 5): 1.0}), 1.0), (TermHits(4, {(1, 5): 1.0}), 1.0)]
+
+    assert count_telling(terms, 1000, {(1, 5): 300}, [(1, 5)]).opens()
+    assert not count_telling(terms, 1000, {(1, 5): 30_000}, [(1, 5)]).opens()
+
+
+def test_beside_vectors_a_near_message_opens_recall_and_a_repeated_phrase_does_not() -> None:
+    assert opens([(3, {10}), (4, {10})], cosine=0.45)
+    assert not opens([(3, {10}), (4, {10})], cosine=0.35)
+    assert not opens([(0, set()), (0, set())], cosine=0.45)
+    assert opens([(0, set()), (0, set())], cosine=0.6)
+    assert not opens([(200, {10})], cosine=0.95)  # "continue"
 
 
 def test_less_is_told_when_the_question_may_name_the_wrong_person() -> None:

@@ -13,6 +13,7 @@ from hermes_core.recall.rank import (
     Place,
     RankCandidate,
     Ranked,
+    Telling,
     asks,
     rank_candidates,
     says_unknown,
@@ -44,6 +45,9 @@ MIN_SCORE_SHARE = 0.5
 
 # Words of a search without the index; the rest is ignored, so that a pasted text does not become a huge SQL query.
 MAX_PLAIN_WORDS = 64
+
+# Column of the time in the rows of candidates.
+_TIMESTAMP = 4
 
 # Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
 Distinct = Literal["", "text", "words"]
@@ -93,12 +97,17 @@ def search(
     reader = index.reader(filters, order, ranked_limit)
     lookup = Lookup(reader)
     likeness = vectors.likeness(analysis.text, analysis.names) if vectors and order is None else None
+    if likeness is not None and likeness.is_distant:
+        if proactive:
+            return []
+        likeness = None
+    spans = _spans(analysis.dates, now, zone)
     rows, scores = _candidates(
         lookup,
         reader,
         analysis,
         order,
-        _spans(analysis.dates, now, zone),
+        spans,
         likeness.best(MAX_CLOSE_IN_MEANING) if likeness else (),
         max(MAX_COMMON_HITS, ranked_limit),
     )
@@ -106,9 +115,12 @@ def search(
     near = vectors.closeness(likeness.words, ids) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
-    least = lookup.min_proactive_score
-    if proactive and not likeness and all(candidate.score < least for candidate in candidates):
-        return []
+    if proactive:
+        # "today" and "this week" are in any talk, and say nothing of the past.
+        past = [span for span in spans if span[1] <= now]
+        cosine = likeness.nearest(ids) if likeness else None
+        if not _telling(lookup, analysis, rows, past).opens(cosine):
+            return []
     ranked = rank_candidates(
         analysis, candidates, limit=len(candidates) if order or proactive or distinct else limit, zone=zone
     )
@@ -129,10 +141,31 @@ def search(
     ]
 
 
+def _telling(
+    lookup: Lookup, analysis: Analysis, rows: Sequence[tuple[Any, ...]], past: Sequence[tuple[float, float]]
+) -> Telling:
+    """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
+    telling = lookup.telling(analysis, [(key, position) for _, key, position, *_ in rows])
+    if analysis.names:
+        telling = telling.with_match()
+    times = [row[_TIMESTAMP] for row in rows]
+    if any(start <= time < end for start, end in past for time in times):
+        telling = telling.with_match()
+    return telling
+
+
 def search_plainly(
-    database: Engine, analysis: Analysis, filters: Filters, *, limit: int, order: Order | None
+    database: Engine,
+    analysis: Analysis,
+    filters: Filters,
+    *,
+    limit: int,
+    order: Order | None,
+    proactive: bool = False,
 ) -> list[SearchHit]:
     """Return the newest messages with the most words of a question, without the search index.
+
+    If `proactive` is True, return messages with at least two words.
 
     This reads all messages that pass the filters. Conditions in the question, as AND and NOT, are not regarded.
     """
@@ -146,8 +179,8 @@ def search_plainly(
     ranking = "" if order else "words DESC,"
     rows = database.execute(
         f"""SELECT {_HIT_COLUMNS}, {matches} AS words FROM messages m JOIN sessions s ON s.key = m.session_key
-            WHERE {condition} AND words > 0 ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
-        (*likes, *parameters, limit),
+            WHERE {condition} AND words >= ? ORDER BY {ranking} m.timestamp {direction}, m.id {direction} LIMIT ?""",
+        (*likes, *parameters, 2 if proactive else 1, limit),
     ).fetchall()
     return [_hit(row, row["words"] / len(likes), around_first(row["content"], analysis)) for row in rows]
 
@@ -231,7 +264,10 @@ def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: fl
     message_id, key, position, content, timestamp, speaker, reply, answer, role = row
     score = scores.get((key, position), 0.0)
     unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
-    return RankCandidate(message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered)
+    assistant = role == "assistant"
+    return RankCandidate(
+        message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered, assistant
+    )
 
 
 def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -> list[Ranked]:

@@ -67,6 +67,8 @@ _HIT_COLUMNS = """
     m.ref, m.tool_name, CASE m.content WHEN '' THEN m.tool_calls ELSE '' END AS tool_calls, m.origin,
     s.id AS session_id, s.source, s.model, s.title, s.started_at
 """
+# OFFSET 0 makes the planner seek each message of a list `w`; otherwise it may read the whole table instead.
+_EACH_MESSAGE = "CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = w.id OFFSET 0) m"
 _TEXTS = """
     SELECT m.id, m.content, trim(m.tool_name || ' ' || m.tool_calls) AS calls FROM messages m
 """
@@ -387,7 +389,8 @@ class GinReader:
         windows = windows_around(places)
         rows = self._with_matches(
             "unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS w (key, first, last)"
-            " JOIN messages m ON m.session_key = w.key AND m.position BETWEEN w.first AND w.last",
+            " CROSS JOIN LATERAL (SELECT * FROM messages"
+            " WHERE session_key = w.key AND position BETWEEN w.first AND w.last OFFSET 0) m",
             [list(column) for column in zip(*windows, strict=True)] or [[], [], []],
             matches,
         )
@@ -395,7 +398,7 @@ class GinReader:
 
     def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
         """Return for each condition which of these messages fulfil it."""
-        source = "unnest(?::bigint[]) AS w (id) JOIN messages m ON m.id = w.id AND m.position IS NOT NULL"
+        source = f"unnest(?::bigint[]) AS w (id) {_EACH_MESSAGE}"
         return _by_match(self._with_matches(source, [[row[3] for row in rows]], matches), matches)
 
     def _with_matches(
@@ -455,14 +458,16 @@ class GinReader:
             f"""WITH chosen AS (
                     (SELECT m.id, w.at
                     FROM unnest(?::bigint[], ?::bigint[]) WITH ORDINALITY AS w (key, position, at)
-                    JOIN messages m ON m.session_key = w.key AND m.position = w.position
+                    CROSS JOIN LATERAL (
+                        SELECT * FROM messages WHERE session_key = w.key AND position = w.position OFFSET 0
+                    ) m
                     JOIN sessions s ON s.key = m.session_key
                     WHERE {self._filters} ORDER BY w.at LIMIT ?)
                     UNION ALL SELECT x.id, 0 FROM unnest(?::bigint[]) AS x (id)
                 )
-                SELECT {_CANDIDATE_COLUMNS}, {_HIT_COLUMNS}, c.at FROM chosen c
-                JOIN messages m ON m.id = c.id JOIN sessions s ON s.key = m.session_key
-                WHERE m.state < 2 ORDER BY c.at""",
+                SELECT {_CANDIDATE_COLUMNS}, {_HIT_COLUMNS}, w.at FROM chosen w
+                {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key
+                WHERE m.state < 2 ORDER BY w.at""",
             (
                 [key for key, _ in places],
                 [position for _, position in places],
@@ -492,8 +497,8 @@ class GinReader:
     def _ids_statement(self, number: int, ids: Sequence[int]) -> Condition:
         owned, of_owner = ("AND s.user = ?", [self._owner]) if self._owner is not None else ("", [])
         return (
-            f"""SELECT {number}, {_ROW}, 0::bigint FROM messages m JOIN sessions s ON s.key = m.session_key
-                WHERE m.id = ANY (?::bigint[]) AND {self._filters} {owned}""",
+            f"""SELECT {number}, {_ROW}, 0::bigint FROM unnest(?::bigint[]) AS w (id)
+                {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key WHERE {self._filters} {owned}""",
             [list(ids), *self._parameters, *of_owner],
         )
 

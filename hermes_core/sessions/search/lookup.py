@@ -8,20 +8,21 @@ hardly grows with the store.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from hermes_core.recall.query import Analysis
+from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
-    MIN_TERM_SHARE,
+    GRAM_SHARE,
     SIMILAR_WORD_WEIGHT,
     Place,
+    Telling,
     TermHits,
-    rarity,
+    count_telling,
     score_places,
 )
-from hermes_core.recall.tokens import words
+from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
 from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRow, Postings, Request
 
@@ -55,16 +56,18 @@ class _TermPlaces:
         places: Strength, from 0 to 1, by place.
         whole: True if `places` holds all places of the term.
         frequency: Approximate number of messages with the term.
+        weight: Weight of the term, see `Term.weight`.
     """
 
     match: Match
     places: dict[Place, float]
     whole: bool
     frequency: int
+    weight: float = 1.0
 
     @property
     def hits(self) -> TermHits:
-        return TermHits(self.frequency, self.places)
+        return TermHits(self.frequency, self.places, self.weight, kind_of(self.match) or "word")
 
 
 class Lookup:
@@ -84,6 +87,7 @@ class Lookup:
         self.holding: dict[Place, int] = {}
         self.matches: list[Match] = []
         self.others: list[IndexRow] = []
+        self._weighed: dict[Term, TermHits] = {}
 
     def scores(
         self, analysis: Analysis, spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
@@ -97,14 +101,19 @@ class Lookup:
             spans: Spans of time that the question names, in epoch seconds.
             ids: Ids of messages that are candidates for another reason than their words.
         """
-        found, verbatim = self._find(analysis, spans, ids)
+        looked_up, verbatim = self._find(analysis, spans, ids)
+        self._weighed = {term: places.hits for term, places in looked_up}
+        found = [places for _, places in looked_up if places.places or not places.whole]
         self.matches = [term.match for term in found]
         bringing = [term for term in found if term.whole] + verbatim
-        weighing = sorted((term for term in found if not term.whole), key=lambda term: term.frequency)
+        weighing = sorted(
+            (term for term in found if not term.whole), key=lambda term: (-term.weight, term.frequency)
+        )
         more = self._paired(weighing[:PAIRED_TERMS])
-        few = sum(len(term.places) for term in bringing) < MIN_RARE_HITS
+        few = sum(len(term.places) for term in bringing if term.weight == 1) < MIN_RARE_HITS
         if weighing and few:
             more.append(self._widened(weighing[0]))
+            self._weighed |= {t: more[-1].hits for t, places in looked_up if places is weighing[0]}
         scores = self._scored(bringing + more)
         if len(weighing) <= few:
             return scores
@@ -112,14 +121,25 @@ class Lookup:
         best = {*heapq.nlargest(MAX_WEIGHED_PLACES, scores, key=scores.__getitem__), *also}
         near, rows = self._reader.around(best, [CommonMatch(term.match, term.frequency) for term in weighing])
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
-        terms += [self._with_rows(term, hits) for term, hits in zip(weighing, rows, strict=True)]
+        among = {t.match: self._with_rows(t, hits) for t, hits in zip(weighing, rows, strict=True)}
+        terms += among.values()
+        self._weighed |= {t: among[p.match].hits for t, p in looked_up if p.match in among}
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    @property
-    def min_proactive_score(self) -> float:
-        """Lowest score by words that a message needs in proactive recall."""
-        return MIN_TERM_SHARE * rarity(1, self._reader.total)
+    def telling(self, analysis: Analysis, places: Collection[Place]) -> Telling:
+        """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
+
+        Call it after `scores`.
+        """
+        people = {word for name in analysis.names for word in words(name.casefold())}
+        terms = []
+        for term in analysis.terms:
+            if term.kind == "word" and (is_stop_word(term.text) or term.text in people):
+                continue
+            hits = self._weighed.get(term, TermHits(0, {}))
+            terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
+        return count_telling(terms, self._reader.total, self._sizes, places)
 
     def scores_among(
         self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]
@@ -139,6 +159,7 @@ class Lookup:
         asked = [CommonMatch(terms[at].match, terms[at].frequency) for at in unknown]
         for at, hits in zip(unknown, self._reader.among(rows, asked) if asked else (), strict=True):
             terms[at] = self._with_rows(terms[at], hits)
+        self._weighed |= {term: found.hits for term, found in zip(analysis.terms, terms, strict=True)}
         scores = self._scored([term for term in terms if term.places])
         return {place: scores.get(place, 0.0) for place in places}
 
@@ -147,45 +168,41 @@ class Lookup:
 
     def _find(
         self, analysis: Analysis, spans: Sequence[tuple[float, float]], ids: Sequence[int]
-    ) -> tuple[list[_TermPlaces], list[_TermPlaces]]:
+    ) -> tuple[list[tuple[Term, _TermPlaces]], list[_TermPlaces]]:
         """Look up each term with its other forms, and with similar words at a lower weight.
 
         If a term is common, its places are left out. Also return the whole question as one term, a phrase, if a message
         contains it.
         """
-        requests = [Request(match_of(term), MAX_RARE_MESSAGES) for term in analysis.terms]
-        similar = [term for term in analysis.terms if term.similar]
+        asked = [*analysis.terms, *analysis.others]
+        requests = [Request(match_of(term), MAX_RARE_MESSAGES) for term in asked]
+        similar = [term for term in asked if term.similar]
         requests += [Request(any_word(term.similar), MAX_RARE_MESSAGES, partial=True) for term in similar]
         question = words(analysis.text)
         if len(question) in PHRASE_WORDS:
             phrase = Phrase("word", " ".join(question))
             requests.append(Request(phrase, MAX_RARE_MESSAGES, partial=True))
         postings, self.others = self._reader.find(requests, spans, ids)
-        count = len(analysis.terms)
-        weak = {
-            term.text: dict.fromkeys(self._places(found.rows), SIMILAR_WORD_WEIGHT)
-            for term, found in zip(similar, postings[count : count + len(similar)], strict=True)
-        }
-        terms = [
-            self._term_places(request.match, found, weak.get(term.text, {}))
-            for term, request, found in zip(analysis.terms, requests[:count], postings[:count], strict=True)
-        ]
+        of_terms = dict(zip(asked, postings, strict=False))
+        of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
+        terms = []
+        for term in _chosen(analysis, of_terms):
+            rows = of_similar[term].rows if term.similar else ()
+            weak = dict.fromkeys(self._places(rows), SIMILAR_WORD_WEIGHT)
+            terms.append((term, self._term_places(match_of(term), of_terms[term], weak, term.weight)))
         verbatim = [
             self._term_places(request.match, found, {})
-            for request, found in zip(
-                requests[count + len(similar) :], postings[count + len(similar) :], strict=True
-            )
+            for request, found in list(zip(requests, postings, strict=True))[len(asked) + len(similar) :]
         ]
-        return (
-            [term for term in terms if term.places or not term.whole],
-            [term for term in verbatim if term.places],
-        )
+        return terms, [term for term in verbatim if term.places]
 
-    def _term_places(self, match: Match, found: Postings, weak: dict[Place, float]) -> _TermPlaces:
+    def _term_places(
+        self, match: Match, found: Postings, weak: dict[Place, float], weight: float = 1.0
+    ) -> _TermPlaces:
         if not found.whole:
-            return _TermPlaces(match, weak, False, found.frequency)
+            return _TermPlaces(match, weak, False, found.frequency, weight)
         places = weak | dict.fromkeys(self._places(found.rows), 1.0)
-        return _TermPlaces(match, places, True, len(places))
+        return _TermPlaces(match, places, True, len(places), weight)
 
     def _places(self, rows: Iterable[IndexRow]) -> list[Place]:
         """Return the places of messages, and remember their sizes and ids."""
@@ -205,7 +222,7 @@ class Lookup:
     def _widened(self, term: _TermPlaces) -> _TermPlaces:
         """Return a common term with its newest (or oldest) `MAX_COMMON_HITS` places."""
         places = self._places(self._reader.newest(term.match, MAX_COMMON_HITS))
-        return _TermPlaces(term.match, term.places | dict.fromkeys(places, 1.0), True, term.frequency)
+        return replace(term, places=term.places | dict.fromkeys(places, 1.0), whole=True)
 
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
         """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
@@ -222,3 +239,14 @@ class Lookup:
             for request, found in zip(requests, postings, strict=True)
         ]
         return [pair for pair in pairs if pair.places]
+
+
+def _chosen(analysis: Analysis, postings: Mapping[Term, Postings]) -> Sequence[Term]:
+    """Return the terms to rank by: of a long text, the terms with the highest weight, and of these the rarest."""
+    if not analysis.others:
+        return analysis.terms
+    frequency = {
+        term: found.frequency if found.whole else MAX_RARE_MESSAGES + 1 for term, found in postings.items()
+    }
+    present = sorted(filter(frequency.get, postings), key=lambda term: (-term.weight, frequency[term]))
+    return present[: max(MAX_TERMS, len(analysis.terms))]

@@ -92,11 +92,24 @@ class Likeness:
         ids: Message ids, ascending.
         values: The closeness of each message of `ids`.
         words: Vectors of the words of the question.
+        cosines: The cosine between the question and each message of `ids`.
     """
 
     ids: Array
     values: Array
     words: Array
+    cosines: Array
+
+    @property
+    def is_distant(self) -> bool:
+        """True if no message is close enough for a search by meaning."""
+        return bool(self.cosines.max() < MIN_COSINE)
+
+    def nearest(self, ids: Collection[int]) -> float:
+        """Return the highest cosine between the question and these messages; -1 if none of them has a vector."""
+        import numpy
+
+        return float(self.cosines[numpy.isin(self.ids, list(ids))].max(initial=-1.0))
 
     def of(self, message_id: int) -> float:
         """Return the closeness of a message. A message without a vector gets 0, which is the mean."""
@@ -254,8 +267,8 @@ class VectorIndex:
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
         """Return how close all messages are to `question` in meaning. Words in `names` don't count.
 
-        Return None if no message is close, too many messages have no vector yet, the model can't be run, or the
-        question is in a script that the model doesn't know.
+        Return None if too many messages have no vector yet, the model can't be run, or the question is in a script that
+        the model doesn't know.
         """
         if not dense.can_read(question):
             return None
@@ -273,9 +286,7 @@ class VectorIndex:
             return None
         (asked,) = self._encoder().encode([question], {word for name in names for word in words(name)})
         near = _products(matrix.own, asked.whole)
-        if near.max() < MIN_COSINE * dense.INT8_SCALE:
-            return None
-        return Likeness(matrix.ids, WHOLE_WEIGHT * _standard(near), asked.words)
+        return Likeness(matrix.ids, WHOLE_WEIGHT * _standard(near), asked.words, near / dense.INT8_SCALE)
 
     def closeness(self, asked: Array, ids: Sequence[int]) -> dict[int, float]:
         """Return for each message how close its words are to the words of a question.
