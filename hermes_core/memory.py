@@ -39,6 +39,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.curated.project import repository_of
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -94,6 +95,8 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.turn_records import TurnRecord, record_statements
+from hermes_core.storage.engine import Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -108,6 +111,7 @@ from hermes_core.turn_recall import (
     SeenTexts,
     TurnRecall,
     provider_hits,
+    recall_record,
     render_notes,
     render_updates,
 )
@@ -164,6 +168,7 @@ def open_memory(
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     telemetry: Telemetry | bool | None = None,
+    folder: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -180,6 +185,8 @@ def open_memory(
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
             none; default: `telemetry.enabled` of config.yaml.
+        folder: The working folder, of whose repository PROJECT.md keeps notes if `memory.project` is `auto`; default:
+            the current folder.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -194,6 +201,7 @@ def open_memory(
         observers=observers,
         deadlines=deadlines,
         telemetry=telemetry,
+        folder=folder,
         clock=clock,
     )
 
@@ -297,6 +305,7 @@ class Memory:
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         telemetry: Telemetry | bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -342,6 +351,8 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
+            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -957,7 +968,7 @@ class Memory:
         )
         notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
-        recall = seen.without_repeats(recall)
+        answered, recall = recall, seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
         parts = [
             (NOTES_LABEL, render_notes(notes)),
@@ -972,7 +983,10 @@ class Memory:
                 *(item.origin for item in past.items),
             ]
         )
-        begun = BegunTurn(query.text, origin, pending.at, pending.speaker)
+        record = recall_record(
+            self.manager.frozen_system_prompt(session), answered, recall, notes, past, seen.left_out
+        )
+        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record)
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
@@ -1058,16 +1072,29 @@ class Memory:
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
 
+        further: Sequence[Statement] = ()
+        if begun.record is not None:
+            further = record_statements(turn.id, session.owner, turn.at, begun.record)
+
         def store() -> None:
             with self.sessions.transaction():
                 # Reopened, or the provider would not be notified of the end of what follows the first end.
                 self.sessions.append_turn(
-                    session.id, stored, turn.id, turn.number, author=author, at=turn.at, reopen=True
+                    session.id,
+                    stored,
+                    turn.id,
+                    turn.number,
+                    author=author,
+                    at=turn.at,
+                    reopen=True,
+                    further=further,
                 )
                 self._enqueue(partial(self.manager.put, row, session))
 
         # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
         self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
+        for message in stored:  # now they are stored with their origins
+            self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         if self.sessions.database.kind == "sqlite":
             self.inventory.add(self.home.state_db)
@@ -1936,12 +1963,14 @@ class BegunTurn:
         origin: The lowest origin of its recall.
         at: Its time in epoch seconds.
         speaker: Origin of the message.
+        record: What the turn was given; None if it began without recall.
     """
 
     text: str
     origin: Origin = "person"
     at: float = 0.0
     speaker: Origin = "person"
+    record: TurnRecord | None = None
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:

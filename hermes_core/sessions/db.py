@@ -22,6 +22,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionErro
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
 from hermes_core.sessions import lineage, records
+from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage
 from hermes_core.sessions.records import (
     SESSION_META,
     SYSTEM_ROLES,
@@ -423,9 +424,8 @@ class SessionDB:
 
     def stored_sources(self, sources: Iterable[str]) -> tuple[str, ...]:
         """Return those of `sources` that a stored session has."""
-        condition, parameters = self.database.among("source", sorted(sources))
-        sql = f"SELECT DISTINCT source FROM sessions WHERE {condition}"
-        return tuple(row[0] for row in self.database.execute(sql, parameters))
+        wanted = frozenset(sources)
+        return tuple(name for name in lineage.stored_sources(self.database) if name in wanted)
 
     def short_id(self, session_id: str) -> str:
         """Return the shortest beginning of an id that begins no other id of the store, of at least 12 characters."""
@@ -448,6 +448,7 @@ class SessionDB:
         archived: bool = False,
         limit: int = 20,
         offset: int = 0,
+        before: str | None = None,
     ) -> list[ListedSession]:
         """Return conversations, the last active first.
 
@@ -462,6 +463,8 @@ class SessionDB:
             archived: True to return archived conversations only, False to leave them out.
             limit: Largest number of conversations.
             offset: Number of conversations to skip.
+            before: Id of the session after which the list goes on; None for the beginning. Unlike a large `offset` it
+                costs nothing.
         """
         return lineage.list_conversations(
             self.database,
@@ -472,6 +475,7 @@ class SessionDB:
             archived=archived,
             limit=limit,
             offset=offset,
+            before=before,
         )
 
     def system_prompt(self, session_id: str) -> str:
@@ -537,6 +541,12 @@ class SessionDB:
             if amounts:
                 sums = ", ".join(f"{column} = {column} + ?" for column in amounts)
                 connection.execute(f"UPDATE sessions SET {sums} WHERE key = ?", (*amounts.values(), key))
+            daily = {column: amounts[column] for column in DAILY_COLUMNS if column in amounts}
+            if daily:
+                (owner,) = connection.execute(
+                    "SELECT s.user FROM sessions s WHERE s.key = ?", (key,)
+                ).fetchone()
+                add_daily_usage(connection, owner, self._clock(), **daily)
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
         """Mark the session as ended for `reason` at `at` (epoch seconds, now by default).
@@ -591,6 +601,10 @@ class SessionDB:
                 )
             else:
                 connection.execute("DELETE FROM state_meta WHERE key = ?", (key,))
+
+    def is_marked(self, session_id: str, mark: Mark) -> bool:
+        """Return True if the session has this mark."""
+        return self.get_meta(records.meta_key(mark, session_id)) is not None
 
     def marked(self, mark: Mark) -> frozenset[str]:
         """Return the ids of the sessions that have this mark."""
@@ -699,6 +713,7 @@ class SessionDB:
         author: str = "",
         at: float | None = None,
         reopen: bool = False,
+        further: Sequence[Statement] = (),
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
@@ -714,6 +729,7 @@ class SessionDB:
             author: Name of the person.
             at: Time of the turn in epoch seconds; now by default.
             reopen: True to mark the session as open again, if it has ended.
+            further: Statements to run in the same transaction after the turn is stored, if it is a new one.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
@@ -728,6 +744,7 @@ class SessionDB:
             at=now if time_of_turn is None else time_of_turn,
             now=now,
             reopen=reopen,
+            further=further,
         )
         ids = self.database.retry(write, idempotent=True)
         self._wake_vectors()
@@ -744,6 +761,7 @@ class SessionDB:
         at: float,
         now: float,
         reopen: bool,
+        further: Sequence[Statement],
     ) -> list[int]:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         with self.transaction() as connection:
@@ -765,7 +783,7 @@ class SessionDB:
                 raise rewound
             # The ids of the new messages are higher than those of the stored ones, and are not known yet.
             first_id, last_id = (min(known.values()), max(known.values())) if known else (None, None)
-            further: list[Statement] = [
+            statements: list[Statement] = [
                 (
                     """INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
                        SELECT ?, ?, ?, coalesce(?, min(id)), coalesce(max(id), ?), ?, ?, ?
@@ -775,8 +793,9 @@ class SessionDB:
                 ("DELETE FROM open_turns WHERE id = ?", (turn_id,)),
             ]
             if reopen:
-                further.append((_REOPEN, (key,)))
-            return self._append(connection, key, messages, at, known, position, further)
+                statements.append((_REOPEN, (key,)))
+            statements += further
+            return self._append(connection, key, messages, at, known, position, statements)
 
     def _begin_append(
         self, session_id: str, messages: Sequence[Mapping[str, Any]], turn_id: str = ""

@@ -19,11 +19,13 @@ import pytest
 from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
+from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import idle_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.transfer import import_session, session_document
+from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
 from hermes_core.storage.postgres import PostgresDatabase, translated
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer, drop_schema
@@ -81,9 +83,12 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     assert db.id_for("s1", "ann") == "s1"
     assert db.turns_and_origin("s1") == (0, "person")
     with db.transaction():
-        db.append_turn("s1", turn(), "t1", 1, reopen=True)
+        record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord(recall_tokens=3))
+        db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
         outbox.put("fake", NewRow("sync_turn", "t1", "s1", "{}"))
     assert len(statements) <= 6, statements
+    assert turn_record(db, "t1").record == TurnRecord(recall_tokens=3)  # type: ignore[union-attr]
+    assert [day.recall_tokens for day in daily_usage(db.database, user="ann")] == [3]
     assert db.turn_count("s1") == 1
     assert outbox.depth == 1
 
@@ -301,6 +306,13 @@ QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
     "listed of a user": lambda db: db.list_sessions(limit=3, user="u1"),
     "delete": lambda db: db.delete_session("s3"),
     "marks": lambda db: db.marked("pinned"),
+    "archived": lambda db: db.list_sessions(archived=True),
+    "listed of sources": lambda db: db.list_sessions(limit=3, user="u1", exclude_sources=("x1",)),
+    "usage": lambda db: db.add_usage("s1", input_tokens=5),
+    "usage of days": lambda db: daily_usage(db.database),
+    "records": lambda db: list_turns(db, user="u1"),
+    "record": lambda db: turn_record(db, "t5"),
+    "sources": lambda db: db.stored_sources(["x1"]),
     "open turns": lambda db: OpenTurnStore(db).open_in("s1"),
     "outbox": lambda db: Outbox(db.database).put("fake", NewRow("sync_turn", "t", "s1", "{}")),
     "outbox of a session": lambda db: Outbox(db.database).drop_session("s1"),
@@ -459,7 +471,8 @@ def use_everything(db: SessionDB) -> None:
     outbox = Outbox(db.database)
     db.create_session("s1", title="Plan", user="ann", identity={"user_id": "ann"})
     db.create_session("s2", title="Plan", user="ann", parent_id="s1", relation="compression")
-    db.append_turn("s1", turn(), "t1", 1, reopen=True)
+    record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord())
+    db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
     db.append_message("s1", "user", "tea", ref="r")
     for call in (*QUESTIONS.values(),):
         with contextlib.suppress(SessionError):
