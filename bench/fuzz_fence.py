@@ -1,6 +1,6 @@
 """Fuzzer of the fence and of the scrubber, with a reader of markup that shares no code with them.
 
-    python bench/fuzz_fence.py [--steps 10000000] [--seed 1]
+    python bench/fuzz_fence.py [--steps 10000000] [--seed 1] [--seconds 3600] [--jobs 4]
 
 A step makes a text of tags, notes and template tokens in random disguise, nested and split, and checks that
 
@@ -10,7 +10,8 @@ A step makes a text of tags, notes and template tokens in random disguise, neste
 * an answer that mentions a tag in prose is shown to its end;
 * no token of a chat template is whole.
 
-Prints each escape with its text, and at the end the steps, the steps per second and the number of escapes.
+Prints each escape with its text, and at the end the steps, the steps per second and the number of escapes. Each of the
+`jobs` is a process with a seed of its own, from `seed` on.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import time
 import unicodedata
 import urllib.parse
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 from rich.progress import track
@@ -263,6 +265,24 @@ def escapes_of(text: str, generator: Generator) -> list[str]:
     return list(dict.fromkeys(broken))
 
 
+def fuzz(seed: int, steps: int, seconds: float, *, shown: bool = False) -> tuple[int, int]:
+    """Try texts, and print those that break a promise. Return the number of steps and of escapes.
+
+    Args:
+        shown: True to show a bar.
+    """
+    logging.disable(logging.WARNING)  # each text with a fence of its own is warned of
+    generator, start, count, escapes = Generator(seed), time.monotonic(), 0, 0
+    for count in track(range(1, steps + 1), "fuzzing") if shown else range(1, steps + 1):  # noqa: B007
+        text = generator.text()
+        if broken := escapes_of(text, generator):
+            escapes += 1
+            print(f"{'; '.join(broken)}: {text!a}", flush=True)
+        if time.monotonic() - start > seconds:
+            break
+    return count, escapes
+
+
 def main() -> int:
     """Run the fuzzer from a command line."""
     parser = argparse.ArgumentParser(
@@ -271,20 +291,21 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=10_000_000, help="texts to try")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random texts")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the steps")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # each text with a fence of its own is warned of
-    generator, start, steps, escapes = Generator(options.seed), time.monotonic(), 0, 0
-    for _ in track(range(options.steps), "fuzzing"):
-        if time.monotonic() - start > options.seconds:
-            break
-        text = generator.text()
-        steps += 1
-        if broken := escapes_of(text, generator):
-            escapes += 1
-            print(f"{'; '.join(broken)}: {text!a}")
-    took = time.monotonic() - start
+    start, share = time.monotonic(), -(-options.steps // options.jobs)
+    if options.jobs == 1:
+        results = [fuzz(options.seed, share, options.seconds, shown=sys.stderr.isatty())]
+    else:
+        with ProcessPoolExecutor(options.jobs) as pool:
+            jobs = [
+                pool.submit(fuzz, options.seed + job, share, options.seconds) for job in range(options.jobs)
+            ]
+            results = [job.result() for job in jobs]
+    steps, escapes, took = sum(s for s, _ in results), sum(e for _, e in results), time.monotonic() - start
     print(
-        f"{steps:,} steps in {took:,.0f} s, {steps / took:,.0f} steps/s, {escapes:,} escapes, seed {options.seed}"
+        f"{steps:,} steps in {took:,.0f} s, {steps / took:,.0f} steps/s, {escapes:,} escapes, "
+        f"seeds {options.seed} to {options.seed + options.jobs - 1}"
     )
     return 1 if escapes else 0
 

@@ -18,7 +18,7 @@ from hermes_core.recall import dense
 from hermes_core.recall.tokens import STOP_WORDS
 
 # Modules that only read a store. A change of another module of search or storage makes the stores anew.
-READING = {"rank.py", "query.py", "dates.py", "candidates.py", "lookup.py", "snippets.py", "gate.py"}
+READING = {"rank.py", "query.py", "dates.py", "candidates.py", "lookup.py", "snippets.py", "amounts.py"}
 STORING = ("recall", "sessions", "storage")
 
 

@@ -26,8 +26,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from hermes_core.curated.document import split_threat
 from hermes_core.errors import SkillError
-from hermes_core.safety.scan import scan
+from hermes_core.safety.scan import first_threat, scan
 from hermes_core.skills.document import read_skill
 
 
@@ -65,6 +66,9 @@ def measure(data: Any, untrusted: bool) -> list[Group]:
         group = groups.setdefault((name, attacks), Group(name, attacks))
         start = time.perf_counter()
         rules = [threat.id for text in texts for threat in scan(text, untrusted=untrusted)]
+        for place in range(1, len(texts)):
+            if threat := split_threat("\n".join(texts[:place]), texts[place], first_threat):
+                rules.append(threat.id)
         group.seconds += time.perf_counter() - start
         group.total += 1
         group.flagged += bool(rules)

@@ -56,6 +56,7 @@ def documents() -> dict[str, Any]:
     """What each command prints: a type of ours, an object as a dict of its keys, a list with what its
     items are, a tuple of what it may be."""
     from hermes_core.actions.notes import ShownNote
+    from hermes_core.actions.turns import DailyCosts
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
@@ -67,22 +68,41 @@ def documents() -> dict[str, Any]:
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
+    from hermes_core.portability.provider_move import MovePlan, MoveReceipt
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
+    from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
     from hermes_core.skills.store import SkillChange
     from hermes_core.turn_recall import RecallReport
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
+    kinds = dict.fromkeys(("sessions", "notes", "skills", "memories"), int)
     skill = dict.fromkeys(("name", "category", "description", "version", "path"), str)
     removed = Sometimes(str, "when an entry went")
     replaced = Sometimes(str, "when an entry gave way to another")
     return {
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
+        "hermes-memory costs": list[DailyCosts],
         "hermes-memory config get": (str, int, float, bool, list, dict),
         "hermes-memory config list": list[Setting],
         "hermes-memory doctor": _examination(),
-        "hermes-memory import": ImportResult,
+        "hermes-memory export": {
+            "file": (Sometimes(str, "without --dry-run"), Sometimes(None, "with it")),
+            "records": kinds,
+            "hash": str,
+            "left_out": list[str],
+        },
+        "hermes-memory import": {
+            **{key: Sometimes(hint, "for conversations") for key, hint in _fields(ImportResult).items()},
+            "records": Sometimes(kinds, "for an export"),
+            "imported": Sometimes(kinds, "for an export, without --dry-run"),
+            "present": Sometimes(kinds, "for an export, without --dry-run"),
+            "left_out": Sometimes(list[str], "for an export, without --dry-run"),
+            "problems": Sometimes(list[str], "for an export, without --dry-run"),
+            "hash": Sometimes(str, "for an export"),
+            "equal": Sometimes(bool, "for an export, without --dry-run"),
+        },
         "hermes-memory keys list": list[StoredKey],
         "hermes-memory logs": _log_line(),
         "hermes-memory memory add": CHANGE,
@@ -102,6 +122,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory history": list[NoteVersion],
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
+        "hermes-memory memory set": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory restore": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory memory show": dict.fromkeys(
             ("memory", "user"),
@@ -113,6 +134,7 @@ def documents() -> dict[str, Any]:
         "hermes-memory identity list": list[KnownPerson],
         "hermes-memory memory status": _status(),
         "hermes-memory memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
+        "hermes-memory migrate": (Sometimes(MovePlan, "with --dry-run"), Sometimes(MoveReceipt, "without")),
         "hermes-memory outbox list": list[OutboxRow],
         "hermes-memory plugins install": list[ProviderEntry],
         "hermes-memory plugins list": list[ProviderEntry],
@@ -142,6 +164,8 @@ def documents() -> dict[str, Any]:
         "hermes-memory sessions vacuum": {"before": int, "after": int, "dry_run": bool},
         "hermes-memory skills history": list[SkillChange],
         "hermes-memory skills list": [skill],
+        "hermes-memory turns list": list[ListedTurn],
+        "hermes-memory turns show": StoredTurnRecord,
         "hermes-memory verify": list[VerifiedRecord],
     }
 

@@ -118,6 +118,10 @@ class HermesHome:
         """The person's profile."""
         return self.memories / "USER.md"
 
+    def project_md_of(self, repository: str) -> Path:
+        """The notes on a repository; `repository` is its `Repository.key`."""
+        return self.memories / "projects" / repository / "PROJECT.md"
+
     def folder_of(self, owner: str) -> Path:
         """Return the folder of one user of a gateway, in which are MEMORY.md, USER.md and `skills`."""
         return self.memories / "users" / file_name_of(owner)

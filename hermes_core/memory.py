@@ -38,6 +38,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
+from hermes_core.curated.project import repository_of
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -93,6 +94,7 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
+from hermes_core.sessions.turn_records import TurnRecord, store_record
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -107,6 +109,7 @@ from hermes_core.turn_recall import (
     SeenTexts,
     TurnRecall,
     provider_hits,
+    recall_record,
     render_notes,
     render_updates,
 )
@@ -163,6 +166,7 @@ def open_memory(
     observers: Sequence[object] = (),
     deadlines: Mapping[str, float] | None = None,
     telemetry: Telemetry | bool | None = None,
+    folder: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Memory:
     """Open the memory of a home. Use the returned object in a `with` block, or call its `close`.
@@ -179,6 +183,8 @@ def open_memory(
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
         telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
             none; default: `telemetry.enabled` of config.yaml.
+        folder: The working folder, of whose repository PROJECT.md keeps notes if `memory.project` is `auto`; default:
+            the current folder.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
 
     Raises:
@@ -193,6 +199,7 @@ def open_memory(
         observers=observers,
         deadlines=deadlines,
         telemetry=telemetry,
+        folder=folder,
         clock=clock,
     )
 
@@ -280,6 +287,7 @@ class Memory:
         observers: Sequence[object] = (),
         deadlines: Mapping[str, float] | None = None,
         telemetry: Telemetry | bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
@@ -324,6 +332,8 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
+            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
@@ -939,7 +949,7 @@ class Memory:
         )
         notes, updates = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
-        recall = seen.without_repeats(recall)
+        answered, recall = recall, seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
         parts = [
             (NOTES_LABEL, render_notes(notes)),
@@ -954,7 +964,10 @@ class Memory:
                 *(item.origin for item in past.items),
             ]
         )
-        begun = BegunTurn(query.text, origin, pending.at, pending.speaker)
+        record = recall_record(
+            self.manager.frozen_system_prompt(session), answered, recall, notes, past, seen.left_out
+        )
+        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record)
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
@@ -1041,15 +1054,19 @@ class Memory:
         row = self.manager.turn_row(turn, session)
 
         def store() -> None:
-            with self.sessions.transaction():
+            with self.sessions.transaction() as connection:
                 # Reopened, or the provider would not be notified of the end of what follows the first end.
                 self.sessions.append_turn(
                     session.id, stored, turn.id, turn.number, author=author, at=turn.at, reopen=True
                 )
+                if begun.record is not None:
+                    store_record(connection, turn.id, session.owner, turn.at, begun.record)
                 self._enqueue(partial(self.manager.put, row, session))
 
         # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
         self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
+        for message in stored:  # now they are stored with their origins
+            self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         self.inventory.add(self.home.state_db)
         if warm:
@@ -1915,12 +1932,14 @@ class BegunTurn:
         origin: The lowest origin of its recall.
         at: Its time in epoch seconds.
         speaker: Origin of the message.
+        record: What the turn was given; None if it began without recall.
     """
 
     text: str
     origin: Origin = "person"
     at: float = 0.0
     speaker: Origin = "person"
+    record: TurnRecord | None = None
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:

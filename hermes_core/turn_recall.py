@@ -10,14 +10,29 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
+from hermes_core.curated.document import entry_handle
 from hermes_core.curated.store import DataNote
-from hermes_core.manager.prefetch import CHARS_PER_TOKEN, PendingRecall, RecallResult, cut_to_budget
+from hermes_core.manager.prefetch import (
+    CHARS_PER_TOKEN,
+    PendingRecall,
+    RecallPart,
+    RecallResult,
+    cut_to_budget,
+)
 from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, result_count
 from hermes_core.recall.tokens import count_tokens, dense_runs, grams, is_stop_word, words
 from hermes_core.safety.fence import build_memory_context_block, inject_memory_context, without_context
 from hermes_core.safety.origin import in_scope, lowest
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SearchHit, local_time
+from hermes_core.sessions.turn_records import (
+    MAX_ITEMS,
+    MAX_REASON_CHARS,
+    RecalledItem,
+    RecalledSource,
+    TurnRecord,
+    clipped_item,
+)
 
 # Largest share of the recall's budget for results of tools.
 TOOL_SHARE = 1 / 3
@@ -257,7 +272,11 @@ class PastSessions:
         )
         if hits:
             most = query.budget * CHARS_PER_TOKEN
-            hits = self._sessions.everything(most, user=user, exclude_sessions=lineage) or hits
+            whole = self._sessions.everything(most, user=user, exclude_sessions=lineage) or []
+            # Messages of programs are never given whole, but one of them may be what answers.
+            shown = {hit.message_id for hit in whole}
+            others = [hit for hit in hits if hit.message_id not in shown]
+            hits = whole + others if len(others) < len(hits) else hits
         # A tool's result may be a whole page, and crowd out what persons said.
         room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
         chosen = []
@@ -371,6 +390,88 @@ def render_notes(notes: Sequence[DataNote]) -> str:
     '- (from a web page, 3 May 2025) Open from 9 to 5'
     """
     return "\n".join(f"- ({_source(note)}) {note.entry}" for note in notes)
+
+
+def recall_record(
+    prompt: str,
+    answered: RecallResult,
+    recall: RecallResult,
+    notes: Sequence[DataNote],
+    past: Recall,
+    left_out: Sequence[str],
+) -> TurnRecord:
+    """Return the record of what a turn is given.
+
+    Args:
+        prompt: The memory in the system prompt.
+        answered: The recall of the providers.
+        recall: The part of it that the turn is given.
+        notes: The notes that the turn is given as data.
+        past: The messages of past sessions that the turn is given.
+        left_out: A sentence for each recall that was left out.
+    """
+    sources = [
+        _provider_source(before, after) for before, after in zip(answered.parts, recall.parts, strict=True)
+    ]
+    if notes:
+        items = [
+            RecalledItem(
+                tokens=count_tokens(note.entry), origin=note.origin.origin, handle=entry_handle(note.entry)
+            )
+            for note in notes
+        ]
+        sources.append(_source_of(NOTES_LABEL, items))
+    if past.items:
+        items = [
+            RecalledItem(
+                tokens=count_tokens(item.text),
+                score=item.score,
+                origin=item.origin,
+                session_id=item.session_id,
+                message_id=item.message_id,
+            )
+            for item in past.items
+        ]
+        sources.append(_source_of("sessions", items))
+    return TurnRecord(
+        count_tokens(prompt),
+        sum(source.tokens for source in sources),
+        round(answered.elapsed_ms, 3),
+        tuple(sources),
+        tuple(sentence[:MAX_REASON_CHARS] for sentence in left_out),
+    )
+
+
+def _provider_source(before: RecallPart, after: RecallPart) -> RecalledSource:
+    """Return the source of a provider, with the items that were left out because the model saw them already."""
+    if before.recall.text.strip():
+        text = before.recall.text
+        items = [clipped_item(text, count_tokens(text), origin="provider")]
+    else:
+        kept = {id(item) for item in after.recall.items}
+        items = [
+            clipped_item(
+                item.text,
+                count_tokens(item.text),
+                score=item.score,
+                origin=item.origin or "provider",
+                session_id=item.session_id,
+                message_id=item.message_id,
+                repeated=id(item) not in kept,
+            )
+            for item in before.recall.items
+        ]
+    return dataclasses.replace(
+        _source_of(before.provider, items),
+        outcome=before.outcome,
+        reason=before.reason[:MAX_REASON_CHARS],
+        elapsed_ms=round(before.elapsed_ms, 3),
+    )
+
+
+def _source_of(name: str, items: Sequence[RecalledItem]) -> RecalledSource:
+    tokens = sum(item.tokens for item in items if not item.repeated)
+    return RecalledSource(name, tokens=tokens, items=tuple(items[:MAX_ITEMS]), count=len(items))
 
 
 def _source(note: DataNote) -> str:

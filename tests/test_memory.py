@@ -1053,3 +1053,16 @@ def test_a_damaged_search_index_keeps_no_turn_out(hermes_home: HermesHome) -> No
             memory.end_turn(session, f"melon{number}", "noted")
         assert not memory.problems()
         memory.delete_session("s")
+
+
+def test_results_of_finished_turns_take_no_room(hermes_home: HermesHome) -> None:
+    """A process that runs for months would remember each of them."""
+    with open_memory(hermes_home) as memory:
+        chat = memory.conversation("c")
+        for number in range(3):
+            turn = chat.turn(f"What about {number}?")
+            result = turn.call_tool("session_search", {"query": f"number {number}"})
+            turn.add({"role": "tool", "tool_call_id": "1", "content": result.text})
+            turn.finish("Nothing.")
+        assert {message.origin for message in chat.history() if message.role == "tool"} == {"assistant"}
+        assert len(memory._results) == 0

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core.contract.values import MemoryTarget, Origin, Session, parse_outside_id
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
 from hermes_core.curated.document import entry_handle
+from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_core.safety.origin import as_origin
 
 # Wait for the provider to take a change; after that the change is left in the outbox.
 DELIVERY_TIMEOUT_S = 3.0
@@ -153,6 +155,14 @@ def restore_version(memory: Memory, session: Session, change: int) -> NoteResult
     memory.manager.initialize_all(session)
     result = memory.curated.of(session).restore(change, session=session)
     return NoteResult(result, deliver(memory, session), memory.problems())
+
+
+def source_of_change(change: NoteVersion) -> str:
+    """Return who or what the new entries of a change come from; "" for a removal, and if an earlier version made it."""
+    if change.action == "edit":
+        return ORIGIN_NAMES["person"]
+    origins = [write.metadata.get("origin") for write in change.writes if write.content]
+    return ", ".join(dict.fromkeys(ORIGIN_NAMES[as_origin(origin)] for origin in origins if origin))
 
 
 def refusal_text(result: Mapping[str, Any]) -> str:

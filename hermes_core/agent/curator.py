@@ -282,7 +282,9 @@ def _indexes(numbers: Any, before: Sequence[str]) -> tuple[int, ...]:
 
 
 def _request(target: MemoryTarget, entries: Sequence[str]) -> list[ChatMessage]:
-    about = "the person" if target == "user" else "environment, projects, tools and lessons"
+    about = {"user": "the person", "project": "the repository"}.get(
+        target, "environment, projects, tools and lessons"
+    )
     numbered = json.dumps(
         {str(number): text for number, text in enumerate(entries, 1)}, ensure_ascii=False, indent=1
     )

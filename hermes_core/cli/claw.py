@@ -10,7 +10,6 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
-from hermes_core.cli.review import visible
 from hermes_core.importers.openclaw.migration import (
     MigrationOptions,
     MigrationPlan,
@@ -32,7 +31,7 @@ from hermes_core.importers.openclaw.source import (
 from hermes_core.importers.openclaw.target_home import apply_plan, migrations_folder, new_entries, read_home
 from hermes_core.memory import open_memory
 from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import printable
+from hermes_core.safety.terminal import escape_hidden, printable
 
 STYLES = {"migrated": "green", "archived": "cyan", "skipped": "dim", "conflict": "yellow", "error": "red"}
 
@@ -191,7 +190,7 @@ def _show_notes(plan: MigrationPlan, *, err: bool) -> None:
     if entries:
         click.echo("These entries come into your notes, and your yes confirms them:", err=err)
     for target, entry in entries:
-        lines = visible(redact(entry)).replace("\n", "\n    ")
+        lines = escape_hidden(redact(entry)).replace("\n", "\n    ")
         waits = (
             "" if redact(entry) == entry else " (waits for hermes-memory review, because of the secret in it)"
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from hermes_core.actions.notes import deliver
+from hermes_core.actions.people import forget_person, report_counts, report_sentences
 from hermes_core.cli import home_of
 from hermes_core.cli.output import finish, json_option, print_document, warn
 from hermes_core.forget import ForgetReport, forget_user
 from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import counted, printable
+from hermes_core.safety.terminal import printable
 
 
 @click.command()
@@ -28,10 +28,8 @@ def forget(ctx: click.Context, user: str, dry_run: bool, yes: bool, as_json: boo
         report = forget_user(memory, user, dry_run=True)
         if not dry_run:
             if not yes:
-                click.confirm(f"Delete {_counts(report)} of {user} for good?", abort=True, err=as_json)
-            memory.manager.initialize_all(memory.local_session)
-            report = forget_user(memory, user)
-            late = deliver(memory, memory.local_session)
+                click.confirm(f"Delete {report_counts(report)} of {user} for good?", abort=True, err=as_json)
+            report, late = forget_person(memory, user)
             warn(filter(None, [late]))
         problems = memory.problems()
     if as_json:
@@ -41,25 +39,9 @@ def forget(ctx: click.Context, user: str, dry_run: bool, yes: bool, as_json: boo
     finish(ctx, problems)
 
 
-def _counts(report: ForgetReport) -> str:
-    return ", ".join(
-        (
-            counted(report.sessions, "session"),
-            counted(report.messages, "message"),
-            counted(report.notes, "note"),
-        )
-    )
-
-
 def _show(report: ForgetReport, *, dry_run: bool) -> None:
-    click.echo(printable(f"{_counts(report)} {'would be' if dry_run else 'are'} deleted"))
-    if report.provider and not dry_run:
-        request = f"{report.provider} was asked to forget {counted(report.turns, 'turn')}"
-        wait = (
-            f"; {counted(report.waiting, 'write')} still wait: hermes-memory outbox list"
-            if report.waiting
-            else ""
-        )
-        click.echo(printable(request + wait))
-    for sentence in report.remaining:
-        click.echo(printable(f"not deleted: {sentence}"))
+    if dry_run:
+        click.echo(printable(f"{report_counts(report)} would be deleted"))
+        return
+    for sentence in report_sentences(report):
+        click.echo(printable(sentence))

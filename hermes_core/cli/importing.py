@@ -10,22 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hermes_core.cli import home_of
-from hermes_core.cli.output import finish, json_option, print_document
+from hermes_core.cli.output import finish, json_option, print_document, progress_bar
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import FORMATS, Format, Skip, SkipLog, find_files, is_known, stream_file
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.run import ImportResult, import_sessions
 from hermes_core.importers.values import StreamedSession
 from hermes_core.memory import Memory, open_memory
+from hermes_core.portability.archive import is_zip
 from hermes_core.safety.terminal import counted, hanging
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 @dataclass(slots=True)
@@ -96,17 +93,44 @@ class _Import:
     show_default=True,
     help="The format of FILE.",
 )
+@click.option(
+    "--user", "users", metavar="USER", multiple=True, help="Of an export: only this user, or 'home'."
+)
+@click.option("--dry-run", is_flag=True, help="Of an export: only check it and show what it holds.")
+@click.option(
+    "--keep-origins", is_flag=True, help="Of an export: it is your own, so that its notes count as before."
+)
+@click.option("--yes", is_flag=True, help="Of an export: do not ask.")
 @json_option
 @click.pass_context
-def import_command(ctx: click.Context, files: tuple[Path, ...], file_format: Format, as_json: bool) -> None:
+def import_command(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    file_format: Format,
+    users: tuple[str, ...],
+    dry_run: bool,
+    keep_origins: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     """Bring the conversations of FILE into memory, each turn as if it had just happened.
 
     Safe to run again: turns that are stored are left alone. FILE may be a folder, a pattern such as '*.jsonl', a pipe,
-    or - for standard input, and may be packed (.gz, .zst).
+    or - for standard input, and may be packed (.gz, .zst). If FILE is a ZIP archive that `export` wrote, all of it is
+    checked and shown first; your yes merges it, and its notes wait for `review` unless you say that it is your own.
     """
     paths = _paths(ctx, files)
+    if len(paths) == 1 and is_zip(paths[0]):
+        from hermes_core.cli.exporting import import_exported
+
+        import_exported(
+            ctx, paths[0], users, yes=yes, keep_origins=keep_origins, dry_run=dry_run, as_json=as_json
+        )
+        return
+    if users or dry_run or keep_origins:
+        raise click.UsageError("--user, --dry-run and --keep-origins are for one archive that export wrote")
     several = len(paths) != 1 or files[0].expanduser().is_dir()
-    with contextlib.ExitStack() as stack, _bar("importing", "files" if several else "turns") as bar:
+    with contextlib.ExitStack() as stack, progress_bar("importing", "files" if several else "turns") as bar:
         task = bar.add_task("", total=len(paths) if several else None)
         memory: list[Memory] = []
 
@@ -185,7 +209,7 @@ def import_with_progress(
     memory: Memory, sessions: Iterable[StreamedSession], total: int | None = None
 ) -> ImportResult:
     """Import with a progress bar on standard error, if that is a terminal. `total` is the number of turns."""
-    with _bar("importing", "turns") as bar:
+    with progress_bar("importing", "turns") as bar:
         task = bar.add_task("", total=total)
         return import_sessions(memory, sessions, on_turn=lambda: bar.advance(task))
 
@@ -195,22 +219,6 @@ def build_with_progress(memory: Memory) -> None:
     meaning = memory.sessions.vectors
     if meaning is None or not (missing := meaning.missing()):
         return
-    with _bar("reading for meaning", "messages") as bar, contextlib.suppress(ConfigError):
+    with progress_bar("reading for meaning", "messages") as bar, contextlib.suppress(ConfigError):
         task = bar.add_task("", total=missing)
         meaning.build(lambda done: bar.update(task, completed=done))
-
-
-def _bar(what: str, unit: str) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-        console=Console(file=sys.stderr),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 import click
 
@@ -23,6 +23,7 @@ from hermes_core.actions.notes import (
     restore_version,
     session_of_user,
     set_field,
+    source_of_change,
     undo_change,
 )
 from hermes_core.cli import Failure, Group, home_of
@@ -33,7 +34,7 @@ from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
-from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import HermesError
 from hermes_core.kit.cli import limit_option
@@ -55,7 +56,11 @@ user_option = click.option(
 
 
 target_option = click.option(
-    "--target", type=click.Choice(TARGETS), default="memory", show_default=True, help="MEMORY.md or USER.md."
+    "--target",
+    type=click.Choice(get_args(MemoryTarget)),
+    default="memory",
+    show_default=True,
+    help="MEMORY.md, USER.md or PROJECT.md.",
 )
 
 
@@ -180,7 +185,7 @@ def history_notes(ctx: click.Context, limit: int, user: str, as_json: bool) -> N
     if as_json:
         print_document(changes)
         return
-    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), _source(c)) for c in changes]
+    rows = [(c.id, moment(c.at), c.target, c.action, _summary(c), source_of_change(c)) for c in changes]
     columns = ("change", "when", "target", "action", "what", "from")
     print_table("", columns, rows, "Nothing has changed yet.")
 
@@ -261,17 +266,17 @@ def off(ctx: click.Context) -> None:
 @memory.command()
 @click.option(
     "--target",
-    type=click.Choice(["all", *TARGETS]),
+    type=click.Choice(["all", *get_args(MemoryTarget)]),
     default="all",
     show_default=True,
-    help="Which of the two files.",
+    help="Which file.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def reset(ctx: click.Context, target: str, yes: bool) -> None:
     """Remove every entry of curated memory; hermes-memory memory undo brings them back."""
-    targets = [one for one in TARGETS if target in (one, "all")]
     with open_memory(home_of(ctx)) as opened:
+        targets = [one for one in opened.curated.targets if target in (one, "all")]
         counts = {
             name: len(opened.curated.entries(name))
             for name in targets
@@ -291,7 +296,7 @@ def reset(ctx: click.Context, target: str, yes: bool) -> None:
     refused = [refusal_text(result) for result in done if not result.get("success")]
     if not refused:
         count = sum(counts.values())
-        each = ", one file each time" if all(counts.get(target) for target in TARGETS) else ""
+        each = ", one file each time" if sum(map(bool, counts.values())) > 1 else ""
         click.echo(
             f"{counted(count, 'entry', 'entries')} removed; hermes-memory memory undo brings back what was there{each}"
         )
@@ -321,14 +326,6 @@ def _summary(change: NoteVersion) -> str:
         f"- {preview(entry)}" for entry in change.removed
     ]
     return "\n".join(lines) + (" (undone)" if change.undone else "")
-
-
-def _source(change: NoteVersion) -> str:
-    """Return who or what the new entries of a change come from; "" for a removal, and if an earlier version made it."""
-    if change.action == "edit":
-        return ORIGIN_NAMES["person"]
-    origins = [write.metadata.get("origin") for write in change.writes if write.content]
-    return ", ".join(dict.fromkeys(ORIGIN_NAMES[as_origin(origin)] for origin in origins if origin))
 
 
 def _show_status(report: Status) -> None:
@@ -467,7 +464,9 @@ class CurationReport:
 
 
 @memory.command()
-@click.option("--target", type=click.Choice(["all", *TARGETS]), default="all", help="Which file.")
+@click.option(
+    "--target", type=click.Choice(["all", *get_args(MemoryTarget)]), default="all", help="Which file."
+)
 @click.option("--yes", is_flag=True, help="Apply the proposal without asking.")
 @click.option("--apply", "apply_now", is_flag=True, hidden=True, help="The same as --yes.")
 @user_option

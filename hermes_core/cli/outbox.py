@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from hermes_core.cli import Failure, Group, home_of
+from hermes_core.actions.dead_letters import chosen_rows, drop_rows, retry_rows
+from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_table
 from hermes_core.kit.cli import limit_option
-from hermes_core.memory import Memory, open_memory
+from hermes_core.memory import open_memory
 from hermes_core.outbox.store import MAX_ROWS
 
 
@@ -57,17 +58,8 @@ def retry(ctx: click.Context, rows: tuple[int, ...], every: bool) -> None:
     """Try the dead letters ROWS again."""
     _need_rows(rows, every)
     with open_memory(home_of(ctx)) as memory:
-        chosen = _chosen(memory, rows)
-        outbox = memory.manager.outbox
-        count = outbox.retry(chosen)
-        memory.flush()
-        waiting = any(row.number in chosen for row in outbox.pending())
-        again = [
-            f"row {row.number} is a dead letter again: {row.error}"
-            for row in outbox.dead_letters()
-            if row.number in chosen
-        ]
-    click.echo(f"{count} row(s) to be tried again{'; some are still waiting' if waiting else ''}")
+        sentence, again = retry_rows(memory, chosen_rows(memory, rows))
+    click.echo(sentence)
     finish(ctx, again)
 
 
@@ -81,23 +73,12 @@ def drop(ctx: click.Context, rows: tuple[int, ...], every: bool, yes: bool) -> N
     _need_rows(rows, every)
     with open_memory(home_of(ctx), provider="") as memory:
         # Chosen before the question: a row that becomes a dead letter meanwhile was not asked about.
-        chosen = _chosen(memory, rows, waiting=True)
+        chosen = chosen_rows(memory, rows, waiting=True)
         if not yes:
             click.confirm("The provider will never see these writes. Drop them?", abort=True)
-        click.echo(f"{memory.manager.outbox.drop(chosen)} row(s) dropped")
+        click.echo(drop_rows(memory, chosen))
 
 
 def _need_rows(rows: tuple[int, ...], every: bool) -> None:
     if bool(rows) == every:
         raise click.UsageError("name the rows, or give --all")
-
-
-def _chosen(memory: Memory, rows: tuple[int, ...], *, waiting: bool = False) -> tuple[int, ...]:
-    """Return the rows, or all dead letters. Rows that do not exist are named before anything is done to the others."""
-    outbox = memory.manager.outbox
-    dead_letters = tuple(row.number for row in outbox.dead_letters())
-    existing = {*dead_letters, *(row.number for row in outbox.pending())} if waiting else dead_letters
-    if missing := [str(row) for row in rows if row not in existing]:
-        kind = "row" if waiting else "dead letter"
-        raise Failure(f"no {kind} {', '.join(missing)}; hermes-memory outbox list shows them")
-    return rows or dead_letters

@@ -20,6 +20,7 @@ from hermes_core.sessions.records import local_time
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 _MIN_TABLE_WIDTH = 60
 """Columns of a terminal below which the cells of a table would be a few letters wide."""
@@ -215,3 +216,20 @@ def moment(seconds: float | None) -> str:
         return ""
     at = local_time(seconds)
     return f"{at:%Y-%m-%d %H:%M}" if at else "unknown"
+
+
+def progress_bar(what: str, unit: str) -> Progress:
+    """Return a progress bar on standard error, which shows nothing if that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

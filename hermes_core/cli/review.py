@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import sys
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import click
 
+from hermes_core.actions.approval import Approval, WaitingItem, WaitingSkill, named_item
 from hermes_core.actions.notes import deliver, session_of_user
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
-from hermes_core.config import set_value
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
-from hermes_core.curated.document import entry_handle
-from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import (
-    HASH_DIGITS,
     WaitingNote,
-    accept_notes,
-    named_note,
     origins_fault,
     owners_with_notes,
     rebuild_origins,
-    reject_note,
-    waiting_notes,
     waiting_sentence,
 )
 from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.origin import LOW_ORIGINS
-from hermes_core.safety.terminal import counted, hanging, printable
-from hermes_core.skills.store import open_skills
-
-# Line ends and tabs change how a text looks, and nothing else.
-_VISIBLE_CONTROLS = frozenset("\n\t")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingSkill:
-    """Skill that is in no list of skills until a person confirms exactly this text."""
-
-    handle: str
-    name: str
-    text: str
-    origin: Origin
+from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
 
 
 @dataclass(slots=True)
@@ -133,9 +110,10 @@ class ReviewDialog:
 
     def __init__(self, memory: Memory, store: MemoryStore, session: Session, *, quiet: bool = False) -> None:
         self.store, self.report = store, ReviewReport()
-        self._memory, self._session, self._quiet = memory, session, quiet
-        self._skills = open_skills(memory.home, memory.config, session.owner)
-        memory.at_close.callback(self._skills.close)
+        self._memory, self._quiet = memory, quiet
+        self._approval = Approval(memory, store, session)
+        self._skills = self._approval.skills
+        memory.at_close.callback(self._approval.close)
 
     def require_origins(self, *, rebuild: bool = False) -> None:
         """Rebuild an unusable file of origins if the person agrees. Raise `Failure` if not."""
@@ -155,24 +133,19 @@ class ReviewDialog:
 
     def always(self, origin: Origin) -> None:
         """Accept all notes of this origin from now on."""
-        origins = [*dict.fromkeys((*self._memory.config.memory.accepted_origins, origin))]
-        self.report.accepted_origins = origins
-        set_value(self._memory.home, "memory.accepted_origins", origins)
-        self._say(
-            f"notes from {ORIGIN_NAMES[origin]} are accepted from now on, without looking; "
-            "hermes-memory config unset memory.accepted_origins takes that back"
-        )
+        sentence = self._approval.accept_origin(origin)
+        self.report.accepted_origins = self._approval.accepted_origins
+        self._say(sentence)
 
-    def waiting(self) -> list[WaitingNote | WaitingSkill]:
+    def waiting(self) -> list[WaitingItem]:
         """Return the notes and skills that wait, without those of an origin that this review accepts always."""
-        waiting: list[WaitingNote | WaitingSkill] = [*waiting_notes(self.store), *self._waiting_skills()]
-        return [item for item in waiting if item.origin not in self.report.accepted_origins]
+        return self._approval.waiting()
 
     def act(self, accept: Iterable[str], reject: Iterable[str], *, accept_all: bool) -> None:
         """Confirm and remove what these handles name. If one of them names nothing, do nothing."""
         items = self.waiting()
-        chosen = items if accept_all else [_named(items, handle) for handle in accept]
-        unwanted = [_named(items, handle) for handle in reject]
+        chosen = items if accept_all else [named_item(items, handle) for handle in accept]
+        unwanted = [named_item(items, handle) for handle in reject]
         for item in chosen if not self._quiet else ():
             self.show(item)
         for item in chosen:
@@ -180,34 +153,19 @@ class ReviewDialog:
         for item in unwanted:
             self.reject(item)
 
-    def accept(self, item: WaitingNote | WaitingSkill) -> None:
+    def accept(self, item: WaitingItem) -> None:
         """Confirm the text of a note or skill as it was shown."""
-        flag = ""
-        if isinstance(item, WaitingSkill):
-            self._skills.confirm(item.name, item.text)
-        else:
-            accept_notes(self.store, [item])
-            if item.flag:
-                flag = (
-                    f"; it stays data, because of the safety scan: {item.flag}; "
-                    f"hermes-memory memory allow {entry_handle(item.entry)} overrules it"
-                )
+        sentence = self._approval.accept(item)
         self.report.accepted.append(item.handle)
-        self._say(f"accepted {item.handle}{flag}")
+        self._say(sentence)
 
-    def reject(self, item: WaitingNote | WaitingSkill) -> None:
+    def reject(self, item: WaitingItem) -> None:
         """Remove a note or skill."""
-        if isinstance(item, WaitingSkill):
-            self._skills.delete(item.name)
-        else:
-            result = reject_note(self.store, item, self._session)
-            if not result.get("success"):
-                raise Failure(f"{item.handle} was not removed: {result.get('error')}")
+        sentence = self._approval.reject(item)
         self.report.rejected.append(item.handle)
-        group = "skills" if isinstance(item, WaitingSkill) else "memory"
-        self._say(f"rejected {item.handle}; hermes-memory {group} undo brings it back")
+        self._say(sentence)
 
-    def show(self, item: WaitingNote | WaitingSkill, number: str = "") -> None:
+    def show(self, item: WaitingItem, number: str = "") -> None:
         """Print a note or skill with all that a person needs to judge it."""
         parts = [f"from {ORIGIN_NAMES[item.origin]}"]
         if isinstance(item, WaitingSkill):
@@ -220,7 +178,7 @@ class ReviewDialog:
         source = printable(", ".join(filter(None, parts)))
         print_styled((f"{number}{printable(name)}  {item.handle}", "bold"), f"  {source}")
         for line in lines:
-            print_styled(f"  {visible(line)}")
+            print_styled(f"  {escape_hidden(line)}")
         if flag:
             print_styled((f"  the safety scan: {printable(flag)}", "yellow"))
 
@@ -266,11 +224,6 @@ class ReviewDialog:
             else:
                 self.report.waiting.append(item)
 
-    def _waiting_skills(self) -> Iterator[WaitingSkill]:
-        for skill in self._skills.waiting() if self._memory.config.skills.enabled else ():
-            text = self._skills.view(skill.name)
-            yield WaitingSkill(f"skill:{entry_hash(text)[:HASH_DIGITS]}", skill.name, text, skill.origin)
-
     def _say_nothing_waits(self) -> None:
         trust = self._memory.config.memory.trust
         click.echo("Nothing waits: memory.trust is open." if trust == "open" else "Nothing waits.")
@@ -278,27 +231,6 @@ class ReviewDialog:
     def _say(self, text: str) -> None:
         if not self._quiet:
             click.echo(printable(text))
-
-
-def _named(items: Sequence[WaitingNote | WaitingSkill], handle: str) -> WaitingNote | WaitingSkill:
-    """Return the note or skill with this handle. Raise `CuratedMemoryError` if there is none."""
-    skill = next((item for item in items if isinstance(item, WaitingSkill) and item.handle == handle), None)
-    return skill or named_note([item for item in items if isinstance(item, WaitingNote)], handle)
-
-
-def visible(text: str) -> str:
-    r"""Return a text in which each character that a terminal hides is an escape, so that a person sees what is confirmed.
-
-    >>> print(visible("tea\u200b and cake"))
-    tea\u200b and cake
-    """
-    return "".join(
-        f"\\u{ord(char):04x}" if _is_hidden(char) and char not in _VISIBLE_CONTROLS else char for char in text
-    )
-
-
-def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in _HIDDEN_CATEGORIES
 
 
 def _others(memory: Memory) -> str:

@@ -12,15 +12,20 @@ from typing import IO
 
 import click
 
+from hermes_core.actions.conversations import (
+    exported_lines,
+    mark_conversation,
+    named_session,
+    rename_conversation,
+)
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document, warn
-from hermes_core.cli.sessions import named_session
 from hermes_core.errors import SessionError
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark
-from hermes_core.sessions.transfer import import_session, session_document
+from hermes_core.sessions.transfer import import_session
 from hermes_core.storage.files import PRIVATE_FILE
 
 
@@ -62,8 +67,7 @@ def export_sessions(
             stream = closed.enter_context(
                 os.fdopen(os.open(partial, flags, PRIVATE_FILE), "w", encoding="ascii")
             )
-        for session_id in ids:
-            stream.write(json.dumps(session_document(db, session_id)) + "\n")
+        stream.writelines(exported_lines(db, ids))
         stream.flush()
         if output is not None and partial is not None:
             os.fsync(stream.fileno())
@@ -143,8 +147,7 @@ def rename(ctx: click.Context, session_id: str, title: str) -> None:
     """Give the conversation SESSION_ID the title TITLE; an empty one removes it."""
     with open_memory(home_of(ctx), provider="") as memory:
         db = memory.sessions
-        newest = db.compression_tip(named_session(db, session_id).id)
-        stored = db.set_title(newest, title)
+        stored = rename_conversation(db, named_session(db, session_id).id, title)
     click.echo(printable(f"title: {stored}") if stored else "the title was removed")
 
 
@@ -169,6 +172,5 @@ def pin(ctx: click.Context, session_id: str, off: bool) -> None:
 def _mark(ctx: click.Context, session_id: str, mark: Mark, *, on: bool) -> None:
     with open_memory(home_of(ctx), provider="") as memory:
         db = memory.sessions
-        for related in db.lineage(named_session(db, session_id).id):
-            db.set_mark(related, mark, on=on)
+        mark_conversation(db, named_session(db, session_id).id, mark, on=on)
     click.echo(mark if on else f"no longer {mark}")

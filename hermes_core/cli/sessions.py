@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from hermes_core.actions.conversations import delete_sessions, named_session
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table, seconds_of
 from hermes_core.cli.recall import MAX_TEXT_CHARS
@@ -30,7 +31,6 @@ from hermes_core.sessions.records import (
     PROGRAM_SOURCES,
     SearchHit,
     StoredMessage,
-    StoredSession,
 )
 from hermes_core.storage.sqlite import wal_of
 
@@ -359,17 +359,6 @@ def delete_conversation(ctx: click.Context, session_id: str, dry_run: bool, yes:
         _delete(memory, doomed, dry_run=dry_run, as_json=as_json)
 
 
-def named_session(db: SessionDB, text: str) -> StoredSession:
-    """Return the session that a person means. Raises `SessionError` if there is none, or several."""
-    session = db.find_session(text)
-    if session is None:
-        raise SessionError(
-            f"there is no session {text!r}",
-            "list them with `hermes-memory sessions list`; a part of an id must begin no other",
-        )
-    return session
-
-
 def _confirm(db: SessionDB, doomed: list[str]) -> None:
     """Show the sessions to delete, and end the command unless a person agrees."""
     _print_sessions(db, doomed)
@@ -378,10 +367,7 @@ def _confirm(db: SessionDB, doomed: list[str]) -> None:
 
 def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) -> None:
     """Delete these sessions and print the result."""
-    for done, session_id in enumerate(() if dry_run else doomed, 1):
-        # A delegated session is deleted with the one that delegated it.
-        if memory.sessions.get_session(session_id) is not None:
-            memory.delete_session(session_id)
+    for done, _ in enumerate(delete_sessions(memory, () if dry_run else doomed), 1):
         _print_progress("sessions deleted", done, len(doomed))
     if as_json:
         print_document({"sessions": doomed, "deleted": 0 if dry_run else len(doomed), "dry_run": dry_run})

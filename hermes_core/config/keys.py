@@ -94,6 +94,12 @@ class MemoryConfig:
     user_profile_enabled: bool = _key(True, "Keep the profile of the person, USER.md.")
     memory_char_limit: int = _key(2200, "Size of MEMORY.md in characters, delimiters included.", minimum=1)
     user_char_limit: int = _key(1375, "Size of USER.md in characters, delimiters included.", minimum=1)
+    project: Literal["off", "auto"] = _key(
+        "off",
+        "`auto` keeps PROJECT.md, notes on the Git repository of the working folder; they are the same in every clone of it.",
+        choices=("off", "auto"),
+    )
+    project_char_limit: int = _key(2200, "Size of PROJECT.md in characters, delimiters included.", minimum=1)
     per_user: bool = _key(
         True,
         "Give each user who is not in `identity.owners` notes and skills of their own; if false, all share those of the home.",

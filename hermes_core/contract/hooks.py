@@ -30,6 +30,8 @@ from hermes_core.contract.values import (
     Delegation,
     EndReason,
     Event,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -157,6 +159,40 @@ class ProviderHooks:
 
         Called on an initialized provider, for `hermes-memory memory status` and `doctor`. No network. Define it if the
         provider sends writes in batches.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "setup",
+        worker="read",
+        deadline=60.0,
+        combining="page after page of this provider",
+        on_failure="the export or the move stops with the reason, and a later run begins with the first page again",
+    )
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return a page of what is stored for the user of the session, in an order that stays, word for word.
+
+        Called on an initialized provider by `hermes-memory export` and `migrate`, until `MemoryPage.cursor` is "". The
+        first call gets "", each other one the cursor of the page before. Change nothing, and leave out what belongs to
+        another user. A page is what the backend gives within the deadline; a few hundred records are a good size.
+        """
+        raise NotImplementedError
+
+    @_policy(
+        "setup",
+        worker="read",
+        deadline=60.0,
+        combining="this provider",
+        on_failure="a record that the provider refuses is listed; anything else stops the move, and a later run goes on there",
+    )
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Store a memory of the user of the session word for word, with no model that rewrites it.
+
+        Called on an initialized provider by `hermes-memory import` and `migrate`. The text is stored when this returns, or
+        is on its way to a backend that stores later. If the user has a memory with `record.key`, change nothing: a run
+        that was killed begins again. Keep the other fields where the backend has room for them, as
+        `kit.pack_record` writes them, so that `export_memories` gives them back. Raise `BackendRefused` for a record
+        that the backend can't take.
         """
         raise NotImplementedError
 

@@ -7,6 +7,7 @@ A later version may add fields; within one `CONTRACT_VERSION` no field is rename
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ TOOL_NAME = re.compile(f"[{TOOL_NAME_LETTERS}]{{1,{LONGEST_TOOL_NAME}}}")
 
 AgentContext = Literal["primary", "subagent", "cron", "review", "flush"]
 MemoryAction = Literal["add", "replace", "remove"]
-MemoryTarget = Literal["memory", "user"]
+MemoryTarget = Literal["memory", "user", "project"]
 
 Origin = Literal["person", "owner", "assistant", "file", "user", "provider", "import", "tool", "web"]
 """Who or what a text comes from, highest first; the last four are equal. See `docs/explanation/trust.md`."""
@@ -377,6 +378,90 @@ class MemoryWrite:
     previous: str = ""
     performed: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+Detail = str | int | float | bool
+"""Value of a further fact of a memory, such as its trust."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """One memory on its way out of a provider or into one.
+
+    Attributes:
+        text: The memory, word for word.
+        id: The id under which the provider has it. Each provider gives ids of its own, so that no two are compared.
+        created_at: Seconds since the epoch; 0 if unknown.
+        updated_at: Seconds since the epoch; 0 if unknown.
+        kind: The provider's word for the kind of memory; "" if it has none.
+        details: Further facts by name, such as a trust. Another provider keeps them, and gives them back.
+    """
+
+    text: str
+    id: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    kind: str = ""
+    tags: tuple[str, ...] = ()
+    details: Mapping[str, Detail] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The SHA-256 of the text. A provider that has a memory with this key of a user takes no second one."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of all fields but `id`, which shows whether another provider kept them all."""
+        parts = {**self.to_dict(), "id": ""}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("ascii")).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return this record as plain JSON data, which `from_dict` reads."""
+        return {
+            "text": self.text,
+            "id": self.id,
+            "created_at": float(self.created_at),
+            "updated_at": float(self.updated_at),
+            "kind": self.kind,
+            "tags": list(self.tags),
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> MemoryRecord:
+        """Read the data of `to_dict`. Unknown fields are left out; a wrong value raises `ValueError`."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("text"), str):
+            raise ValueError("a record is an object with a text")
+        tags, details = data.get("tags", ()), data.get("details", {})
+        if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
+            raise ValueError("the tags of a record are a list of texts")
+        if not isinstance(details, Mapping) or not all(isinstance(v, Detail) for v in details.values()):
+            raise ValueError("the details of a record are an object of texts and numbers")
+        times = [data.get(name, 0.0) for name in ("created_at", "updated_at")]
+        if not all(isinstance(at, int | float) and not isinstance(at, bool) for at in times):
+            raise ValueError("the times of a record are numbers")
+        return cls(
+            data["text"],
+            str(data.get("id", "")),
+            float(times[0]),
+            float(times[1]),
+            str(data.get("kind", "")),
+            tuple(tags),
+            {str(name): value for name, value in details.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPage:
+    """Answer of `export_memories`: some records, and where the next page begins.
+
+    Attributes:
+        cursor: Text that the next call gets; "" if this is the last page.
+    """
+
+    records: tuple[MemoryRecord, ...] = ()
+    cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +16,7 @@ from hermes_core.contract.values import MemoryTarget
 from hermes_core.safety.lookalikes import is_ignorable, skeleton
 
 if TYPE_CHECKING:
-    from hermes_core.safety.scan import Scan
+    from hermes_core.safety.scan import Scan, Threat
 
 ENTRY_DELIMITER = "\n§\n"
 BAR = "═" * 46
@@ -24,6 +24,7 @@ BAR = "═" * 46
 _BLOCK_LABELS: Mapping[MemoryTarget, str] = {
     "memory": "MEMORY (your personal notes)",
     "user": "USER PROFILE (who the user is)",
+    "project": "PROJECT (notes on the repository of the working folder)",
 }
 
 _BASE_LABEL = "SHARED NOTES (from whoever runs this agent; the memory tool does not change them)"
@@ -42,6 +43,9 @@ file of some megabytes takes seconds in every turn."""
 
 _NOT_SHOWN = " more entries are on disk and not shown: the store is over its limit. Remove some.]"
 _MORE = re.compile(r"\[\d+" + re.escape(_NOT_SHOWN))
+
+NEIGHBOUR_CHARS = 300
+"""Characters on both sides of a border between two entries that are scanned as one text."""
 
 _SEPARATOR = ENTRY_DELIMITER.strip()
 # The white space of `str.strip`, and the byte order mark that some editors write at the start of a file.
@@ -255,6 +259,43 @@ def flag_entry(target: MemoryTarget, entry: str, limit: int, scan: Scan) -> Flag
     return FlaggedEntry(target, entry, threat.id, threat.message) if threat else None
 
 
+Allows = Callable[[str], bool]
+"""Function that returns True for an entry that a person allowed."""
+
+
+def _never(_entry: str) -> bool:
+    return False
+
+
+def split_threat(before: str, entry: str, scan: Scan) -> Threat | None:
+    """Return the threat that the end of a text and the beginning of the entry after it are together, but not alone.
+
+    A prompt shows neighbouring entries as one text, so that an attack may be split over them.
+    """
+    left, right = before[-NEIGHBOUR_CHARS:], entry[:NEIGHBOUR_CHARS]
+    threat = scan(f"{left}\n{right}") if left else None
+    return threat if threat and not (scan(left) or scan(right)) else None
+
+
+def flag_entries(
+    target: MemoryTarget, entries: Iterable[str], limit: int, scan: Scan, allows: Allows
+) -> Iterator[FlaggedEntry | None]:
+    """Yield for each of these neighbours a `FlaggedEntry` if no model may see it, else None.
+
+    Args:
+        allows: Returns True for an entry that a person allowed.
+    """
+    before = ""
+    for entry in entries:
+        flag = flag_entry(target, entry, limit, scan)
+        if flag is None and not allows(entry) and (threat := split_threat(before, entry, scan)):
+            message = f"together with the entry before it, {threat.message}"
+            flag = FlaggedEntry(target, entry, threat.id, message)
+        if flag is None:
+            before = f"{before}\n{entry}"[-NEIGHBOUR_CHARS:].lstrip("\n")
+        yield flag
+
+
 def scanned_entries(entries: Sequence[str], limit: int) -> Sequence[str]:
     """Return the entries at the start of a file that a model may see: `SCAN_LIMITS` times the limit, in characters."""
     room = limit * SCAN_LIMITS
@@ -267,22 +308,29 @@ def scanned_entries(entries: Sequence[str], limit: int) -> Sequence[str]:
 
 
 def entries_for_model(
-    target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan, *, withheld: bool = False
+    target: MemoryTarget,
+    entries: Sequence[str],
+    limit: int,
+    scan: Scan,
+    *,
+    allows: Allows = _never,
+    withheld: bool = False,
 ) -> list[str]:
     """Return the entries of one file for a model, at most `PROMPT_LIMITS` times the limit in characters.
 
     A last line says how many more are on disk.
 
     Args:
+        allows: Returns True for an entry that a person allowed.
         withheld: True to show a placeholder with the handle of each flagged entry, so that the model can remove it.
     """
     shown: list[str] = []
     room = limit * PROMPT_LIMITS
     scanned = scanned_entries(entries, limit)
     more = len(entries) - len(scanned)
-    for index, entry in enumerate(scanned):
-        # Every entry is scanned again here: people edit the file, and the rules grow.
-        flagged = flag_entry(target, entry, limit, scan)
+    # Every entry is scanned again here: people edit the file, and the rules grow.
+    flags = flag_entries(target, scanned, limit, scan, allows)
+    for index, (entry, flagged) in enumerate(zip(scanned, flags, strict=True)):
         if flagged and not withheld:
             continue
         text = flagged.withheld if flagged else entry
@@ -297,7 +345,13 @@ def entries_for_model(
 
 
 def prompt_block(
-    target: MemoryTarget, entries: Sequence[str], limit: int, scan: Scan, *, used: int | None = None
+    target: MemoryTarget,
+    entries: Sequence[str],
+    limit: int,
+    scan: Scan,
+    *,
+    allows: Allows = _never,
+    used: int | None = None,
 ) -> str:
     """Return the block of one file for the system prompt, without flagged entries; "" if no entry is left.
 
@@ -306,9 +360,10 @@ def prompt_block(
 
     Args:
         entries: The entries that may stand in a system prompt.
+        allows: Returns True for an entry that a person allowed.
         used: Characters of all entries on disk; default: of `entries`.
     """
-    shown = entries_for_model(target, entries, limit, scan)
+    shown = entries_for_model(target, entries, limit, scan, allows=allows)
     if not shown:
         return ""
     usage = NotesUsage(measure(entries) if used is None else used, limit)
@@ -351,12 +406,14 @@ def entry_changes(prompt: str, other: str) -> tuple[list[str], list[str]]:
     ]
 
 
-def base_entries(entries: Sequence[str], limit: int, scan: Scan) -> list[str]:
+def base_entries(entries: Sequence[str], limit: int, scan: Scan, allows: Allows = _never) -> list[str]:
     """Return the entries of the shared base that a model may see, at most `PROMPT_LIMITS` times the limit in characters."""
     shown: list[str] = []
     room = limit * PROMPT_LIMITS
-    for entry in scanned_entries(entries, limit):
-        if not flag_entry("memory", entry, limit, scan):
+    scanned = scanned_entries(entries, limit)
+    flags = flag_entries("memory", scanned, limit, scan, allows)
+    for entry, flagged in zip(scanned, flags, strict=True):
+        if not flagged:
             room -= len(entry) + len(ENTRY_DELIMITER)
             if room < 0:
                 break

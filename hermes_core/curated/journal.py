@@ -19,7 +19,7 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +44,9 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_CHANGES = 1000
 """Number of changes in the history of each file. Older changes are deleted and can't be undone."""
 
+# Above every id of a change: the largest integer of SQLite.
+MAX_ID = 2**63 - 1
+
 _TABLE = """
 CREATE TABLE changes (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -65,6 +68,20 @@ CREATE TABLE changes (
 _NOT_ENQUEUED = "Saved here, but the memory provider does not know of it yet"
 _NOT_RECORDED = "Saved here, but the history does not have the change"
 _DAMAGED = "move it away and run `hermes-memory doctor --accept-loss`: only history and undo are lost, MEMORY.md and USER.md are whole"
+
+PORTABLE_COLUMNS = (
+    "file",
+    "target",
+    "action",
+    "at",
+    "before",
+    "after",
+    "fingerprint",
+    "session",
+    "writes",
+    "undone",
+)
+"""Columns of a change that mean the same in every journal."""
 
 OnWrite = Callable[[MemoryWrite, Session], object]
 
@@ -191,7 +208,7 @@ class NoteFile:
 
 @dataclass(frozen=True, slots=True)
 class NoteVersion:
-    """Change in the history of a file. `action` is add, replace, remove, batch, reset, undo, or edit (by hand).
+    """Change in the history of a file. `action` is add, replace, remove, batch, reset, undo, import, or edit (by hand).
 
     `before` and `after` are all entries of the file; `undoes` is the id of the change that an undo reverted. `writes` are
     the writes for providers, with the origin of each new text in `metadata`; an edit by hand has none.
@@ -333,16 +350,29 @@ class NoteJournal:
                 warning = warning or f"{_NOT_RECORDED}: {exc}"
         return warning
 
+    def writers(self) -> set[str]:
+        """Return the owner of every session that made a change."""
+        rows = self._database.execute("SELECT DISTINCT session FROM changes").fetchall()
+        return {Session.from_dict(json.loads(row["session"])).owner for row in rows}
+
+    def now(self) -> float:
+        """Return the time of a change that is made now."""
+        return self._clock()
+
     def settle(self, file: NoteFile) -> None:
         """Complete or delete the changes that a crash interrupted, so that the history agrees with the file."""
         with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
             self._settle(file.key, fingerprint(file.read()))
 
-    def versions(self, files: Sequence[str]) -> Iterator[NoteVersion]:
-        """Yield the completed changes of the files with these keys, newest first."""
+    def versions(self, files: Sequence[str], *, before: int | None = None) -> Iterator[NoteVersion]:
+        """Yield the completed changes of the files with these keys, newest first.
+
+        Args:
+            before: Only changes with a lower id; None for all.
+        """
         marks = ", ".join("?" * len(files))
-        query = f"SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) ORDER BY id DESC"  # noqa: S608  only question marks
-        for row in self._database.execute(query, files):
+        query = f"""SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) AND id < ? ORDER BY id DESC"""  # noqa: S608  only question marks
+        for row in self._database.execute(query, (*files, MAX_ID if before is None else before)):
             yield NoteVersion(
                 id=row["id"],
                 target=row["target"],
@@ -382,6 +412,57 @@ class NoteJournal:
     def _contents(self) -> dict[int, str]:
         rows = self._database.execute("SELECT * FROM changes WHERE state = 'done' ORDER BY id")
         return {row["id"]: _digest(row) for row in rows}
+
+    def portable_changes(self, key: str) -> list[dict[str, Any]]:
+        """Return the history of a file as JSON data, oldest first, to be taken into another journal."""
+        rows = self._database.execute(
+            "SELECT * FROM changes WHERE file = ? AND state = 'done' ORDER BY id", (key,)
+        )
+        return [
+            {name: row[name] for name in PORTABLE_COLUMNS} | {"number": row["id"], "undoes": row["undoes"]}
+            for row in rows
+        ]
+
+    def import_changes(
+        self, opened: OpenNotes, changes: Sequence[Mapping[str, Any]], after: tuple[str, ...]
+    ) -> int:
+        """Take a history of another journal in, and make `after` the entries of the file. Return the number of new changes.
+
+        Changes that are in the journal are left alone. No write is put into an outbox: the history happened elsewhere.
+
+        Args:
+            changes: What `portable_changes` returned. The caller has checked it.
+        """
+        known = {change_key(row) for row in self.portable_changes(opened.file.key)}
+        begins = not known and not opened.entries
+        new = [change for change in changes if change_key(change) not in known]
+        ids: dict[object, int] = {}
+        with self._database.transaction() as connection:
+            for change in new:
+                values = [
+                    *(change[name] for name in PORTABLE_COLUMNS[:-1]),
+                    int(bool(change["undone"])),
+                    ids.get(change.get("undoes")),
+                ]
+                cursor = connection.execute(
+                    f"INSERT INTO changes ({', '.join(PORTABLE_COLUMNS)}, undoes, state, enqueued)"  # noqa: S608  constants
+                    f" VALUES ({', '.join('?' * len(values))}, 'done', 1)",
+                    values,
+                )
+                ids[change.get("number")] = int(cursor.lastrowid or 0)
+                self._record_change(connection, int(cursor.lastrowid or 0))
+        last = self._last_done(opened.file.key)
+        text = join_entries(after)
+        if begins and (last is None or last["after"] == text):
+            # The history ends with what the file gets. The file of the other home may have had another layout.
+            self._database.execute(
+                "UPDATE changes SET fingerprint = ? WHERE id = (SELECT max(id) FROM changes WHERE file = ?)",
+                (fingerprint(text.encode()), opened.file.key),
+            )
+            opened.file.replace(text, opened.fingerprint)
+        elif new or after != opened.entries:
+            self.write(opened, "import", after, ())
+        return len(new)
 
     def prune(self, file: NoteFile) -> int:
         """Delete the history and the backups of the file, and return the number of deleted changes and backups.
@@ -684,6 +765,12 @@ def _takers(connection: sqlite3.Connection) -> None:
 def _name_outbox(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE changes RENAME COLUMN mirrored TO enqueued")
     connection.execute("ALTER TABLE changes RENAME COLUMN taker TO provider")
+
+
+def change_key(change: Mapping[str, Any]) -> str:
+    """Return the digest by which a change is known in every journal that took it in."""
+    names = ("file", "action", "at", "before", "after", "session", "writes")
+    return text_digest(*(change[name] for name in names))
 
 
 def _digest(row: sqlite3.Row) -> str:

@@ -125,6 +125,19 @@ class NoteOrigins:
 
         self._change(change)
 
+    def merge(self, origins: Mapping[str, NoteOrigin]) -> None:
+        """Add origins of texts by their hash, as another home had them. What is known here stays.
+
+        Raises:
+            StorageError: The file can't be used or written. Nothing was changed.
+        """
+
+        def change(entries: dict[str, NoteOrigin]) -> None:
+            for key, origin in origins.items():
+                entries.setdefault(key, origin)
+
+        self._change(change)
+
     def confirm(self, entries: Iterable[str]) -> None:
         """Store that a person read and confirmed exactly these texts.
 

@@ -35,12 +35,15 @@ from hermes_core.curated.document import (
     entry_changes,
     entry_fault,
     entry_handle,
+    flag_entries,
     flag_entry,
+    join_entries,
     measure,
     normalize_entry,
     parse_note_file,
     prompt_block,
     scanned_entries,
+    split_threat,
     text_fault,
 )
 from hermes_core.curated.edits import (
@@ -55,9 +58,10 @@ from hermes_core.curated.edits import (
     preview,
     reverse,
 )
-from hermes_core.curated.journal import NoteFile, NoteJournal, NoteVersion, OnWrite
+from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.profile import field_operation, profile_values
+from hermes_core.curated.project import Repository
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
@@ -74,8 +78,16 @@ log = logging.getLogger(__name__)
 
 TARGETS: tuple[MemoryTarget, ...] = ("memory", "user")
 
-ENABLE_SETTING = {"memory": "memory.memory_enabled", "user": "memory.user_profile_enabled"}
-LIMIT_SETTING = {"memory": "memory.memory_char_limit", "user": "memory.user_char_limit"}
+ENABLE_SETTING: Mapping[MemoryTarget, str] = {
+    "memory": "memory.memory_enabled",
+    "user": "memory.user_profile_enabled",
+    "project": "memory.project",
+}
+LIMIT_SETTING: Mapping[MemoryTarget, str] = {
+    "memory": "memory.memory_char_limit",
+    "user": "memory.user_char_limit",
+    "project": "memory.project_char_limit",
+}
 
 MAX_REFUSALS_PER_TURN = 3
 """Refusals in one turn of a session that tell the model how to correct the call. Later refusals tell it to stop."""
@@ -153,6 +165,8 @@ class MemoryStore:
         per_user: True to give each user who is not the person at home both files of their own, see `of`.
         shared_base: File of notes, or folder with a MEMORY.md, that every prompt begins with and no write changes.
         trust: Where notes of low origin stand, see `Trust`.
+        project: The repository of the working folder, whose PROJECT.md the person at home has; None for none.
+        project_char_limit: Largest number of characters in PROJECT.md.
         accepted_origins: Low origins whose notes a person always accepts.
         profile_fields: Typed fields at the beginning of USER.md.
         lock_timeout: Seconds to wait for the file's lock.
@@ -176,6 +190,8 @@ class MemoryStore:
         trust: Trust = "guarded",
         accepted_origins: Collection[str] = (),
         profile_fields: Sequence[ProfileField] = (),
+        project: Repository | None = None,
+        project_char_limit: int = 2200,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -195,13 +211,20 @@ class MemoryStore:
                 )
         enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
         self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
+        self.project = project
         self._files: dict[MemoryTarget, NoteFile] = {
             "memory": NoteFile(home.memory_md),
             "user": NoteFile(home.user_md),
         }
+        if project is not None:
+            path = home.project_md_of(project.key)
+            self._files["project"] = NoteFile(path, f"projects/{project.key}/{path.name}")
+            self._limits["project"] = project_char_limit
+            self.enabled_targets += ("project",)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
         self._scan = scan or partial(_scan, home)
+        self._allows: Callable[[str], bool] = partial(_allows, home) if scan is None else lambda _: False
         self._scan_low = None if scan else partial(_scan, home, untrusted=True)
         self._filter_write = filter_write
         self._suppresses = suppresses
@@ -226,7 +249,8 @@ class MemoryStore:
             target: NoteFile(paths[target], f"users/{paths[target].parent.name}/{paths[target].name}")
             for target in TARGETS
         }
-        own._owner = owner
+        own._owner, own.project = owner, None
+        own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
         own.origins = NoteOrigins(
             self._home.folder_of(owner) / ORIGINS,
             self._clock,
@@ -235,6 +259,11 @@ class MemoryStore:
         )
         own._snapshot = NotesSnapshot()
         return own
+
+    @property
+    def targets(self) -> tuple[MemoryTarget, ...]:
+        """The files of this store, also those that are switched off."""
+        return tuple(self._files)
 
     # ---------------------------------------------------------------- reading
 
@@ -256,7 +285,12 @@ class MemoryStore:
                 entries = self.entries(target)
                 may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
                 text = prompt_block(
-                    target, may_stand, self._limits[target], self._scan, used=measure(entries)
+                    target,
+                    may_stand,
+                    self._limits[target],
+                    self._scan,
+                    allows=self._allows,
+                    used=measure(entries),
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
@@ -284,6 +318,16 @@ class MemoryStore:
             raise file.unreadable(notes.conflict, "save it as UTF-8 text, or move it away")
         return notes.entries
 
+    def all_entries(self) -> list[str]:
+        """Return the entries of all readable files whose origins this store keeps, also of other repositories."""
+        others = [] if self._owner else sorted(self._home.memories.glob("projects/*/PROJECT.md"))
+        files = {file.path: file for file in (*map(NoteFile, others), *self._files.values())}
+        entries: list[str] = []
+        for file in files.values():
+            with contextlib.suppress(MemoryConflict):
+                entries += parse_note_file(file.read()).entries
+        return entries
+
     def usage(self, target: MemoryTarget) -> NotesUsage:
         """Return the number of characters on disk and the limit.
 
@@ -294,14 +338,13 @@ class MemoryStore:
 
     def shown_entries(self) -> list[str]:
         """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
-        shown, table = self.shared_entries(), self.origins.read()
+        shown = self.shared_entries()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                scanned = scanned_entries(self.entries(target), self._limits[target])
                 shown += [
                     entry
-                    for entry in scanned
-                    if self._may_command(table.of(entry)) and not self._flag(target, entry)
+                    for entry, origin, flag in self._scanned(target)
+                    if self._may_command(origin) and not flag
                 ]
         return shown
 
@@ -311,11 +354,9 @@ class MemoryStore:
         Entries that are too large, or that imitate a block of the prompt, are no data either: no model sees them.
         """
         notes: list[DataNote] = []
-        table = self.origins.read()
         for target in self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                for entry in scanned_entries(self.entries(target), self._limits[target]):
-                    origin, flag = table.of(entry), self._flag(target, entry)
+                for entry, origin, flag in self._scanned(target):
                     if flag is not None and flag.id in ("too_large", "forged_frame"):
                         continue
                     if flag or not self._may_command(origin):
@@ -398,13 +439,12 @@ class MemoryStore:
         flagged: list[FlaggedEntry] = []
         for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                scanned = scanned_entries(self.entries(name), self._limits[name])
-                flagged += filter(None, [self._flag(name, entry) for entry in scanned])
+                flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
         return flagged
 
     def shared_entries(self) -> list[str]:
         """Return the entries of the shared base that a model may see."""
-        return base_entries(self._read_base()[0], self._limits["memory"], self._scan)
+        return base_entries(self._read_base()[0], self._limits["memory"], self._scan, self._allows)
 
     def base_problems(self) -> list[str]:
         """Return a sentence for each part of the shared base that no model sees."""
@@ -414,9 +454,7 @@ class MemoryStore:
             return [
                 f"{where} is in no prompt: {fault}; correct memory.shared_base in config.yaml, or the file"
             ]
-        flagged = [
-            flag_entry("memory", entry, limit, self._scan) for entry in scanned_entries(entries, limit)
-        ]
+        flagged = flag_entries("memory", scanned_entries(entries, limit), limit, self._scan, self._allows)
         problems = [
             f"an entry of {where} is in no prompt: {one.reason}; edit the file" for one in flagged if one
         ]
@@ -578,9 +616,7 @@ class MemoryStore:
 
         The restored version is a change too, and can be undone.
         """
-        self._settle(None)
-        versions = (version for version in self._journal.versions(self._keys(None)) if version.id == change)
-        version = next(versions, None)
+        version = self.version(change)
         if version is None:
             return {"success": False, "error": f"There is no change {change}. The history lists all changes."}
 
@@ -598,17 +634,31 @@ class MemoryStore:
         """
         return self._journal.verify() if self._home.journal_db.exists() else None
 
+    def writers(self) -> set[str]:
+        """Return the `Session.owner` of everybody who had a note written, as far as the history goes."""
+        return self._journal.writers() if self._home.journal_db.exists() else set()
+
     def accept_history(self) -> None:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
         self._journal.accept()
 
-    def history(self, target: MemoryTarget | None = None, limit: int = 50) -> list[NoteVersion]:
+    def history(
+        self, target: MemoryTarget | None = None, limit: int = 50, *, before: int | None = None
+    ) -> list[NoteVersion]:
         """Return at most `limit` changes of the notes, newest first.
 
         Changes of a process that died after it replaced the file are included.
+
+        Args:
+            before: Only changes before the one with this id; None for all.
         """
         self._settle(target)
-        return list(islice(self._journal.versions(self._keys(target)), limit))
+        return list(islice(self._journal.versions(self._keys(target), before=before), limit))
+
+    def version(self, change: int) -> NoteVersion | None:
+        """Return the change with this id; None if the history of these notes does not have it."""
+        newest = next(iter(self.history(limit=1, before=min(change, MAX_ID - 1) + 1)), None)
+        return newest if newest is not None and newest.id == change else None
 
     def prune(self) -> int:
         """Delete the history and all backup copies of the notes. Return the number of deleted changes and copies.
@@ -718,7 +768,7 @@ class MemoryStore:
                     writes[change.operation].old_text, change.previous
                 ):
                     return self._too_large(target, change.previous)
-            return over_budget(entries, edit, writes, limit, batch=batch) or edit
+            return self._split_threat(edit) or over_budget(entries, edit, writes, limit, batch=batch) or edit
 
         action = "batch" if batch else operations[0].action
         return self._commit(target, action, plan, who, writes=writes, reading=reading)
@@ -822,6 +872,21 @@ class MemoryStore:
                 remedy="keep it in .env with `hermes-memory keys set NAME`, and note only the name",
             )
         return write
+
+    def _split_threat(self, edit: Edit) -> Refusal | None:
+        """Return a refusal if a new entry is a threat together with its neighbours in the file."""
+        for content in [change.content for change in edit.changes if change.content in edit.entries]:
+            place = edit.entries.index(content)
+            for at, side in ((place, "before"), (place + 1, "after")):
+                entry = edit.entries[at] if at < len(edit.entries) else ""
+                threat = split_threat(join_entries(edit.entries[:at]), entry, self._scan) if entry else None
+                if threat and not self._allows(content):
+                    return Refusal(
+                        f"Blocked: together with the entry {side} it, content matches threat pattern {threat.id!r}: "
+                        f"{threat.message}. A prompt shows both as one text: write the plain fact.",
+                        remedy=ALLOW_HINT,
+                    )
+        return None
 
     def _commit(
         self,
@@ -999,8 +1064,8 @@ class MemoryStore:
         }
 
     def _off(self, target: MemoryTarget) -> Refusal | None:
-        if target not in TARGETS:
-            return Refusal(f"Invalid target {target!r}. Use 'memory' or 'user'.")
+        if target not in self._files:
+            return Refusal(f"Invalid target {target!r}. Use {' or '.join(map(repr, self.targets))}.")
         if target not in self.enabled_targets:
             return Refusal(f"The {target!r} store is switched off ({ENABLE_SETTING[target]}: false).")
         return None
@@ -1036,6 +1101,24 @@ class MemoryStore:
 
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
+
+    def _scanned(self, target: MemoryTarget) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
+        """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
+
+        Entries in the system prompt are no neighbours of those that are data.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        entries, table = scanned_entries(self.entries(target), self._limits[target]), self.origins.read()
+        origins = [table.of(entry) for entry in entries]
+        flags: dict[int, FlaggedEntry | None] = {}
+        for group in (True, False):
+            places = [at for at, origin in enumerate(origins) if self._may_command(origin) is group]
+            neighbours = [entries[at] for at in places]
+            group_flags = flag_entries(target, neighbours, self._limits[target], self._scan, self._allows)
+            flags.update(zip(places, group_flags, strict=True))
+        return [(entry, origins[at], flags[at]) for at, entry in enumerate(entries)]
 
     def _flag(self, target: MemoryTarget, entry: str) -> FlaggedEntry | None:
         return flag_entry(target, entry, self._limits[target], self._scan)
@@ -1120,3 +1203,9 @@ def _scan(home: HermesHome, text: str, *, untrusted: bool = False) -> Threat | N
     from hermes_core.storage.verdicts import Verdicts
 
     return Verdicts(home).scan(text, untrusted=untrusted)
+
+
+def _allows(home: HermesHome, text: str) -> bool:
+    from hermes_core.storage.verdicts import Verdicts
+
+    return Verdicts(home).allows(text)

@@ -44,6 +44,12 @@ fragment that occurs in exactly one entry. Space is limited: when the store is f
 shorten stale entries and add the new one in a single call; all of them happen or none, and the limit counts at the end.\
 """
 
+_TARGETS_END = (
+    "'memory' is your own notes (environment, project conventions, quirks of tools, lessons learned)"
+)
+_PROJECT = """; 'project' is notes on the repository you work in (how to build and test it, its conventions, decisions and \
+why), which appear only when you work in it. Keep such notes there and not in 'memory'"""
+
 _TEXTS: dict[str, dict[str, Any]] = {
     "content": {"type": "string", "description": "The text of the entry. Required for 'add' and 'replace'."},
     "old_text": {
@@ -90,6 +96,9 @@ def memory_schema(
     schema = copy.deepcopy(MEMORY_SCHEMA)
     properties = schema["parameters"]["properties"]
     properties["target"]["enum"] = list(targets)
+    if "project" in targets:
+        schema["description"] = schema["description"].replace(_TARGETS_END, _TARGETS_END + _PROJECT)
+        properties["target"]["description"] += " 'project' for notes on this repository."
     if fields and "user" in targets:
         properties["fields"] = {
             "type": "object",
@@ -136,10 +145,9 @@ def _run(store: MemoryStore, arguments: object, session: Session, reading: Readi
         reason = f"Arguments must be an object, not {_brief(arguments)}. Send target and action."
         return store.refuse(Refusal(reason), None, session)
     target = "memory" if arguments.get("target") is None else arguments["target"]
-    if not isinstance(target, str) or target not in TARGETS:
-        return store.refuse(
-            Refusal(f"Invalid target {_brief(target)}. Use 'memory' or 'user'."), None, session
-        )
+    if not isinstance(target, str) or target not in store.targets:
+        names = " or ".join(map(repr, store.targets))
+        return store.refuse(Refusal(f"Invalid target {_brief(target)}. Use {names}."), None, session)
     operations = arguments.get("operations")
     if (fields := arguments.get("fields")) not in (None, {}, [], ""):
         fault = ""

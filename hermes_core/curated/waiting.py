@@ -9,13 +9,13 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.origins import OriginTable, entry_hash
-from hermes_core.errors import CuratedMemoryError, MemoryConflict, SessionError
+from hermes_core.errors import CuratedMemoryError, SessionError
 from hermes_core.home import HermesHome, file_name_of
 
 if TYPE_CHECKING:
@@ -131,10 +131,7 @@ def reject_note(store: MemoryStore, note: WaitingNote, session: Session) -> Resu
 
 def rebuild_origins(store: MemoryStore) -> int:
     """Replace an unusable file of origins. Return the number of notes, all of which wait now."""
-    entries: list[str] = []
-    for target in get_args(MemoryTarget):  # also one that is switched off now
-        with contextlib.suppress(MemoryConflict):
-            entries += store.entries(target)
+    entries = store.all_entries()
     # An undo or a restore may bring earlier entries back.
     history = store.history(limit=MAX_CHANGES)
     earlier = [entry for version in history for entry in (*version.before, *version.after)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
-from hermes_core.curated.store import TARGETS, MemoryStore, Trust
+from hermes_core.curated.store import MemoryStore, Trust
 from hermes_core.curated.waiting import earlier_notes, owners_with_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
@@ -194,7 +194,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
     return Status(
         str(memory.home.path),
         memory.home.profile,
-        {target: _store(memory.curated, target) for target in TARGETS},
+        {target: _store(memory.curated, target) for target in memory.curated.targets},
         waiting_status(memory),
         TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
         IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),

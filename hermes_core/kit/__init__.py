@@ -34,10 +34,12 @@ if TYPE_CHECKING:
         later_session,
         poll,
     )
+    from hermes_core.kit.records import pack_record, page_of, unpack_record
     from hermes_core.kit.settings import Settings, load_settings, save_settings
     from hermes_core.kit.text import (
         bullet_list,
         clip,
+        epoch_time,
         fold_space,
         is_trivial,
         key_of,
@@ -76,6 +78,7 @@ _HOMES = {
     "TranscriptReader": "contract.hooks",
     "bullet_list": "kit.text",
     "clip": "kit.text",
+    "epoch_time": "kit.text",
     "file_name_of": "home",
     "fold_space": "kit.text",
     "import_with": "kit.backend",
@@ -83,6 +86,8 @@ _HOMES = {
     "key_of": "kit.text",
     "later_session": "kit.backend",
     "load_settings": "kit.settings",
+    "pack_record": "kit.records",
+    "page_of": "kit.records",
     "person_name": "kit.text",
     "poll": "kit.backend",
     "printable": "safety.terminal",
@@ -94,6 +99,7 @@ _HOMES = {
     "save_settings": "kit.settings",
     "storable": "kit.text",
     "tool": "kit.tools",
+    "unpack_record": "kit.records",
     "utc_time": "kit.text",
     "write_atomic": "storage.files",
 }
@@ -119,6 +125,7 @@ __all__ = [
     "TranscriptReader",
     "bullet_list",
     "clip",
+    "epoch_time",
     "file_name_of",
     "fold_space",
     "import_with",
@@ -126,6 +133,8 @@ __all__ = [
     "key_of",
     "later_session",
     "load_settings",
+    "pack_record",
+    "page_of",
     "person_name",
     "poll",
     "printable",
@@ -137,6 +146,7 @@ __all__ = [
     "save_settings",
     "storable",
     "tool",
+    "unpack_record",
     "utc_time",
     "write_atomic",
 ]

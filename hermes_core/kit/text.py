@@ -81,6 +81,19 @@ def utc_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def epoch_time(text: str) -> float:
+    """Return an ISO time in seconds since the epoch; 0 if the text is none. Without a zone it is UTC.
+
+    >>> epoch_time("2026-05-08T10:00:00Z")
+    1778234400.0
+    """
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
 def clip(text: str, limit: int) -> str:
     """Return `text` in at most `limit` characters. It is cut between words if a space is near, and "…" marks the cut.
 

@@ -11,7 +11,16 @@ from types import CodeType, NoneType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.contract.values import Availability, Check, MemoryWrite, Recall, RecallItem, Refused
+from hermes_core.contract.values import (
+    Availability,
+    Check,
+    MemoryPage,
+    MemoryRecord,
+    MemoryWrite,
+    Recall,
+    RecallItem,
+    Refused,
+)
 from hermes_core.errors import (
     BackendNotFound,
     BackendRefused,
@@ -344,6 +353,18 @@ def _count(value: Any) -> int:
     return value
 
 
+def _page(value: Any) -> MemoryPage:
+    if not isinstance(value, MemoryPage) or not isinstance(value.cursor, str):
+        raise _wrong(value, "a MemoryPage with a cursor of text")
+    records = _list_of(MemoryRecord)(value.records)
+    try:  # a field of a wrong type would show as late as in the archive
+        return MemoryPage(tuple(MemoryRecord.from_dict(one.to_dict()) for one in records), value.cursor)
+    except (TypeError, ValueError, AttributeError) as exc:
+        raise ProviderInvalid(
+            f"returned a MemoryRecord of a wrong form ({exc})", "correct that field"
+        ) from exc
+
+
 def _any_of(*kinds: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, kinds):
@@ -362,6 +383,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "check": _list_of(Check),
     "backup_paths": _list_of(str),
     "pending_writes": _count,
+    "export_memories": _page,
     "get_tool_schemas": _schemas,
     "system_prompt_block": _text,
     "prefetch": as_recall,

@@ -183,6 +183,10 @@ class MemoryManager:
                     return instance.call(hook, arguments)
         return ABSENT
 
+    def implements(self, provider: str, hook: str) -> bool:
+        """Return True if the named provider has the hook."""
+        return any(one.name == provider and one.implements(hook) for one in self._registry.handles)
+
     def add_hookcall_monitoring(
         self, before: Callable[..., None], after: Callable[..., None]
     ) -> Callable[[], None]:
@@ -387,6 +391,10 @@ class MemoryManager:
                 file was not changed.
         """
         session = self._complete(session)
+        if write.target == "project":  # providers know two targets
+            write = dataclasses.replace(
+                write, target="memory", metadata={**write.metadata, "target": write.target}
+            )
         taken = self._writes.put(session, encode("on_memory_write", write, session, self._redact))
         if not (write.performed or taken):
             raise OutboxError(

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from hermes_core.config import Credentials
 from hermes_core.errors import ConfigError
 from hermes_core.kit.cli import command_home
+from hermes_core.loopback import listen
 from hermes_core.mcp_server.toolset import ToolSet
 from hermes_core.memory import Memory, open_memory
 from hermes_core.packages import extra_remedy
@@ -113,7 +114,7 @@ def _exit_on_signals(memory: Memory) -> None:
 
 
 def _serve_http(memory: Memory, tool_set: ToolSet, port: int) -> None:
-    from hermes_core.mcp_server.server import http_server, listen, serve_http, server_url, token_of
+    from hermes_core.mcp_server.server import http_server, serve_http, server_url, token_of
 
     credentials = Credentials(memory.home)
     token = token_of(credentials)

@@ -41,8 +41,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hermes_core.config import Credentials
-from hermes_core.errors import ConfigError
 from hermes_core.kit.text import storable
+from hermes_core.loopback import HOST
 from hermes_core.mcp_server.toolset import MAX_INPUT, ToolSet
 
 NAME = "hermes-memory"
@@ -191,7 +191,6 @@ def run_in_thread(function: Callable[[], object], *, daemon: bool = True) -> Non
 
 # ---------------------------------------------------------------------------------------------------------------- HTTP
 
-HOST = "127.0.0.1"
 PATH = "/mcp"
 TOKEN_NAME = "MCP_TOKEN"
 # Running calls get this long to end after the server is told to stop; the person who pressed Ctrl-C waits.
@@ -208,21 +207,6 @@ def token_of(credentials: Credentials) -> str:
         token = secrets.token_urlsafe(32)
         credentials.set(TOKEN_NAME, token)
     return token
-
-
-def listen(port: int) -> socket.socket:
-    """Return a listening socket on the loopback interface; port 0 takes a free port. Raises `ConfigError` if it is in use."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((HOST, port))
-        listener.listen()  # a client that reads the address can connect at once
-    except OSError as exc:
-        listener.close()
-        raise ConfigError(
-            f"can't listen on {HOST}:{port}: {exc.strerror or exc}", "choose another --port"
-        ) from exc
-    return listener
 
 
 def server_url(listener: socket.socket) -> str:

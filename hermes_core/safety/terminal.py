@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from hermes_core.safety.redact import redact
 
@@ -10,6 +11,10 @@ _DRIVES = "\\x7f-\\x9f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800
 _UNPRINTABLE = re.compile(f"[\\x00-\\x08\\x0b-\\x1f{_DRIVES}]")
 # JSON escapes the C0 controls only. Some programs end a line at U+2028 and U+2029, and a surrogate can't be encoded.
 _UNESCAPED = re.compile(f"[\\u2028\\u2029{_DRIVES}]")
+
+# Line ends and tabs change how a text looks, and nothing else.
+_VISIBLE_CONTROLS = frozenset("\n\t")
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
@@ -19,6 +24,30 @@ def printable(text: str) -> str:
     'red \N{REPLACEMENT CHARACTER}[31m, back \N{REPLACEMENT CHARACTER}'
     """
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def escape_controls(text: str) -> str:
+    r"""Write characters that control a terminal or turn the direction of a line as escapes.
+
+    >>> print(escape_controls("red \x1b[31m, back \u202e"))
+    red \u001b[31m, back \u202e
+    """
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def escape_hidden(text: str) -> str:
+    r"""Write each character that is not seen as an escape, so that a person sees what is confirmed.
+
+    >>> print(escape_hidden("tea\u200b and cake"))
+    tea\u200b and cake
+    """
+    return "".join(
+        f"\\u{ord(char):04x}" if _is_hidden(char) and char not in _VISIBLE_CONTROLS else char for char in text
+    )
+
+
+def _is_hidden(char: str) -> bool:
+    return unicodedata.category(char) in _HIDDEN_CATEGORIES
 
 
 def hanging(text: str) -> str:

@@ -22,6 +22,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionErro
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
 from hermes_core.sessions import lineage, records
+from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage
 from hermes_core.sessions.records import (
     SESSION_META,
     SYSTEM_ROLES,
@@ -423,9 +424,8 @@ class SessionDB:
 
     def stored_sources(self, sources: Iterable[str]) -> tuple[str, ...]:
         """Return those of `sources` that a stored session has."""
-        condition, parameters = self.database.among("source", sorted(sources))
-        sql = f"SELECT DISTINCT source FROM sessions WHERE {condition}"
-        return tuple(row[0] for row in self.database.execute(sql, parameters))
+        wanted = frozenset(sources)
+        return tuple(name for name in lineage.stored_sources(self.database) if name in wanted)
 
     def short_id(self, session_id: str) -> str:
         """Return the shortest beginning of an id that begins no other id of the store, of at least 12 characters."""
@@ -448,6 +448,7 @@ class SessionDB:
         archived: bool = False,
         limit: int = 20,
         offset: int = 0,
+        before: str | None = None,
     ) -> list[ListedSession]:
         """Return conversations, the last active first.
 
@@ -462,6 +463,8 @@ class SessionDB:
             archived: True to return archived conversations only, False to leave them out.
             limit: Largest number of conversations.
             offset: Number of conversations to skip.
+            before: Id of the session after which the list goes on; None for the beginning. Unlike a large `offset` it
+                costs nothing.
         """
         return lineage.list_conversations(
             self.database,
@@ -472,6 +475,7 @@ class SessionDB:
             archived=archived,
             limit=limit,
             offset=offset,
+            before=before,
         )
 
     def system_prompt(self, session_id: str) -> str:
@@ -537,6 +541,12 @@ class SessionDB:
             if amounts:
                 sums = ", ".join(f"{column} = {column} + ?" for column in amounts)
                 connection.execute(f"UPDATE sessions SET {sums} WHERE key = ?", (*amounts.values(), key))
+            daily = {column: amounts[column] for column in DAILY_COLUMNS if column in amounts}
+            if daily:
+                (owner,) = connection.execute(
+                    "SELECT s.user FROM sessions s WHERE s.key = ?", (key,)
+                ).fetchone()
+                add_daily_usage(connection, owner, self._clock(), **daily)
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
         """Mark the session as ended for `reason` at `at` (epoch seconds, now by default).
@@ -591,6 +601,10 @@ class SessionDB:
                 )
             else:
                 connection.execute("DELETE FROM state_meta WHERE key = ?", (key,))
+
+    def is_marked(self, session_id: str, mark: Mark) -> bool:
+        """Return True if the session has this mark."""
+        return self.get_meta(records.meta_key(mark, session_id)) is not None
 
     def marked(self, mark: Mark) -> frozenset[str]:
         """Return the ids of the sessions that have this mark."""

@@ -44,6 +44,9 @@ _IS_DELEGATED = """
 # Any other parent without a relation only means that the child came after it: two conversations.
 _RELATED = f"({_CONTINUES} OR {_BRANCHES} OR {_IS_DELEGATED})"
 
+# Ids of the archived sessions: a range of keys, so that the index is used; `;` is the character after `:`.
+_MARKS = "SELECT substr(key, 10) AS id FROM state_meta WHERE key >= 'archived:' AND key < 'archived;'"
+
 _JOINERS = "\u200c\u200d"  # part of correct spelling in Persian, in the scripts of India, and in many emoji
 _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
@@ -165,6 +168,7 @@ def list_conversations(
     archived: bool,
     limit: int,
     offset: int,
+    before: str | None,
 ) -> list[ListedSession]:
     """Return conversations, the last active first; see `SessionDB.list_sessions`."""
     conditions = [
@@ -175,33 +179,82 @@ def list_conversations(
         # Not delegated, also if the session that delegated is gone.
         f"NOT EXISTS (SELECT 1 FROM sessions c WHERE c.id = s.id AND {_IS_DELEGATED})",
     ]
-    # A range of keys, so that the index is used; `;` is the character after `:`.
-    marks = "(SELECT substr(key, 10) FROM state_meta WHERE key >= 'archived:' AND key < 'archived;')"
-    conditions.append(f"s.id {'IN' if archived else 'NOT IN'} {marks}")
     parameters: list[object] = []
-    for column, wanted, values in (
-        ("source", "IN", sources),
-        ("source", "NOT IN", exclude_sources),
-        ("id", "NOT IN", exclude_sessions),
-    ):
-        if values:
-            conditions.append(f"s.{column} {wanted} ({', '.join('?' * len(values))})")
-            parameters.extend(map(sqlite_text, values))
+    if exclude_sessions:
+        conditions.append(f"s.id NOT IN ({', '.join('?' * len(exclude_sessions))})")
+        parameters.extend(map(sqlite_text, exclude_sessions))
     if user is not None:
         conditions.append("s.user = ?")
         parameters.append(user)
-    # With so many conditions SQLite would read and sort all sessions, instead of an index in order up to the limit.
-    by = "sessions_by_activity" if user is None else "sessions_by_user"
-    rows = database.execute(
-        f"""SELECT {SESSION_COLUMNS} FROM sessions s {database.index_hint(by)} WHERE {" AND ".join(conditions)}
-            ORDER BY s.last_active DESC, s.key DESC LIMIT ? OFFSET ?""",
-        (*parameters, limit, offset),
-    ).fetchall()
+    if before is not None:
+        at = "(SELECT last_active FROM sessions WHERE id = ?)"
+        key = "(SELECT key FROM sessions WHERE id = ?)"
+        conditions.append(f"s.last_active <= {at} AND (s.last_active < {at} OR s.key < {key})")
+        parameters.extend([sqlite_text(before)] * 3)
+    if archived:
+        # Few sessions are archived, so that their marks are the way to them.
+        join = "CROSS JOIN" if database.kind == "sqlite" else "JOIN"
+        table = f"({_MARKS}) k {join} sessions s ON s.id = k.id"
+    else:
+        conditions.append(f"s.id NOT IN ({_MARKS})")
+        # With so many conditions SQLite would read and sort all sessions, instead of an index in order up to the limit.
+        by = "sessions_by_activity" if user is None else "sessions_by_user"
+        table = f"sessions s {database.index_hint(by)}"
+    if archived or user is None or not (sources or exclude_sources):
+        for column, wanted, names in (("source", "IN", sources), ("source", "NOT IN", exclude_sources)):
+            if names:
+                conditions.append(f"s.{column} {wanted} ({', '.join('?' * len(names))})")
+                parameters.extend(map(sqlite_text, names))
+        rows = _listed(database, table, conditions, parameters, limit, offset)
+    else:
+        # Jobs may have begun most sessions of a store. Each source is read alone, so that those are not read.
+        chosen = [name for name in sources or stored_sources(database) if name not in exclude_sources]
+        rows = []
+        for name in dict.fromkeys(map(sqlite_text, chosen)):
+            rows += _listed(
+                database,
+                f"sessions s {database.index_hint('sessions_by_source_user')}",
+                [*conditions, "s.source = ?"],
+                [*parameters, name],
+                limit + offset,
+                0,
+            )
+        rows.sort(key=lambda row: (-row["last_active"], -row["key"]))
+        rows = rows[offset : offset + limit]
     return [_entry(database, row) for row in rows]
 
 
+def _listed(
+    connection: Reader,
+    table: str,
+    conditions: Sequence[str],
+    parameters: Sequence[object],
+    limit: int,
+    offset: int,
+) -> list[Any]:
+    """Return the rows of sessions that meet all conditions, the last active first."""
+    return connection.execute(
+        f"""SELECT {SESSION_COLUMNS}, s.key FROM {table} WHERE {" AND ".join(conditions)}
+            ORDER BY s.last_active DESC, s.key DESC LIMIT ? OFFSET ?""",
+        (*parameters, limit, offset),
+    ).fetchall()
+
+
+def stored_sources(connection: Reader) -> list[str]:
+    """Return the sources of the stored sessions. Each is one step in an index, however many sessions it has."""
+    rows = connection.execute(
+        """WITH RECURSIVE names (source) AS (
+               SELECT min(source) FROM sessions
+               UNION ALL
+               SELECT (SELECT min(source) FROM sessions WHERE source > names.source)
+               FROM names WHERE names.source IS NOT NULL
+           ) SELECT source FROM names WHERE source IS NOT NULL"""
+    )
+    return [row[0] for row in rows]
+
+
 def _entry(connection: Reader, row: Any) -> ListedSession:
-    session = session_of(row)
+    session = session_of(tuple(row)[:-1])  # the last column is for the order
     root_id = compressed_from(connection, session.id)[0]
     first = connection.execute(
         """SELECT substr(m.content, 1, 200) FROM messages m JOIN sessions s ON s.key = m.session_key

@@ -54,7 +54,7 @@ _TABLES = (
     "CREATE INDEX sessions_by_parent ON sessions (parent_id) WHERE parent_id <> ''",
     "CREATE UNIQUE INDEX sessions_by_title ON sessions (title, \"user\") WHERE title <> ''",
     "CREATE INDEX sessions_by_title_length ON sessions (\"user\", length(title), title) WHERE title <> ''",
-    "CREATE INDEX sessions_by_source ON sessions (source)",
+    'CREATE INDEX sessions_by_source_user ON sessions (source, "user", last_active DESC)',
     f"""
     CREATE TABLE owners (
         key {_KEY},
@@ -103,6 +103,20 @@ _TABLES = (
     )
     """,
     "CREATE INDEX turns_by_session ON turns (session_key, last_message_id)",
+    """
+    CREATE TABLE turn_records (
+        turn_key BIGINT PRIMARY KEY REFERENCES turns (key) ON DELETE CASCADE, record TEXT COLLATE "C" NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE daily_usage (
+        "user" TEXT COLLATE "C" NOT NULL, day TEXT COLLATE "C" NOT NULL,
+        turns BIGINT NOT NULL DEFAULT 0, recall_tokens BIGINT NOT NULL DEFAULT 0,
+        prompt_tokens BIGINT NOT NULL DEFAULT 0, input_tokens BIGINT NOT NULL DEFAULT 0,
+        cache_read_tokens BIGINT NOT NULL DEFAULT 0, output_tokens BIGINT NOT NULL DEFAULT 0,
+        PRIMARY KEY ("user", day)
+    )
+    """,
     'CREATE TABLE state_meta (key TEXT COLLATE "C" PRIMARY KEY, value TEXT COLLATE "C" NOT NULL)',
     f"""
     CREATE TABLE open_turns (

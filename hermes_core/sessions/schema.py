@@ -213,6 +213,30 @@ def _add_origins(connection: sqlite3.Connection) -> None:
     )
 
 
+def _index_sources_by_user(connection: sqlite3.Connection) -> None:
+    """List a user's sessions of some sources without reading those of the others."""
+    connection.execute("DROP INDEX sessions_by_source")
+    connection.execute("CREATE INDEX sessions_by_source_user ON sessions (source, user, last_active DESC)")
+
+
+def _add_turn_records(connection: sqlite3.Connection) -> None:
+    """Add the records of turns, and the tokens of each day; see `turn_records`."""
+    connection.execute(
+        """CREATE TABLE turn_records (
+            turn_key INTEGER PRIMARY KEY REFERENCES turns (key) ON DELETE CASCADE, record TEXT NOT NULL
+        ) STRICT"""
+    )
+    connection.execute(
+        """CREATE TABLE daily_usage (
+            user TEXT NOT NULL, day TEXT NOT NULL,
+            turns INTEGER NOT NULL DEFAULT 0, recall_tokens INTEGER NOT NULL DEFAULT 0,
+            prompt_tokens INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
+            cache_read_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (user, day)
+        ) STRICT, WITHOUT ROWID"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
@@ -226,4 +250,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("host-tables", _add_host_tables),
     ("owners-outside", _separate_users),
     ("origins", _add_origins),
+    ("sources-by-user", _index_sources_by_user),
+    ("turn-records", _add_turn_records),
 )

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from hermes_core.errors import SessionError
+from hermes_core.safety.origin import RANKS
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SESSION_META, State, meta_key, sqlite_text
@@ -62,17 +63,25 @@ def session_document(db: SessionDB, session_id: str) -> dict[str, Any]:
     }
 
 
-def import_session(db: SessionDB, document: object) -> Imported:
+def import_session(db: SessionDB, document: object, *, keep_origins: bool = False) -> Imported:
     """Store a session that `session_document` returned, and return what became of it.
 
     A session whose id is stored already stays as it is: "present" if it has the same messages, else "different". A title
     that another session of the user has gets a number.
 
+    Args:
+        keep_origins: True if a person says that they made the document themselves. Else all messages are imports.
+
     Raises:
         SessionError: The document is no session, or of a newer version. Nothing was stored.
     """
-    session, messages, turns, meta = _checked(document)
-    return db.with_index(lambda: _store(db, session, messages, turns, meta))
+    parts = _checked(document)
+    return db.with_index(lambda: _store(db, *parts, keep_origins=keep_origins))
+
+
+def check_document(document: object) -> None:
+    """Raise `SessionError` if `import_session` would refuse the document because of its form."""
+    _checked(document)
 
 
 def _store(
@@ -81,6 +90,8 @@ def _store(
     messages: list[dict[str, Any]],
     turns: list[dict[str, Any]],
     meta: Mapping[str, str],
+    *,
+    keep_origins: bool,
 ) -> Imported:
     with db.transaction() as connection:
         known = connection.execute("SELECT key FROM sessions WHERE id = ?", (session["id"],)).fetchone()
@@ -104,12 +115,13 @@ def _store(
         for message in messages:
             hidden = message.get("state") == State.REWOUND
             size = len(str(message.get("content", ""))) + len(str(message.get("tool_calls", "")))
-            place = {
+            place: dict[str, Any] = {
                 "session_key": key,
                 "size": size,
                 "position": None if hidden else position,
-                "origin": "import",
             }
+            if not keep_origins or message.get("origin", "") not in ("", *RANKS):
+                place["origin"] = "import"
             values = {name: value for name, value in message.items() if name not in _OWN_COLUMNS["messages"]}
             rows.append({**values, **place, **({} if hidden else db.index.columns(message))})
             position += not hidden

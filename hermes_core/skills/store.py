@@ -272,6 +272,27 @@ class SkillStore:
             path, "create", lambda before: self._new(before, name, content), session_id, origin
         )
 
+    def import_text(self, path: str, content: str, origin: Origin, *, scanned: bool) -> int:
+        """Write the SKILL.md of another home at CATEGORY/NAME and return the id of the change.
+
+        Args:
+            scanned: True to refuse what the scan finds. A person's own skill is not refused, as if they put it there.
+
+        Raises:
+            SkillError: It can't be used, is there already, or is refused.
+        """
+        name = path.rpartition("/")[2]
+
+        def new(before: str | None) -> str:
+            if before is not None:
+                raise SkillError(f"skill {name!r} exists already", "delete it first")
+            if scanned:
+                return self._accepted(content, name, read_skill)
+            read_skill(normalize_lines(content), name)
+            return content
+
+        return self._change(f"{path}/{FILE}", "import", new, "import", origin)
+
     def patch(
         self, name: str, old_text: str, new_text: str, session_id: str = "", origin: Origin = "person"
     ) -> int:

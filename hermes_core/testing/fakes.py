@@ -26,6 +26,8 @@ from hermes_core.contract.values import (
     Availability,
     Delegation,
     EndReason,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -94,6 +96,12 @@ class EveryHook(MemoryProvider):
 
     def check(self, session: Session) -> Any:
         return self.answer("check", session=session)
+
+    def export_memories(self, cursor: str, session: Session) -> Any:
+        return self.answer("export_memories", cursor=cursor, session=session)
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> Any:
+        return self.answer("import_memory", record=record, session=session)
 
     def get_tool_schemas(self) -> Any:
         return self.answer("get_tool_schemas")
@@ -195,6 +203,7 @@ class RecordingProvider(EveryHook):
             "is_available": Availability(),
             "backup_paths": [],
             "pending_writes": 0,
+            "export_memories": MemoryPage(),
             "check": [],
             "get_tool_schemas": [REMEMBER_TOOL],
             "system_prompt_block": "The fake remembers.",

@@ -32,7 +32,8 @@ BOUND = 8.0
 UNSENT = ["on_session_switch", "sync_turn", "on_session_end"]
 """The second session where its turn was taken back before it was sent; the switch is told nevertheless."""
 
-LIVES = [hook for hook in POLICIES if hook not in ("check", "backup_paths", "pending_writes", "register_cli")]
+ON_REQUEST = {"check", "backup_paths", "pending_writes", "register_cli", "export_memories", "import_memory"}
+LIVES = [hook for hook in POLICIES if hook not in ON_REQUEST]
 """The hooks of a life; the others are asked by a person."""
 
 SOON = 0.1

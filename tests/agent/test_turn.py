@@ -495,9 +495,11 @@ def test_sessions_that_begin_alike_at_once_have_each_their_title(stage: Stage) -
     assert len({entry.session.title for entry in stage.memory.sessions.list_sessions()}) == 8
 
 
-@pytest.mark.parametrize(
-    "hook", sorted(set(POLICIES) - SETUP - {"check", "backup_paths", "pending_writes", "register_cli"})
-)
+ON_REQUEST = {"check", "backup_paths", "pending_writes", "register_cli", "export_memories", "import_memory"}
+"""Hooks that a person asks for, and no turn."""
+
+
+@pytest.mark.parametrize("hook", sorted(set(POLICIES) - SETUP - ON_REQUEST))
 def test_a_provider_that_raises_in_any_hook_never_fails_a_turn(stage: Stage, hook: str) -> None:
     provider = RaisingProvider(well=frozenset(POLICIES) - {hook})
     memory = stage.open_memory(provider)

@@ -20,7 +20,7 @@ LONG = "CHAOS_KILLS" in os.environ
 
 ROOT = Path(__file__).parents[2]
 
-KILLS = int(os.environ.get("CHAOS_KILLS", "40")) // 10
+KILLS = int(os.environ.get("CHAOS_KILLS", "20")) // 10
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.chaos.conftest import Host, Record, points
 from tests.chaos.faults import Action, Fault
 from tests.chaos.writers import WRITERS
 
-KILLS = int(os.environ.get("CHAOS_KILLS", "24"))
+KILLS = int(os.environ.get("CHAOS_KILLS", "12"))
 
 # Of a hundred kills. Plugins and repairs start processes of their own, which takes seconds.
 SHARES = {"plugins": 4, "repair": 4}

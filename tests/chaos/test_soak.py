@@ -16,7 +16,7 @@ import pytest
 from tests.chaos.conftest import Record
 from tests.chaos.soak import Sample, growth, plot, table
 
-SECONDS = float(os.environ.get("CHAOS_SOAK_S", "2"))
+SECONDS = float(os.environ.get("CHAOS_SOAK_S", "1"))
 
 MAX_GROWTH_MB = 6.0
 """A turn that left a kilobyte behind would cost more than this in a long soak."""

@@ -19,6 +19,8 @@ PROMISED = {
     "check": ("setup", "read", 60),
     "backup_paths": ("setup", "read", 1),
     "pending_writes": ("setup", "read", 1),
+    "export_memories": ("setup", "read", 60),
+    "import_memory": ("setup", "read", 60),
     "register_cli": ("setup", "read", 1),
     "get_tool_schemas": ("start", "read", 1),
     "initialize": ("start", "read", 30),

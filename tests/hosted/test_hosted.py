@@ -235,7 +235,13 @@ def test_every_hook_of_a_turn_and_of_a_boundary_has_its_way_in(hosted: HostedPro
     hosted.backup_paths()
     hosted.shutdown()
     everywhere = {hook for made in diary_module().MADE for hook in made.hooks}
-    assert HOOK_NAMES - everywhere == {"check", "pending_writes", "register_cli"}
+    assert HOOK_NAMES - everywhere == {
+        "check",
+        "export_memories",
+        "import_memory",
+        "pending_writes",
+        "register_cli",
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------- durability

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.contract.values import Availability, Recall, RecallItem
+from hermes_core.contract.values import Availability, MemoryPage, MemoryRecord, Recall, RecallItem
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.manager.call import CallResult, check_result, guarded_call
 from hermes_core.manager.worker import Coroutines
@@ -281,3 +281,17 @@ def test_blocking_helpers_of_asyncio_run_in_daemon_threads(call: Call) -> None:
         return str(await asyncio.to_thread(lambda: threading.current_thread().daemon))
 
     assert call(hook).value == "True"
+
+
+def test_a_page_of_memories_has_records_of_the_promised_form(call: Call) -> None:
+    page = MemoryPage((MemoryRecord("tea", "1"),), "next")
+    assert call(lambda: page, "export_memories").value == page
+    wrong: list[Any] = [
+        None,
+        [],
+        MemoryPage(("tea",)),
+        MemoryPage((), 3),
+        MemoryPage((MemoryRecord("tea", tags=3),)),
+    ]  # type: ignore[arg-type]
+    for value in wrong:
+        assert call(lambda value=value: value, "export_memories").status == "failed"

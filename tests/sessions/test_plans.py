@@ -24,6 +24,8 @@ ASKED: dict[str, Callable[[SessionDB], object]] = {
     "rewind": lambda db: db.rewind("s1", 18),
     "browse": lambda db: SessionSearchTool(db).call({}, Session("now")),
     "browse of a user": lambda db: SessionSearchTool(db).call({}, Session("now", user_id="u")),
+    "list after a session": lambda db: db.list_sessions(before="s1"),
+    "list of a user after a session": lambda db: db.list_sessions(user="u", before="s2"),
     "users": lambda db: db.users(),
     "give to home": lambda db: db.give_to_home("u"),
     "tip": lambda db: db.compression_tip("s1"),

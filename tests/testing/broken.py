@@ -26,6 +26,8 @@ from hermes_core import (
     Delegation,
     Field,
     HermesHome,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -1116,6 +1118,8 @@ SLOW = (
     "check",
     "backup_paths",
     "pending_writes",
+    "export_memories",
+    "import_memory",
     "register_cli",
     "system_prompt_block",
     "on_turn_start",
@@ -1265,6 +1269,41 @@ class ComplainsWithIt(Notebook):
 class RelativeBackup(Notebook):
     def backup_paths(self) -> list[str]:
         return ["pages.json"]
+
+
+@caught_by("test_what_it_keeps_is_exported")
+class ExportsImportsAlone(Notebook):
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        page = super().export_memories(cursor, session)
+        return replace(page, records=tuple(one for one in page.records if "/" in one.id))
+
+
+@caught_by("test_what_it_keeps_is_exported", "endless")
+class ExportsForEver(Notebook):
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        del cursor, session
+        return MemoryPage((), "more")
+
+    import_memory = None  # type: ignore[assignment]
+
+
+@caught_by("test_an_imported_memory_is_exported_word_for_word")
+class RewritesImports(Notebook):
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        super().import_memory(replace(record, text=record.text.lower()), session)
+
+
+@caught_by("test_an_imported_memory_that_comes_twice_is_kept_once")
+class ImportsTwice(Notebook):
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        self.add(f"{session.scope}/{time.monotonic_ns()}", record.text, session)
+
+
+@caught_by("test_users_do_not_export_each_other")
+class ExportsAll(Notebook):
+    def export_memories(self, cursor: str) -> MemoryPage:
+        del cursor
+        return MemoryPage(tuple(MemoryRecord(note[3], note[0]) for note in self.notes()))
 
 
 @caught_by("test_its_own_check_is_passed")

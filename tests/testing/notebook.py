@@ -20,7 +20,9 @@ from hermes_core import (
     Delegation,
     Field,
     HermesHome,
+    MemoryPage,
     MemoryProvider,
+    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -32,7 +34,7 @@ from hermes_core import (
     TranscriptReader,
     Turn,
 )
-from hermes_core.kit import BackendUnavailable, load_settings, utc_time
+from hermes_core.kit import BackendUnavailable, load_settings, page_of, utc_time
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.testing import ProviderContract
 
@@ -92,6 +94,13 @@ class Notebook(MemoryProvider):
 
     def pending_writes(self) -> int:
         return 0
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        mine = [note for note in self.notes() if note[2] == session.scope]
+        return page_of([MemoryRecord(text, key) for key, _, _, text in mine], cursor, 1)
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        self.add(f"{session.scope}/{record.key}", record.text, session)
 
     def register_cli(self, group: click.Group) -> None:
         group.add_command(click.Command("show", help="Show the notebook."))

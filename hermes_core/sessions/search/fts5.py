@@ -12,6 +12,7 @@ from typing import Any
 
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
+from hermes_core.sessions.lineage import stored_sources
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import (
@@ -88,11 +89,8 @@ def scope_facts(database: Database, query: str, filters: Filters, sources: Colle
         f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
     )
     names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
-    stored = database.execute(
-        "SELECT DISTINCT source FROM sessions WHERE source IN (SELECT value FROM json_each(?))",
-        (json.dumps(sorted(sources)),),
-    )
-    return ScopeFacts(names, tuple(row[0] for row in stored))
+    stored = tuple(name for name in stored_sources(database) if name in sources)
+    return ScopeFacts(names, stored)
 
 
 class Fts5Reader:

@@ -6,6 +6,7 @@ from hermes_core.testing.contract.configuration import ConfigurationChecks, Pack
 from hermes_core.testing.contract.failure import FailureChecks, OutageChecks
 from hermes_core.testing.contract.isolation import IsolationChecks
 from hermes_core.testing.contract.lifecycle import BoundariesChecks, LifecycleChecks
+from hermes_core.testing.contract.moving import MovingChecks
 from hermes_core.testing.contract.recall import RecallChecks, ToolsChecks
 from hermes_core.testing.contract.writes import WritesChecks
 
@@ -13,6 +14,7 @@ from hermes_core.testing.contract.writes import WritesChecks
 class ProviderContract(
     PackagingChecks,
     ConfigurationChecks,
+    MovingChecks,
     OutageChecks,
     FailureChecks,
     IsolationChecks,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core import Delegation, MemoryWrite, Query, Session, SessionSwitch, ToolCall
+from hermes_core import Delegation, MemoryRecord, MemoryWrite, Query, Session, SessionSwitch, ToolCall
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.testing.contract.inputs import sample
 from hermes_core.testing.contract.suite import (
@@ -146,6 +146,8 @@ def hook_arguments(hook: str, run: Run, session: Session) -> dict[str, Any]:
         "prefetch": lambda: {"query": Query(TORTOISE.question, now=time.time())},
         "queue_prefetch": lambda: {"query": Query(TORTOISE.question, now=time.time())},
         "handle_tool_call": lambda: {"call": _call(run)},
+        "export_memories": lambda: {"cursor": ""},
+        "import_memory": lambda: {"record": MemoryRecord(TORTOISE.said)},
         "sync_turn": lambda: {"turn": completed_turn(TORTOISE.said)},
         "on_memory_write": lambda: {"write": MemoryWrite(_id(), "add", "memory", TORTOISE.said)},
         "on_delegation": lambda: {"delegation": Delegation(_id(), "Find it.", BOATHOUSE.said)},

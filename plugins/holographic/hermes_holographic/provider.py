@@ -13,7 +13,18 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from hermes_core import Availability, Check, Field, MemoryWrite, Query, Recall, RecallItem, Session
+from hermes_core import (
+    Availability,
+    Check,
+    Field,
+    MemoryPage,
+    MemoryRecord,
+    MemoryWrite,
+    Query,
+    Recall,
+    RecallItem,
+    Session,
+)
 from hermes_core.kit import (
     ConfiguredProvider,
     Range,
@@ -61,6 +72,9 @@ MAX_OPEN = 64
 """Users of a gateway whose facts are held open, each with its vectors."""
 
 MAX_FACT_CHARS = 4000
+
+MAX_EXPORTED = 500
+"""Facts of one page of an export."""
 
 Action = Literal["add", "search", "probe", "related", "reason", "contradict", "update", "remove", "list"]
 Category = Literal["user_pref", "project", "tool", "general"]
@@ -146,6 +160,16 @@ class HolographicProvider(ConfiguredProvider):
             Check("recall by name", by_name == [fact_id], where),
             Check("database", not damage, "; ".join(damage) or where, "restore a backup" if damage else ""),
         ]
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return the facts of the session's user, oldest first, each with its trust, its ratings and its times."""
+        found = self._facts_of(session).store.records(int(cursor or 0), MAX_EXPORTED)
+        more = len(found) == MAX_EXPORTED
+        return MemoryPage(tuple(found), found[-1].id if more else "")
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Keep a fact with all that the record says of it. A fact with this text stays as it is."""
+        self._facts_of(session).store.import_record(record)
 
     # --------------------------------------------------------------- turn
 
@@ -235,7 +259,9 @@ class HolographicProvider(ConfiguredProvider):
             case "remove":
                 return {"removed": store.remove(_needed("fact_id", fact_id))}
             case "list":
-                return _answer("facts", store.listing(category, min_trust or 0.0, limit))
+                listed = store.listing(category, min_trust or 0.0, limit)
+                named = [{**fact, "entities": store.entities.names_of(fact["fact_id"])} for fact in listed]
+                return _answer("facts", named)
             case "contradict":
                 return _answer("results", facts.contradictions(limit=limit, category=category))
             case "search":

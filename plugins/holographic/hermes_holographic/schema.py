@@ -106,6 +106,13 @@ def _places(connection: sqlite3.Connection) -> None:
     )
 
 
+def _fields_of_others(connection: sqlite3.Connection) -> None:
+    """Keep what another provider knew of an imported fact, so that it can have that back."""
+    connection.execute(
+        "CREATE TABLE imported_facts (fact_id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT"
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("facts", _facts),
     ("name_slips", _name_slips),
@@ -113,4 +120,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("kinds_of_values", _kinds_of_values),
     (f"one_spelling_{CUT_VERSION}", _one_spelling),
     ("places", _places),
+    ("fields_of_others", _fields_of_others),
 )

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hermes_core.kit import Database, storable
+from hermes_core import BackendRefused, MemoryRecord
+from hermes_core.kit import Database, clip, pack_record, storable, unpack_record
 from hermes_core.recall import dense_runs, grams, hebrew_forms, index_text, words
 from hermes_holographic import hrr
 from hermes_holographic.entities import EntityIndex, gram_token, in_parts, indexed, marks, put_slots
@@ -32,7 +35,15 @@ after 30 ratings it puts 98 of 100 pairs in the order of their worth, steps of t
 
 _STALE_BATCH = 2000
 
+CATEGORIES = ("user_pref", "project", "tool", "general")
+
+_COUNTS = ("retrieval_count", "helpful_count", "unhelpful_count")
+
+# Above it a time or a count is damage, and SQLite or the calendar refuse it.
+_LARGEST = 1e12
+
 Row = dict[str, Any]
+Detail = str | int | float | bool
 
 _LATEST = """WITH wanted AS (SELECT DISTINCT subject, attribute FROM fact_slots WHERE fact_id IN ({marks})),
     said AS (SELECT subject, attribute, value, fact_id, row_number() OVER
@@ -152,6 +163,7 @@ class FactStore:
             gone = tx.execute("DELETE FROM facts WHERE fact_id = ?", (fact_id,)).rowcount > 0
             if gone:
                 self._unindex(fact_id)
+                tx.execute("DELETE FROM imported_facts WHERE fact_id = ?", (fact_id,))
                 self._put_vectors(fact_id, None, None)
         return gone
 
@@ -202,6 +214,54 @@ class FactStore:
                     fact_id,
                 ),
             )
+
+    def import_record(self, record: MemoryRecord) -> int | None:
+        """Store a fact with all fields of the record, and return its id; None if there is a fact with this text.
+
+        Raises:
+            BackendRefused: The record has no text, or a fact says the same in another spelling.
+        """
+        text = storable(record.text)
+        if not content_key(text):
+            raise BackendRefused(f"the text {clip(text, 80)!r} has no word", "a fact needs one")
+        with self.db.transaction() as tx:
+            if (known := self.find(text)) is not None:
+                row = tx.execute("SELECT content FROM facts WHERE fact_id = ?", (known,)).fetchone()
+                if row[0] == text:
+                    return None
+                raise BackendRefused(f"fact {known} says the same in another spelling", "keep one of the two")
+            fields = record.details
+            kind = record.kind if record.kind in CATEGORIES else "general"
+            names = [name for name in str(fields.get("entities", "")).split("\n") if name]
+            source = str(fields.get("source", "import"))
+            fact_id, _ = self.add(text, kind, ", ".join(record.tags), names, source)
+            made = record.created_at or self.clock()
+            changed = record.updated_at or made
+            trust = min(1.0, max(0.0, _number(fields, "trust", self.default_trust)))
+            tx.execute(
+                "UPDATE facts SET trust = ?, prior = ?, retrieval_count = ?, helpful_count = ?, unhelpful_count = ?,"
+                " created_at = ?, updated_at = ?, confirmed_at = ?, conversation = ?, position = ? WHERE fact_id = ?",
+                (
+                    trust,
+                    min(1.0, max(0.0, _number(fields, "prior", trust))),
+                    *(max(0, int(_number(fields, name, 0))) for name in _COUNTS),
+                    made,
+                    changed,
+                    _number(fields, "confirmed_at", changed),
+                    storable(str(fields.get("conversation", ""))),
+                    int(_number(fields, "position", 0)),
+                    fact_id,
+                ),
+            )
+            tx.execute("INSERT OR REPLACE INTO imported_facts VALUES (?, ?)", (fact_id, pack_record(record)))
+        return fact_id
+
+    def records(self, after: int, limit: int) -> list[MemoryRecord]:
+        """Return facts with an id above `after`, oldest first."""
+        sql = """SELECT f.*, coalesce(i.fields, '') AS fields FROM facts f LEFT JOIN imported_facts i USING (fact_id)
+            WHERE f.fact_id > ? ORDER BY f.fact_id LIMIT ?"""
+        rows = self.db.execute(sql, (after, limit)).fetchall()
+        return [_record(row, self.entities.names_of(row["fact_id"], given=True)) for row in rows]
 
     def count_retrievals(self, fact_ids: Sequence[int]) -> None:
         """Store that the model got these facts on its request."""
@@ -456,6 +516,34 @@ class FactStore:
             " (?, (SELECT coalesce(max(rev), 0) + 1 FROM fact_vectors), ?, ?, ?, ?)",
             (fact_id, self.dim, hrr.ENCODER, _blob(content), _blob(entity)),
         )
+
+
+def _record(row: sqlite3.Row, entities: Sequence[str]) -> MemoryRecord:
+    """Return a fact as other providers get it. What this store knows comes before what came with an import."""
+    details: dict[str, Detail] = {name: row[name] for name in (*_COUNTS, "prior", "confirmed_at", "source")}
+    details["trust"] = row["trust"]
+    if entities:
+        details["entities"] = "\n".join(entities)
+    if row["conversation"]:
+        details |= {"conversation": row["conversation"], "position": row["position"]}
+    own = MemoryRecord(
+        row["content"],
+        str(row["fact_id"]),
+        row["created_at"],
+        row["updated_at"],
+        row["category"],
+        tuple(tag.strip() for tag in row["tags"].split(",") if tag.strip()),
+        details,
+    )
+    other = unpack_record(row["fields"], own)
+    foreign_kind = other.kind not in ("", *CATEGORIES) and own.kind == "general"
+    return replace(own, kind=other.kind if foreign_kind else own.kind, details={**other.details, **details})
+
+
+def _number(fields: Mapping[str, Detail], name: str, default: float) -> float:
+    """Return a number of another provider's, the default if it is none that a database takes."""
+    value = fields.get(name, default)
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else default
 
 
 def _named(text: str, name: str) -> bool:

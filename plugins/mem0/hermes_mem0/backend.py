@@ -29,6 +29,9 @@ ID = "hermes_id"
 SAID = "said_at"
 """Metadata key of when a turn was said, which may be long before Mem0 is told."""
 
+RECORD = "hermes_record"
+"""Metadata key of what another provider knew of an imported memory, as `kit.pack_record` writes it."""
+
 MAX_MEMORIES = 1000
 """Memories that one listing asks for at most; the cloud gives them in pages of 100."""
 
@@ -68,6 +71,8 @@ class Note:
     session: str = ""
     when: str = ""
     said: str = ""
+    made: str = ""
+    record: str = ""
 
     @property
     def day(self) -> str:
@@ -96,6 +101,10 @@ class Backend(Protocol):
 
     def listed(self, user: str, limit: int) -> list[Note]:
         """Return memories of `user` in Mem0's order."""
+        ...
+
+    def page(self, user: str, cursor: str) -> tuple[list[Note], str]:
+        """Return a page of all memories of `user`, and where the next one begins; "" behind the last."""
         ...
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:
@@ -127,6 +136,16 @@ def sdk(options: Settings, home: Path) -> Any:
     return import_with("mem0", told)
 
 
+def whole_list(found: list[Note]) -> tuple[list[Note], str]:
+    """Return a listing as the one page that it is. Raises `BackendRefused` if it may have been cut."""
+    if len(found) >= MAX_LISTED:
+        raise BackendRefused(
+            f"there are more than {MAX_LISTED:,} memories of one user, and a listing gives no more",
+            "use Mem0's own export",
+        )
+    return found, ""
+
+
 def notes(answer: Any) -> list[Note]:
     """Return the memories of an answer: a list, or the list under "results"."""
     found = answer.get("results") if isinstance(answer, Mapping) else answer
@@ -152,6 +171,8 @@ def note(item: Any) -> Note:
         str(about.get("session") or ""),
         changed or made,
         str(about.get(SAID) or "") if changed[:10] in ("", made[:10]) else "",
+        made,
+        str(about.get(RECORD) or ""),
     )
 
 

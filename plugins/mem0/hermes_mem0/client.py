@@ -26,6 +26,7 @@ from hermes_mem0.backend import (
     notes,
     sdk,
     translate_error,
+    whole_list,
 )
 from hermes_mem0.oss import InProcess
 from hermes_mem0.settings import KEY, mode_of
@@ -76,6 +77,13 @@ class Platform:
 
     def listed(self, user: str, limit: int) -> list[Note]:
         return self._pages({"user_id": user}, limit)
+
+    def page(self, user: str, cursor: str) -> tuple[list[Note], str]:
+        number = int(cursor or 1)
+        with self._sdk_errors():
+            answer = self._mem0.get_all(filters={"user_id": user}, page=number, page_size=100)
+        more = not isinstance(answer, list) and answer.get("next")
+        return notes(answer), str(number + 1) if more else ""
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:  # noqa: ARG002  for those who must search
         return self._pages({"AND": [{"user_id": user}, {"metadata": {ID: key}}]}, MAX_MEMORIES)
@@ -153,6 +161,9 @@ class Server:
 
     def listed(self, user: str, limit: int) -> list[Note]:
         return notes(self._api.get("/memories", params={"user_id": user, "top_k": limit}))[:limit]
+
+    def page(self, user: str, cursor: str) -> tuple[list[Note], str]:  # noqa: ARG002  there is one page
+        return whole_list(self.listed(user, MAX_LISTED))
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:
         """Look up by metadata, which only a search can be narrowed to."""

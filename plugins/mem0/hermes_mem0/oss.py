@@ -19,7 +19,18 @@ from typing import Any
 
 from hermes_core.kit import BackendNotFound, BackendRefused, BackendUnavailable, ConfigError, Settings
 from hermes_core.kit.http import unexpected_answer
-from hermes_mem0.backend import ID, WRITE_TIMEOUT_S, Note, above, note, notes, sdk, translate_error
+from hermes_mem0.backend import (
+    ID,
+    MAX_LISTED,
+    WRITE_TIMEOUT_S,
+    Note,
+    above,
+    note,
+    notes,
+    sdk,
+    translate_error,
+    whole_list,
+)
 from hermes_mem0.settings import MODEL_KEY
 
 MODELS = {
@@ -97,6 +108,9 @@ class InProcess:
     def listed(self, user: str, limit: int) -> list[Note]:
         with self._sdk_errors():
             return notes(self._mem0.get_all(filters={"user_id": user}, top_k=limit))
+
+    def page(self, user: str, cursor: str) -> tuple[list[Note], str]:  # noqa: ARG002  there is one page
+        return whole_list(self.listed(user, MAX_LISTED))
 
     def stored(self, user: str, key: str, text: str) -> list[Note]:  # noqa: ARG002  for those who must search
         with self._sdk_errors():

@@ -13,6 +13,8 @@ from hermes_core import (
     Capabilities,
     Check,
     Delegation,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -24,22 +26,26 @@ from hermes_core import (
 from hermes_core.kit import (
     BackendNotFound,
     BackendProvider,
+    BackendRefused,
     Range,
     Settings,
     ToolInputInvalid,
     clip,
+    epoch_time,
     fold_space,
     is_trivial,
     key_of,
     later_session,
+    pack_record,
     poll,
     query_text,
     recall_within,
     storable,
     tool,
+    unpack_record,
     utc_time,
 )
-from hermes_mem0.backend import ID, MAX_MEMORIES, SAID, Backend, Note
+from hermes_mem0.backend import ID, MAX_MEMORIES, RECORD, SAID, Backend, Note
 from hermes_mem0.client import connect
 from hermes_mem0.settings import NAME, SETTINGS, availability, mode_of, user_of
 
@@ -120,6 +126,22 @@ class Mem0Provider(BackendProvider[Backend]):
             Check("write and recall", found, f"{mode_of(self.options)}, {self.client.place}"),
             Check("forget", not left, f"user {user}"),
         ]
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return the memories of the session's user; an imported one with all that came with it."""
+        found, more = self.client.page(user_of(self.options, session), cursor)
+        return MemoryPage(tuple(_record(note) for note in found if note.text), more)
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Store a memory without inference, word for word, with the rest of the record in its metadata."""
+        user, key = user_of(self.options, session), key_of("import", record.key)
+        if not record.text.strip() or len(record.text) > MAX_MESSAGE_CHARS:
+            raise BackendRefused(
+                f"the text has {len(record.text):,} characters", f"Mem0 takes 1 to {MAX_MESSAGE_CHARS:,}"
+            )
+        if not self.client.stored(user, key, record.text):
+            about = {**_about(key, "import", session), RECORD: pack_record(record)}
+            self.client.add([{"role": "user", "content": record.text}], user, about, infer=False)
 
     # --------------------------------------------------------------- turn
 
@@ -323,6 +345,17 @@ class Mem0Provider(BackendProvider[Backend]):
         from hermes_mem0.oss import infers
 
         return infers(self.options)
+
+
+def _record(note: Note) -> MemoryRecord:
+    own = MemoryRecord(
+        note.text,
+        note.id,
+        epoch_time(note.made),
+        epoch_time(note.when),
+        details={"session": note.session} if note.session else {},
+    )
+    return unpack_record(note.record, own)
 
 
 def _clean(text: str) -> str:

@@ -1,0 +1,195 @@
+"""`hermes-memory export`, and the import of what it wrote."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
+from hermes_core.memory import open_memory
+from hermes_core.portability.archive import KINDS, Archive, Manifest
+from hermes_core.portability.home_export import describe_home, export_home
+from hermes_core.portability.home_import import ArchiveContent, HomeImport, examine, import_archive
+from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
+
+HOME_USER = "home"
+"""Word for the person at home in `--user`."""
+
+user_option = click.option(
+    "--user",
+    "users",
+    metavar="USER",
+    multiple=True,
+    help=f"Only this user, as telegram:42, or {HOME_USER!r}; may be given again (default: all).",
+)
+
+
+@click.command()
+@click.argument("file", metavar="FILE", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@user_option
+@click.option("--dry-run", is_flag=True, help="Write nothing; print counts and content hash.")
+@json_option
+@click.pass_context
+def export(
+    ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Write everything that is remembered into FILE, a ZIP archive of JSON Lines that any home can import.
+
+    That is: sessions with all messages, notes with origins and history, skills with their files, and the memories of the
+    provider where it gives them. What is left out is said. The content hash is the same in every home with this content.
+    No secret is taken out of what was said: keep the file as private as the home.
+    """
+    if file is None and not dry_run:
+        raise click.UsageError("name the file to write, or give --dry-run")
+    with open_memory(home_of(ctx)) as memory, progress_bar("exporting", "records") as bar:
+        task = bar.add_task("", total=memory.sessions.counts()["sessions"])
+        owners = chosen_users(users)
+
+        def advance() -> None:
+            bar.advance(task)
+
+        if file is None or dry_run:
+            manifest = describe_home(memory, owners, advance)
+        else:
+            manifest = export_home(memory, file, owners, advance)
+        problems = memory.problems()
+    if as_json:
+        print_document(_document(manifest, None if dry_run else file))
+    else:
+        written = "" if dry_run or file is None else f" written to {file}"
+        click.echo(printable(f"{_counts(manifest.counts)}{written}"))
+        click.echo(f"content hash: {manifest.hash}")
+        for sentence in manifest.left_out:
+            click.echo(hanging(f"left out: {sentence}"))
+    finish(ctx, problems)
+
+
+def import_exported(
+    ctx: click.Context,
+    file: Path,
+    users: tuple[str, ...],
+    *,
+    yes: bool,
+    keep_origins: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Show what an archive holds, ask, and import it. The archive is read and checked whole before anything changes."""
+    owners = chosen_users(users)
+    with Archive(file) as archive:
+        content = examine(archive, owners)
+        if not as_json:
+            _show_content(file, content)
+        if dry_run:
+            if as_json:
+                print_document({"records": _by_kind(content.counts), "hash": content.hash})
+            return
+        if not yes:
+            _ask(as_json)
+            keep_origins = keep_origins or click.confirm(
+                "Is it your own export, which nobody else could change? Then origins are kept as they are in it, and its "
+                "notes stand in your prompts as before",
+                err=as_json,
+            )
+        with open_memory(home_of(ctx)) as memory, progress_bar("importing", "records") as bar:
+            task = bar.add_task("", total=sum(archive.manifest.counts.values()))
+            done = import_archive(
+                memory, archive, owners, keep_origins=keep_origins, on_record=lambda: bar.advance(task)
+            )
+            bar.stop()
+            here = describe_home(memory, owners).hash
+            problems = memory.problems()
+    if as_json:
+        print_document(
+            {
+                "records": _by_kind(content.counts),
+                "imported": _by_kind(done.imported),
+                "present": _by_kind(done.present),
+                "left_out": done.left_out,
+                "problems": done.problems,
+                "hash": here,
+                "equal": here == content.hash,
+            }
+        )
+    else:
+        _show_result(done, content.hash, here, keep_origins=keep_origins)
+    finish(ctx, [*done.problems, *problems], failed=bool(done.problems))
+
+
+def chosen_users(users: Sequence[str]) -> set[str] | None:
+    """Return the owners that the options name; None for all. Raises `SessionError` for a text that is no user."""
+    if not users:
+        return None
+    for user in users:
+        if user != HOME_USER:
+            parse_outside_id(user)
+    return {"" if user == HOME_USER else user for user in users}
+
+
+def _ask(as_json: bool) -> None:
+    if not sys.stdin.isatty() and as_json:
+        raise Failure("the import needs a yes: give --yes, and --keep-origins if the export is your own")
+    click.confirm("Import this?", abort=True, err=as_json)
+
+
+def _document(manifest: Manifest, file: Path | None) -> dict[str, object]:
+    return {
+        "file": None if file is None else str(file),
+        "records": _by_kind(manifest.counts),
+        "hash": manifest.hash,
+        "left_out": list(manifest.left_out),
+    }
+
+
+def _by_kind(counts: Mapping[str, int]) -> dict[str, int]:
+    return {kind: counts[kind] for kind in KINDS}
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    names = {"sessions": "session", "notes": "file of notes", "skills": "skill", "memories": "memory"}
+    plurals = {"notes": "files of notes", "memories": "memories"}
+    parts = []
+    for kind in KINDS:
+        number = counts[kind]
+        plural = plurals.get(kind, "")
+        parts.append(f"{number:,} {plural}" if plural and number != 1 else counted(number, names[kind]))
+    return ", ".join(parts)
+
+
+def _show_content(file: Path, content: ArchiveContent) -> None:
+    click.echo(printable(f"{file}: {_counts(content.counts)}"))
+    if others := [f"{user} ({count})" for user, count in content.users.items() if user]:
+        click.echo(hanging(f"sessions of other users: {', '.join(others)}"))
+    for place, text, origin in content.entries:
+        source = ORIGIN_NAMES.get(origin, origin)
+        click.echo(
+            f"  {printable(place)} (from {source}): " + escape_hidden(redact(text)).replace("\n", "\n    ")
+        )
+    if content.more:
+        click.echo(f"  and {content.more:,} more")
+
+
+def _show_result(done: HomeImport, archived: str, here: str, *, keep_origins: bool) -> None:
+    parts = [f"{done.imported[kind]:,} {kind}" for kind in KINDS if done.imported[kind]]
+    present = sum(done.present.values())
+    click.echo(
+        f"{', '.join(parts) or 'nothing new'} imported"
+        + (f" ({counted(done.imported['entries'], 'note')})" if done.imported["entries"] else "")
+        + (f", {present:,} here already" if present else "")
+    )
+    for sentence in done.left_out:
+        click.echo(hanging(f"left out: {sentence}"))
+    if done.imported and not keep_origins:
+        click.echo(hanging("notes and skills of the archive wait for you: hermes-memory review"))
+    same = (
+        "that of the archive"
+        if here == archived
+        else f"the archive has {archived[:16]}, this home has more or other"
+    )
+    click.echo(f"content hash: {here} ({same})")

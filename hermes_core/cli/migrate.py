@@ -1,0 +1,147 @@
+"""`hermes-memory migrate`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from hermes_core.cli import Failure, home_of
+from hermes_core.cli.exporting import chosen_users, user_option
+from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.home import HermesHome
+from hermes_core.memory import open_memory
+from hermes_core.portability.memories import owners_of
+from hermes_core.portability.provider_move import (
+    MovePlan,
+    MoveReceipt,
+    ProviderMove,
+    opened_provider,
+    refuse_same_account,
+    save_receipt,
+    switch_provider,
+)
+from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.terminal import counted, hanging, printable
+
+
+@click.command()
+@click.option(
+    "--from", "source", metavar="PROVIDER", required=True, help="The provider that has the memories."
+)
+@click.option("--to", "target", metavar="PROVIDER", required=True, help="The provider that gets them.")
+@click.option(
+    "--from-home",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The home or profile folder with the settings of --from (default: this home), for two accounts of one provider.",
+)
+@user_option
+@click.option("--dry-run", is_flag=True, help="Only show the plan.")
+@click.option("--no-switch", is_flag=True, help="Leave memory.provider as it is.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def migrate(
+    ctx: click.Context,
+    source: str,
+    target: str,
+    from_home: Path | None,
+    users: tuple[str, ...],
+    dry_run: bool,
+    no_switch: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Copy all memories from one provider to another, verify them by count and hash, and then choose the other one.
+
+    The source is only read. If the command is killed, run it again: it goes on where it was. If a provider can't list or
+    take memories, the stored turns and notes are sent to the target instead, and the receipt says so. The receipt is
+    also kept in the folder `migration` of the home. Set the target up before: hermes-memory memory setup NAME.
+    """
+    home = home_of(ctx)
+    origin = HermesHome.resolve(from_home) if from_home else home
+    refuse_same_account(origin, source, home, target)
+    with (
+        open_memory(origin, provider="") as memory,
+        opened_provider(origin, source, delivers=not dry_run) as old,
+        opened_provider(home, target, delivers=not dry_run) as new,
+        progress_bar("moving", "memories") as bar,
+    ):
+        owners = chosen_users(users)
+        unsent = 0 if old.manager.flush(10.0) else old.manager.outbox.backlog(old.name).depth
+        task = bar.add_task("", total=None)
+        move = ProviderMove(
+            memory,
+            old,
+            new,
+            owners_of(memory) if owners is None else sorted(owners),
+            on_record=lambda: bar.advance(task),
+        )
+        plan = move.plan()
+        if dry_run or not as_json:
+            _show_plan(plan, unsent, as_json=as_json)
+        if dry_run:
+            return
+        if not yes:
+            bar.stop()
+            click.confirm(f"Move to {new.name}?", abort=True, err=as_json)
+            bar.start()
+        total = plan.turns or sum(one.memories for one in plan.users)
+        bar.update(task, total=total)
+        receipt = move.run(plan)
+        bar.stop()
+        if receipt.verified and not no_switch:
+            switch_provider(home, new.name)
+            receipt.switched = True
+        path = save_receipt(home, receipt)
+    if as_json:
+        print_document(redact_value(asdict(receipt)))
+    else:
+        _show_receipt(receipt, path)
+    if not receipt.verified:
+        raise Failure(
+            f"{_memories(len(receipt.missing))} of {source!r} did not arrive, and memory.provider stays as it is; "
+            f"run it again, or see {path}"
+        )
+    finish(ctx, [redact(one) for one in receipt.refused])
+
+
+def _memories(count: int) -> str:
+    return f"{count:,} {'memory' if count == 1 else 'memories'}"
+
+
+def _show_plan(plan: MovePlan, unsent: int, *, as_json: bool) -> None:
+    if as_json:
+        print_document(asdict(plan))
+        return
+    click.echo(printable(f"from {plan.source} to {plan.target}"))
+    if plan.way == "turns":
+        click.echo(hanging(f"{plan.reason}: {counted(plan.turns, 'turn')}, {counted(plan.notes, 'note')}"))
+    for user in plan.users:
+        whose = user.user or "the person at home"
+        there = "" if user.present is None else f", {user.present:,} of them there already"
+        click.echo(printable(f"  {whose}: {_memories(user.memories)}{there}"))
+    if plan.way == "memories" and not plan.users:
+        click.echo("  nothing: the source has no memories")
+    if unsent:
+        click.echo(f"{counted(unsent, 'write')} still wait for {plan.source} and are not in it yet")
+
+
+def _show_receipt(receipt: MoveReceipt, path: Path) -> None:
+    what = "turns and notes" if receipt.way == "turns" else "memories"
+    click.echo(f"{receipt.memories:,} {what}, {receipt.copied:,} sent in this run")
+    if receipt.way == "turns":
+        click.echo(hanging(receipt.reason))
+    else:
+        click.echo(f"hash of the source: {receipt.source_hash}")
+        there = receipt.target_hash or f"{receipt.target} can't list what it has; it acknowledged all of them"
+        click.echo(f"hash of the target: {there}")
+    if receipt.altered:
+        click.echo(
+            f"{receipt.altered:,} of them without a kind, time, tag or detail that {receipt.target} does not keep"
+        )
+    if receipt.switched:
+        click.echo(f"memory provider: {receipt.target}, from the next start on")
+    click.echo(printable(f"receipt: {path}"))

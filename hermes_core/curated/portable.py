@@ -1,0 +1,181 @@
+"""The notes of a home as JSON data: entries, origins and history of each file, out of one home and into another."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.curated.document import join_entries, split_entries
+from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteFile, NoteJournal
+from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
+from hermes_core.errors import ImportFailed, MemoryConflict
+from hermes_core.home import HermesHome
+from hermes_core.safety.origin import RANKS, as_origin
+from hermes_core.storage.files import LOCK_TIMEOUT
+from hermes_core.storage.inventory import ORIGINS, Inventory
+
+NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user"}
+
+_FILE = re.compile(r"(?:users/(?P<folder>[\w.%~-]{1,120})/)?(?P<name>MEMORY\.md|USER\.md)", re.ASCII)
+_CHANGE_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "at": (int, float),
+    "undone": int,
+    **dict.fromkeys(("file", "target", "action", "before", "after", "fingerprint", "session", "writes"), str),
+}
+
+
+def export_notes(
+    home: HermesHome, folders: Callable[[str], bool], left_out: Callable[[str], object]
+) -> Iterator[dict[str, Any]]:
+    """Yield a record for each file of notes that has entries or a history.
+
+    An edit by hand that is in no history yet is taken into it first.
+
+    Args:
+        folders: Returns True for the name of a user's folder, "" for the home, that is wanted.
+        left_out: Gets a sentence for each file that can't be read.
+    """
+    users = home.memories / "users"
+    names = sorted(path.name for path in users.iterdir() if path.is_dir()) if users.is_dir() else []
+    with closing(_journal(home)) as journal:
+        for folder in filter(folders, ["", *names]):
+            for name, target in NAMES.items():
+                key = f"users/{folder}/{name}" if folder else name
+                file = NoteFile(home.memories / key, key)
+                if not file.path.exists() and not (
+                    home.journal_db.exists() and journal.portable_changes(key)
+                ):
+                    continue
+                try:
+                    with journal.opened(target, file, _session(home)) as opened:
+                        changes = journal.portable_changes(key)
+                        table = _origins(home, file.path).read()
+                except MemoryConflict as exc:
+                    left_out(f"the notes {key!r}: {exc}")
+                    continue
+                texts = {*opened.entries, *(text for change in changes for text in _texts(change))}
+                hashes = {entry_hash(text) for text in texts}
+                known = dict.fromkeys(hashes, UNKNOWN) if table.fault else table.entries
+                if opened.entries or changes:
+                    yield {
+                        "file": key,
+                        "target": target,
+                        "entries": list(opened.entries),
+                        "origins": {key: _plain(known[key]) for key in sorted(hashes) if key in known},
+                        "changes": changes,
+                    }
+
+
+def check_notes(record: Mapping[str, Any]) -> None:
+    """Raise `ImportFailed` if a record is none that `export_notes` wrote."""
+    match = _FILE.fullmatch(str(record.get("file")))
+    # A folder of dots alone would lead out of the notes.
+    dots = match is not None and match["folder"] is not None and not match["folder"].strip(".")
+    if match is None or dots or NAMES[match["name"]] != record.get("target"):
+        raise ImportFailed(f"{record.get('file')!r} is no file of notes", "export again")
+    entries, origins, changes = (record.get(name) for name in ("entries", "origins", "changes"))
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise ImportFailed(f"the entries of {record['file']!r} are no list of texts", "export again")
+    if tuple(entries) != split_entries(join_entries(tuple(entries))):
+        raise ImportFailed(f"an entry of {record['file']!r} would be read as several", "export again")
+    if not isinstance(origins, dict) or not all(_is_origin(value) for value in origins.values()):
+        raise ImportFailed(f"the origins of {record['file']!r} can't be read", "export again")
+    if not isinstance(changes, list) or not all(_is_change(change, record) for change in changes):
+        raise ImportFailed(f"the history of {record['file']!r} can't be read", "export again")
+
+
+def import_notes(home: HermesHome, record: Mapping[str, Any], *, keep_origins: bool) -> tuple[int, int]:
+    """Take entries, origins and history of a record into the file of its name. Return the numbers of new entries and changes.
+
+    Entries that are there already stay, and new ones stand behind them. The limit of the file does not apply. Nothing is
+    sent to a provider.
+
+    Args:
+        keep_origins: True if a person says that the record is their own. Else every text that is new here is an import.
+
+    Raises:
+        MemoryConflict: The file can't be used.
+        StorageError: The file can't be written.
+    """
+    file = NoteFile(home.memories / record["file"], record["file"])
+    target: MemoryTarget = record["target"]
+    with closing(_journal(home)) as journal, journal.opened(target, file, _session(home)) as opened:
+        here = {
+            *opened.entries,
+            *(t for change in journal.portable_changes(file.key) for t in _texts(change)),
+        }
+        known = set(map(entry_hash, here))
+        if keep_origins:
+            origins = {key: _origin(value) for key, value in record["origins"].items()}
+        else:
+            texts = {*record["entries"], *(text for change in record["changes"] for text in _texts(change))}
+            origins = {entry_hash(text): NoteOrigin("import", journal.now()) for text in texts}
+        # Before the file: after a crash no text may pass for a person's. A text that is here keeps its origin.
+        _origins(home, file.path).merge({key: value for key, value in origins.items() if key not in known})
+        new = [entry for entry in dict.fromkeys(record["entries"]) if entry not in opened.entries]
+        changes = journal.import_changes(opened, record["changes"], (*opened.entries, *new))
+    return len(new), changes
+
+
+def _journal(home: HermesHome) -> NoteJournal:
+    return NoteJournal(home.journal_db, lock_timeout=LOCK_TIMEOUT)
+
+
+def _session(home: HermesHome) -> Session:
+    return Session("import", home=str(home.path), identity=home.profile)
+
+
+def _origins(home: HermesHome, path: Path) -> NoteOrigins:
+    return NoteOrigins(path.with_name(ORIGINS), inventory=Inventory(home.path))
+
+
+def _texts(change: Mapping[str, Any]) -> set[str]:
+    return {*split_entries(change["before"]), *split_entries(change["after"])}
+
+
+def _plain(origin: NoteOrigin) -> dict[str, Any]:
+    return {name: value for name, value in asdict(origin).items() if value}
+
+
+def _origin(value: Mapping[str, Any]) -> NoteOrigin:
+    return NoteOrigin(
+        as_origin(value["origin"]),
+        float(value.get("at", 0.0)),
+        str(value.get("session", "")),
+        str(value.get("confirmed", "")),
+    )
+
+
+def _is_origin(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.get("origin") in RANKS
+        and isinstance(value.get("at", 0), int | float)
+    )
+
+
+def _is_change(change: object, record: Mapping[str, Any]) -> bool:
+    if not isinstance(change, Mapping) or not all(
+        isinstance(change.get(name), kind) for name, kind in _CHANGE_TYPES.items()
+    ):
+        return False
+    if (change["file"], change["target"]) != (record["file"], record["target"]):
+        return False
+    try:
+        session, writes = json.loads(change["session"]), json.loads(change["writes"])
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(session, dict)
+        and isinstance(session.get("id"), str)
+        and isinstance(writes, list)
+        and all(isinstance(write, dict) and {"id", "action", "target"} <= write.keys() for write in writes)
+        and set(PORTABLE_COLUMNS) <= change.keys()
+        and change["target"] in get_args(MemoryTarget)
+    )

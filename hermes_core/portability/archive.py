@@ -1,0 +1,321 @@
+"""The archive of an export: a ZIP file of JSON Lines with a manifest, written whole or not at all, and read with suspicion.
+
+An archive comes from anywhere. So its members have fixed names and nothing is ever unpacked into a folder, each line has a
+limit, sizes are compared with those of the file, and all of it is read and checked before the first line counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from hermes_core.errors import ImportFailed, StorageError
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, remedy_for, sync_folder
+
+FORMAT = "hermes-memory-export"
+VERSION = 1
+
+MANIFEST = "manifest.json"
+KINDS = ("sessions", "notes", "skills", "memories")
+"""Kinds of records; each has a member `KIND.jsonl`, in this order."""
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Bytes of one record. A conversation of that size has tens of millions of words."""
+
+MAX_MANIFEST_BYTES = 1024 * 1024
+
+MAX_RATIO = 200
+"""Times the size of the file that its content may have. Text packs to a tenth; a bomb, to a thousandth."""
+
+_FREE_BYTES = 64 * 1024 * 1024
+_CHUNK_BYTES = 1024 * 1024
+_AGAIN = "export again, or copy the file again"
+
+# What a person or a store decides anew, so that it is no part of the content.
+_NOT_HASHED = {"origin", "origins", "system_prompt", "memory_prompt", "provider"} | {
+    "number",
+    "undoes",
+    "fingerprint",
+}
+
+
+class ContentHash:
+    """Hash over records in any order: equal hashes mean equal content.
+
+    Origins are left out, because an import may lower them. So are numbers that each store gives by itself.
+    """
+
+    def __init__(self) -> None:
+        self._digests: list[bytes] = []
+
+    def add(self, kind: str, record: Mapping[str, Any]) -> None:
+        """Add a record."""
+        text = json.dumps([kind, _content(kind, record)], sort_keys=True)
+        self._digests.append(hashlib.sha256(text.encode("ascii")).digest())
+
+    def hexdigest(self) -> str:
+        """Return the hash of all records."""
+        return hashlib.sha256(b"".join(sorted(self._digests))).hexdigest()
+
+
+def _content(kind: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    content = {name: value for name, value in record.items() if name not in _NOT_HASHED}
+    if kind == "sessions":
+        for name in ("session", "messages"):
+            rows = content[name] if name == "messages" else [content[name]]
+            content[name] = [{k: v for k, v in row.items() if k not in _NOT_HASHED} for row in rows]
+    if kind == "notes":
+        content["changes"] = [
+            {k: v for k, v in row.items() if k not in _NOT_HASHED} for row in content["changes"]
+        ]
+    if kind == "memories":
+        content["record"] = {**content["record"], "id": ""}
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an archive says of itself.
+
+    Attributes:
+        counts: Number of records by kind.
+        hash: Content hash of all records.
+        left_out: A sentence for each thing of the home that the archive does not hold.
+        created_at: Seconds since the epoch.
+        program: Version of the program that wrote it.
+    """
+
+    counts: Mapping[str, int]
+    hash: str
+    left_out: tuple[str, ...] = ()
+    created_at: float = 0.0
+    program: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+class ArchiveWriter:
+    """Writer of an archive. `add` the records of one kind after the other; `finish` puts the file in place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.counts = dict.fromkeys(KINDS, 0)
+        self.content = ContentHash()
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._digests: dict[str, str] = {}
+        self._member: IO[bytes] | None = None
+        self._kind = ""
+        self._sha = hashlib.sha256()
+
+    def __enter__(self) -> Self:
+        ensure_folder(self.path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+        with _disk_errors(self.path):
+            self._file = os.fdopen(os.open(self._partial, flags, PRIVATE_FILE), "w+b")
+        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._file.closed:  # not finished
+            if self._member is not None:
+                self._member.close()
+            self._zip.close()
+            self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+    def add(self, kind: str, record: Mapping[str, Any]) -> bool:
+        """Write a record. Return False if it is too large for an archive, which then does not hold it."""
+        line = json.dumps(record).encode("ascii") + b"\n"
+        if len(line) > MAX_LINE_BYTES:
+            return False
+        with _disk_errors(self.path):
+            if kind != self._kind:
+                self._begin(kind)
+            if self._member is not None:
+                self._member.write(line)
+        self._sha.update(line)
+        self.counts[kind] += 1
+        self.content.add(kind, record)
+        return True
+
+    def finish(self, left_out: tuple[str, ...], now: float, program: str) -> Manifest:
+        """Write the manifest, and put the file in place."""
+        manifest = Manifest(self.counts, self.content.hexdigest(), left_out, now, program)
+        with _disk_errors(self.path):
+            self._end_member()
+            document = {
+                "format": FORMAT,
+                "version": VERSION,
+                "program": program,
+                "created_at": now,
+                "hash": manifest.hash,
+                "members": {
+                    kind: {"records": self.counts[kind], "sha256": self._digests.get(kind, "")}
+                    for kind in KINDS
+                },
+                "left_out": list(left_out),
+            }
+            self._zip.writestr(MANIFEST, json.dumps(document, indent=1))
+            self._zip.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._partial.replace(self.path)
+            sync_folder(self.path.parent)
+        return manifest
+
+    def _begin(self, kind: str) -> None:
+        self._end_member()
+        self._kind, self._sha = kind, hashlib.sha256()
+        self._member = self._zip.open(f"{kind}.jsonl", "w", force_zip64=True)
+
+    def _end_member(self) -> None:
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+            self._digests[self._kind] = self._sha.hexdigest()
+
+
+class Archive:
+    """An archive that is read. `check` it before a record counts.
+
+    Raises:
+        ImportFailed: The file is no archive, damaged, of a newer version, or made to do harm.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with ExitStack() as opened, self._faults():
+            self._zip = opened.enter_context(zipfile.ZipFile(path))
+            self._check_members()
+            self.manifest = self._read_manifest()
+            opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def records(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yield the records of a kind. Raises `ImportFailed` at a damaged one, and if the member was changed or cut."""
+        name, sha, number = f"{kind}.jsonl", hashlib.sha256(), 0
+        if name in self._zip.namelist():
+            with self._faults(), self._zip.open(name) as member:
+                while line := member.readline(MAX_LINE_BYTES + 1):
+                    if len(line) > MAX_LINE_BYTES:
+                        raise self._fault(
+                            f"line {number + 1} of {name} is longer than {MAX_LINE_BYTES:,} bytes"
+                        )
+                    number += 1
+                    sha.update(line)
+                    yield self._parsed(name, number, line)
+        if number != self.manifest.counts[kind] or (
+            number and sha.hexdigest() != self.manifest.digests[kind]
+        ):
+            raise self._fault(f"{name} is not what the manifest says: it was cut or changed")
+
+    def _parsed(self, name: str, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict):
+            raise self._fault(f"line {number} of {name} is no JSON object")
+        return record
+
+    def _check_members(self) -> None:
+        infos = self._zip.infolist()
+        known = {MANIFEST, *(f"{kind}.jsonl" for kind in KINDS)}
+        names = [info.filename for info in infos]
+        if MANIFEST not in names:
+            raise ImportFailed(
+                f"{str(self.path)!r} is a ZIP archive and no export of this program",
+                "unpack it, and import a file that it holds",
+            )
+        for info in infos:
+            if info.filename not in known or names.count(info.filename) > 1:
+                raise self._fault(f"it holds {info.filename!r}, which no export has, or has twice")
+            if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise self._fault(f"{info.filename!r} is packed in a way that no export is")
+        packed, whole = self.path.stat().st_size, sum(info.file_size for info in infos)
+        if whole > MAX_RATIO * packed + _FREE_BYTES:
+            raise self._fault(f"its {packed:,} bytes would become {whole:,}, as no export does")
+
+    def _read_manifest(self) -> Manifest:
+        with self._zip.open(MANIFEST) as member:
+            data = member.read(MAX_MANIFEST_BYTES + 1)
+        try:
+            value: Any = json.loads(data) if len(data) <= MAX_MANIFEST_BYTES else None
+            if value["format"] != FORMAT:
+                raise self._fault(f"its format is {value['format']!r}, not {FORMAT!r}")
+            if not isinstance(value["version"], int) or value["version"] > VERSION:
+                raise ImportFailed(
+                    f"{str(self.path)!r} has version {value['version']!r}, and this program reads {VERSION}",
+                    "import it with a newer version of this program",
+                )
+            members = value["members"]
+            return Manifest(
+                {kind: int(members[kind]["records"]) for kind in KINDS},
+                str(value["hash"]),
+                tuple(map(str, value["left_out"])),
+                float(value["created_at"]),
+                str(value["program"]),
+                {kind: str(members[kind]["sha256"]) for kind in KINDS},
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
+            raise self._fault(f"its {MANIFEST} can't be read ({type(exc).__name__})") from exc
+
+    def _fault(self, fact: str) -> ImportFailed:
+        return ImportFailed(
+            f"{str(self.path)!r} is damaged or no export: {fact}", f"nothing was changed; {_AGAIN}"
+        )
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Turn what zipfile raises for a damaged file into an error of one line."""
+        try:
+            yield
+        except OSError as exc:
+            raise ImportFailed(
+                f"can't read {str(self.path)!r}: {exc.strerror or exc}",
+                remedy_for(exc, "check its owner and mode"),
+            ) from exc
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+            ValueError,
+        ) as exc:
+            raise self._fault(str(exc) or type(exc).__name__) from exc
+
+
+def is_zip(path: Path) -> bool:
+    """Return True if the file begins as a ZIP archive."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+    except OSError:
+        return False
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise StorageError(
+            f"can't write {str(path)!r}: {exc.strerror or exc}", remedy_for(exc, "check its folder and mode")
+        ) from exc

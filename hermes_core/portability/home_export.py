@@ -1,0 +1,148 @@
+"""Export of a home: sessions, notes, skills and the memories of the provider as records of one archive."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contract.hooks import POLICIES
+from hermes_core.curated.portable import export_notes
+from hermes_core.errors import HermesError
+from hermes_core.home import file_name_of
+from hermes_core.memory import Memory
+from hermes_core.portability.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
+from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers, owners_of
+from hermes_core.sessions.transfer import session_document
+from hermes_core.skills.portable import export_skills
+
+OnRecord = Callable[[], object]
+
+NEVER = "settings, keys, SOUL.md, verdicts.json and logs: `hermes-memory backup` holds them"
+UNSENT = {
+    "outbox_rows": "writes that wait for a provider",
+    "open_turns": "unfinished turns",
+    "host_state": "values that a host keeps",
+}
+
+
+class HomeRecords:
+    """The records of a home by kind, and what no record can hold.
+
+    Args:
+        users: The users that are wanted, "" for the person at home; None for all.
+    """
+
+    def __init__(self, memory: Memory, users: Collection[str] | None = None) -> None:
+        self.left_out: list[str] = []
+        self._memory = memory
+        self._users = users
+        self._folders = None if users is None else {file_name_of(user) if user else "" for user in users}
+
+    def of(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yield the records of a kind."""
+        home = self._memory.home
+        if kind == "sessions":
+            yield from self._sessions()
+        elif kind == "notes":
+            yield from export_notes(home, self._wants_folder, self.left_out.append)
+        elif kind == "skills":
+            yield from export_skills(home, self._wants_folder, self.left_out.append)
+        else:
+            yield from self._memories()
+
+    def count_left_out(self) -> None:
+        """Add a sentence for each thing that a home has and no export holds."""
+        database = self._memory.sessions.database
+        for table, words in UNSENT.items():
+            (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608  constants
+            if count:
+                self.left_out.append(f"{count} {words}")
+        if self._memory.home.skills_journal_db.exists():
+            self.left_out.append("the history of skills")
+        self.left_out.append(NEVER)
+
+    def _wants_folder(self, folder: str) -> bool:
+        return self._folders is None or folder in self._folders
+
+    def _sessions(self) -> Iterator[dict[str, Any]]:
+        rows = self._memory.sessions.database.execute(
+            "SELECT id, user FROM sessions ORDER BY started_at, key"
+        )
+        for row in rows.fetchall():
+            if self._users is None or row["user"] in self._users:
+                yield session_document(self._memory.sessions, row["id"])
+
+    def _memories(self) -> Iterator[dict[str, Any]]:
+        """Yield the memories of each active provider. One that fails is left out with the reason."""
+        memory = self._memory
+        for name in held_providers(memory):
+            provider = ProviderMemories(memory.manager, memory.home, name)
+            if not provider.implements("export_memories"):
+                self.left_out.append(
+                    f"the memories of {name!r}, which can't list them; the turns that it got are in the sessions"
+                )
+                continue
+            memory.manager.initialize_all(memory.local_session, wait=POLICIES["initialize"].deadline)
+            for owner in owners_of(memory) if self._users is None else sorted(self._users):
+                try:
+                    for record in provider.records(owner):
+                        yield {"provider": name, "owner": owner, "record": as_sent(record).to_dict()}
+                except HermesError as exc:
+                    whose = owner or "the person at home"
+                    self.left_out.append(f"memories of {name!r} for {whose}, from here on: {exc}")
+
+
+def export_home(
+    memory: Memory,
+    path: Path,
+    users: Collection[str] | None = None,
+    on_record: OnRecord = lambda: None,
+    clock: Callable[[], float] = time.time,
+) -> Manifest:
+    """Write the archive of a home, whole or not at all, and return its manifest.
+
+    Args:
+        users: The users that are wanted, "" for the person at home; None for all.
+        on_record: Called once a record, for a progress bar.
+
+    Raises:
+        StorageError: The file can't be written, or a store of the home can't be read.
+    """
+    records = HomeRecords(memory, users)
+    with ArchiveWriter(path) as archive:
+        for kind in KINDS:
+            for record in records.of(kind):
+                if not archive.add(kind, record):
+                    name = record["session"]["id"] if kind == "sessions" else record.get("file", kind)
+                    size = f"{MAX_LINE_BYTES // 2**20} MiB"
+                    records.left_out.append(
+                        f"{kind} {name!r}, larger than {size}: `hermes-memory sessions export`"
+                    )
+                on_record()
+        records.count_left_out()
+        return archive.finish(tuple(records.left_out), clock(), _version())
+
+
+def describe_home(
+    memory: Memory, users: Collection[str] | None = None, on_record: OnRecord = lambda: None
+) -> Manifest:
+    """Return what `export_home` would write, without a file: counts and content hash."""
+    records, content = HomeRecords(memory, users), ContentHash()
+    counts = dict.fromkeys(KINDS, 0)
+    for kind in KINDS:
+        for record in records.of(kind):
+            content.add(kind, record)
+            counts[kind] += 1
+            on_record()
+    records.count_left_out()
+    return Manifest(counts, content.hexdigest(), tuple(records.left_out))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("hermes-memory-core")
+    except importlib.metadata.PackageNotFoundError:
+        return ""

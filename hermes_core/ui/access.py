@@ -1,0 +1,147 @@
+"""Who may use the page: the browser that opened the printed address, and no other program, page or machine.
+
+The printed address holds a token that works once. It becomes a cookie that scripts can't read and that no other site's
+request carries. A page of another site may still make the browser send requests to this machine, or point its own name
+at it. So the headers Host and Origin are checked as well, and each change needs a token that only our forms hold.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hermes_core.loopback import HOST
+
+TOKEN_PARAMETER = "token"
+
+# No script, style, frame or request that is not a file of ours. Inline scripts and styles are refused too, so a stored
+# text that came through as HTML could still do nothing.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # Not `no-referrer`: browsers would then send `Origin: null` with our own forms.
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+_REFUSAL = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Refused</title><h1>Refused</h1><p>{reason}</p></html>'
+
+
+class Access:
+    """The secrets of one run of the page, and the checks of each request.
+
+    Attributes:
+        token: The token in the printed address. It works once.
+        csrf: The token that each form holds.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.token, self.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        # Cookies don't know ports: two pages of two homes must not take each other's.
+        self._cookie, self._secret = f"hermes_memory_{port}", secrets.token_urlsafe(32)
+        self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+        self._port, self._used = port, False
+
+    @property
+    def url(self) -> str:
+        """The address that the person opens."""
+        return f"http://{HOST}:{self._port}/?{TOKEN_PARAMETER}={self.token}"
+
+    def refusal(self, method: str, headers: Headers) -> str:
+        """Return why a request is refused before anything else is looked at; "" if it is not."""
+        if headers.get("host", "") not in self._hosts:
+            return "This page answers only under the address that hermes-memory ui printed."
+        origin = headers.get("origin")
+        if origin is not None and origin not in {f"http://{host}" for host in self._hosts}:
+            return "This request comes from another site."
+        if method not in ("GET", "HEAD") and origin is None:
+            return "This request does not say from which site it comes."
+        if method not in ("GET", "HEAD") and headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return "This request comes from another site."
+        return ""
+
+    def knows(self, headers: Headers) -> bool:
+        """Return True if a request carries the cookie."""
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return False
+        return cookie is not None and _equal(cookie.value, self._secret)
+
+    def sign_in(self, token: str) -> Response:
+        """Return the answer to the address with a token: the cookie and the way to the page, or a refusal."""
+        if not _equal(token, self.token):
+            return refused(
+                "The token in this address is wrong. Open the address that hermes-memory ui printed."
+            )
+        if self._used:
+            return refused(
+                "The token in this address was used already. Use the browser that opened it first, or start "
+                "hermes-memory ui again."
+            )
+        self._used = True
+        response = RedirectResponse("/", 303)
+        response.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict", path="/")
+        return response
+
+    def knows_form(self, csrf: str) -> bool:
+        """Return True if a form holds the token of this run."""
+        return _equal(csrf, self.csrf)
+
+
+class AccessRequired:
+    """An ASGI wrapper that refuses requests which `Access` does not admit, and adds the security headers to all answers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        answer = self._answer(scope)
+        await (answer or self._app)(scope, receive, send_with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that does not reach the page; None if it does."""
+        headers, method = Headers(scope=scope), scope["method"]
+        if reason := self._access.refusal(method, headers):
+            return refused(reason)
+        token = QueryParams(scope["query_string"]).get(TOKEN_PARAMETER, "")
+        known = self._access.knows(headers)
+        if token and scope["path"] == "/" and method == "GET":
+            # The person may open the printed address again, in the same browser.
+            return RedirectResponse("/", 303) if known else self._access.sign_in(token)
+        if not known:
+            return refused("Open the address that hermes-memory ui printed: it holds a token.")
+        return None
+
+
+def refused(reason: str) -> Response:
+    """Return the answer to a refused request. `reason` is a sentence of ours, never a text of the request."""
+    return HTMLResponse(_REFUSAL.format(reason=reason), 403)
+
+
+def _equal(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode("utf-8", "surrogatepass"), secret.encode())

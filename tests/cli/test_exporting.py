@@ -1,0 +1,290 @@
+"""Everything out of a home and into another: equal by hash, merged by id, and safe against hostile archives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from hermes_core import HermesHome, MemoryPage, MemoryRecord, Session, open_memory
+from hermes_core.portability.archive import KINDS, MANIFEST, Archive
+from hermes_core.portability.home_export import export_home
+from hermes_core.portability.home_import import examine, import_archive
+from hermes_core.testing.fakes import RecordingProvider
+
+Hermes = Callable[..., Result]
+
+TALE = "---\nname: tea\ndescription: How we make tea.\n---\nBoil the water first.\n"
+
+
+@pytest.fixture
+def filled(hermes: Hermes, hermes_home: HermesHome) -> HermesHome:
+    """A home with sessions of two users, notes with a history and a low origin, and a skill with files."""
+    with open_memory(hermes_home) as memory:
+        ann = memory.start_session("s1", title="Tea")
+        memory.end_turn(ann, "I like tea.", "Noted.")
+        memory.end_turn(ann, "And rain.", "Noted too.")
+        memory.rewind(ann, memory.sessions.get_messages("s1")[-2].id)
+        memory.sessions.set_mark("s1", "pinned")
+        bob = memory.start_session("s2", platform="telegram", user_id="42")
+        memory.end_turn(bob, "I am Bob.", "Hello.", at=5.0)
+        memory.change_memory("add", "user", "Bob sails.", session=bob, by_person=True)
+        for text in ("Uses uv.", "Lives in Lund.", "Prefers short answers."):
+            memory.curated.add("memory", text)
+        memory.curated.remove("memory", "Prefers")
+        chat = memory.conversation("s3")
+        turn = chat.turn("Read the page.", origin="web")
+        turn.call_tool("memory", {"action": "add", "target": "memory", "content": "Tea costs 3 euros."})
+        turn.finish("Done.")
+    folder = hermes_home.skills / "kitchen/tea"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_text(TALE)
+    (folder / "scripts").mkdir()
+    (folder / "scripts/boil.py").write_text("print('hot')\n")
+    (folder / "leaf.bin").write_bytes(b"\x00\xff")
+    return hermes_home
+
+
+def exported(hermes: Hermes, file: Path, *words: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(hermes("export", file, "--json", *words).stdout)
+    return result
+
+
+def wipe(home: HermesHome) -> None:
+    shutil.rmtree(home.path)
+
+
+def test_export_wipe_import_gives_the_same_hash_and_a_second_import_nothing(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path
+) -> None:
+    file = tmp_path / "all.zip"
+    before = exported(hermes, file)
+    assert before["records"] == {"sessions": 3, "notes": 2, "skills": 1, "memories": 0}
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(hermes("export", "--dry-run", "--json").stdout)["hash"] == before["hash"]
+    wipe(filled)
+    first = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)
+    assert (first["hash"], first["equal"], first["problems"]) == (before["hash"], True, [])
+    second = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)
+    assert (second["hash"], set(second["imported"].values())) == (before["hash"], {0})
+    assert json.loads(hermes("export", "--dry-run", "--json").stdout)["hash"] == before["hash"]
+    with open_memory(filled) as memory:
+        assert memory.sessions.marked("pinned") == {"s1"}
+        assert [one.entry for one in memory.curated.waiting_notes()] == ["Tea costs 3 euros."]
+        assert memory.curated.undo()["success"]
+        assert memory.curated.undo()["success"]
+        assert "Prefers short answers." in memory.curated.entries("memory")
+        assert memory.curated.verify().faults == ()
+    assert (filled.skills / "kitchen/tea/leaf.bin").read_bytes() == b"\x00\xff"
+
+
+def test_without_a_word_of_the_person_all_that_comes_is_an_import(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path
+) -> None:
+    file = tmp_path / "all.zip"
+    before = exported(hermes, file)
+    wipe(filled)
+    shown = hermes("import", file, "--yes").stdout
+    assert "Uses uv." in shown
+    assert "(from the person): Uses uv." in shown
+    assert f"content hash: {before['hash']}" in shown
+    with open_memory(filled) as memory:
+        assert {one.entry for one in memory.curated.waiting_notes()} == {
+            "Uses uv.",
+            "Lives in Lund.",
+            "Tea costs 3 euros.",
+        }
+        assert "Uses uv." not in memory.conversation("new").system_prompt
+        # A text that only the history of the archive has does not pass for a person's either.
+        memory.curated.undo()
+        assert memory.curated.origins.read().of("Prefers short answers.").origin == "import"
+        assert {message.origin for message in memory.sessions.get_messages("s1")} == {"import"}
+    assert "waits" in hermes("skills", "list").stdout or "tea" in hermes("review").stdout
+
+
+def test_a_merge_keeps_what_is_here(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
+    file = tmp_path / "all.zip"
+    exported(hermes, file)
+    wipe(filled)
+    with open_memory(filled) as memory:
+        here = memory.start_session("s1")
+        memory.end_turn(here, "Another s1.", "Yes.")
+        memory.curated.add("memory", "Uses uv.")
+        memory.curated.add("memory", "Only here.")
+    done = hermes("import", file, "--yes", "--json", code=1)
+    assert "session 's1' is here with another content" in done.stderr
+    with open_memory(filled) as memory:
+        assert memory.sessions.get_messages("s1")[0].content == "Another s1."
+        assert memory.curated.entries("memory") == (
+            "Uses uv.",
+            "Only here.",
+            "Lives in Lund.",
+            "Tea costs 3 euros.",
+        )
+        # What the person here wrote stays theirs, also if the archive has it too.
+        assert {one.entry for one in memory.curated.waiting_notes()} == {
+            "Lives in Lund.",
+            "Tea costs 3 euros.",
+        }
+        assert memory.curated.verify().faults == ()
+
+
+def test_one_user_is_exported_and_imported_alone(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
+    bob = exported(hermes, tmp_path / "bob.zip", "--user", "telegram:42")
+    assert bob["records"] == {"sessions": 1, "notes": 1, "skills": 0, "memories": 0}
+    exported(hermes, tmp_path / "all.zip")
+    wipe(filled)
+    hermes("import", tmp_path / "all.zip", "--user", "home", "--yes")
+    with open_memory(filled) as memory:
+        assert memory.sessions.get_session("s2") is None
+        assert memory.sessions.get_session("s1") is not None
+    assert not (filled.memories / "users").exists()
+    assert "no id of a user" in hermes("export", tmp_path / "x.zip", "--user", "bob", code=1).stderr
+
+
+def test_a_no_changes_nothing(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
+    exported(hermes, tmp_path / "all.zip")
+    wipe(filled)
+    hermes("import", tmp_path / "all.zip", typed="n\n", code=1)
+    hermes("import", tmp_path / "all.zip", "--dry-run")
+    assert not filled.state_db.exists()
+
+
+def test_what_is_left_out_is_said(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
+    (filled.skills / "kitchen/tea/link").symlink_to("/etc/hosts")
+    with open_memory(filled) as memory:
+        memory.conversation("s9").turn("unfinished")
+    left_out = " ".join(exported(hermes, tmp_path / "all.zip")["left_out"])
+    assert "the file 'link' of the skill 'kitchen/tea'" in left_out
+    assert "1 unfinished turns" in left_out
+    assert "hermes-memory backup" in left_out
+
+
+def rewritten(file: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
+    """Write the archive anew with other members."""
+    with zipfile.ZipFile(file) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    change(members)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, data in members.items():
+            new.writestr(name, data)
+    return file
+
+
+def resigned(members: dict[str, bytes], kind: str, data: bytes) -> None:
+    """Replace a member, and make the manifest fit it."""
+    members[f"{kind}.jsonl"] = data
+    manifest = json.loads(members[MANIFEST])
+    manifest["members"][kind] = {"records": data.count(b"\n"), "sha256": hashlib.sha256(data).hexdigest()}
+    members[MANIFEST] = json.dumps(manifest).encode()
+
+
+def _newer(members: dict[str, bytes]) -> None:
+    manifest = json.loads(members[MANIFEST])
+    members[MANIFEST] = json.dumps({**manifest, "version": 2}).encode()
+
+
+def _skill(path: str, **files: Any) -> bytes:
+    record = {"folder": "", "path": path, "files": {"SKILL.md": TALE, **files}, "origin": "person"}
+    return json.dumps(record).encode() + b"\n"
+
+
+HOSTILE: dict[str, Callable[[dict[str, bytes]], object]] = {
+    "newer": _newer,
+    "path": lambda members: members.update({"../../evil": b"x"}),
+    "no manifest": lambda members: members.pop(MANIFEST),
+    "manifest": lambda members: members.update({MANIFEST: b"[" * 100_000}),
+    "huge manifest": lambda members: members.update({MANIFEST: b" " * 2_000_000}),
+    "cut": lambda members: members.update({"sessions.jsonl": members["sessions.jsonl"][:200]}),
+    "changed": lambda members: members.update({"notes.jsonl": members["notes.jsonl"].replace(b"uv", b"rm")}),
+    "bomb": lambda members: members.update({"memories.jsonl": b"0" * 300_000_000}),
+    "skill": lambda members: resigned(members, "skills", _skill("../../../evil/tea")),
+    "skill file": lambda members: resigned(members, "skills", _skill("a/tea", **{"../../up.md": "x"})),
+    "skill user": lambda members: resigned(
+        members, "skills", _skill("a/tea").replace(b'"folder": ""', b'"folder": ".."')
+    ),
+    "notes": lambda members: resigned(
+        members,
+        "notes",
+        members["notes.jsonl"].replace(b'"file": "MEMORY.md"', b'"file": "users/../x/MEMORY.md"'),
+    ),
+    "nested": lambda members: resigned(members, "sessions", b"[" * 200_000 + b"\n"),
+    "no JSON": lambda members: resigned(members, "memories", b"nonsense\n"),
+    "memory": lambda members: resigned(
+        members, "memories", b'{"provider": "x", "owner": "..", "record": {"text": "a"}}\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_or_damaged_archive_is_one_line_and_changes_nothing(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "all.zip"
+    exported(hermes, file)
+    rewritten(file, HOSTILE[kind])
+    wipe(filled)
+    error = hermes("import", file, "--yes", code=1).stderr
+    assert error.startswith("error: ")
+    assert str(file) in error.replace("\n", " ").replace("  ", " ") or file.name in error
+    assert not filled.state_db.exists()
+    assert not filled.memories.exists()
+    assert not filled.skills.exists()
+    assert sorted(path.name for path in tmp_path.iterdir() if path != filled.path) == ["all.zip"]
+
+
+def test_a_file_that_was_cut_short_is_one_line(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
+    file = tmp_path / "all.zip"
+    exported(hermes, file)
+    file.write_bytes(file.read_bytes()[:-100])
+    assert "damaged or no export" in hermes("import", file, "--yes", code=1).stderr
+
+
+def test_an_export_that_can_not_be_written_leaves_nothing(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").write_text("")
+    assert "error: " in hermes("export", tmp_path / "folder/out.zip", code=1).stderr
+    assert "name the file" in hermes("export", code=2).stderr
+
+
+def test_memories_of_a_provider_go_along_once(hermes_home: HermesHome, tmp_path: Path) -> None:
+    class Shelf(RecordingProvider):
+        name = "shelf"
+        rows: dict[str, list[MemoryRecord]]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = {
+                "": [MemoryRecord("Likes tea", "1", tags=("a",)), MemoryRecord("AKIAIOSFODNN7EXAMPLE", "2")]
+            }
+
+        def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+            del cursor
+            return MemoryPage(tuple(self.rows.get(session.owner, ())))
+
+        def import_memory(self, record: MemoryRecord, session: Session) -> None:
+            self.rows.setdefault(session.owner, []).append(record)
+
+    shelf, other = Shelf(), Shelf()
+    other.rows = {}
+    with open_memory(hermes_home, provider=shelf) as memory:
+        manifest = export_home(memory, tmp_path / "all.zip")
+    assert manifest.counts["memories"] == 2
+    with open_memory(tmp_path / "other", provider=other) as memory, Archive(tmp_path / "all.zip") as archive:
+        examine(archive)
+        assert import_archive(memory, archive).imported["memories"] == 2
+        assert import_archive(memory, archive).present["memories"] == 2
+    assert other.rows[""][0].text == "Likes tea"
+    assert "AKIAIOSFODNN7EXAMPLE" not in str(other.rows)
+    with open_memory(tmp_path / "third") as memory, Archive(tmp_path / "all.zip") as archive:
+        assert "no provider is chosen" in import_archive(memory, archive).left_out[0]
+    assert set(KINDS) == set(manifest.counts)

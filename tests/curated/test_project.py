@@ -1,0 +1,174 @@
+"""PROJECT.md: notes on the repository of the working folder, kept in the home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import Memory, open_memory
+from hermes_core.curated.project import Repository, repository_of
+from hermes_core.home import HermesHome
+from hermes_core.testing.fakes import RecordingProvider
+
+AUTO = {"memory": {"project": "auto"}}
+
+
+def repository(folder: Path, origin: str = "") -> Path:
+    """A repository as `git init` makes it; here without the program, which a machine may lack."""
+    git = folder / ".git"
+    git.mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    remote = (
+        f'[remote "origin"]\n\turl = {origin}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+        if origin
+        else ""
+    )
+    (git / "config").write_text(f'[core]\n\tbare = false\n{remote}[branch "main"]\n\tremote = origin\n')
+    return folder
+
+
+def opened(home: HermesHome, folder: Path, **options: Any) -> Memory:
+    return open_memory(home, config=AUTO, folder=folder, **options)
+
+
+# --------------------------------------------------------------------------------------------------------- repository
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://github.com/ann/pond.git",
+        "https://ann:secret@GitHub.com/ann/pond",
+        "git@github.com:ann/pond.git",
+        "github.com:ann/pond/",
+        "ssh://git@github.com:22/ann/pond.git",
+    ],
+)
+def test_all_clones_of_a_repository_are_one_repository(tmp_path: Path, origin: str) -> None:
+    found = repository_of(repository(tmp_path / "clone", origin))
+    assert found == Repository("pond", "github.com/ann/pond")
+    assert found is not None
+    assert found.key.startswith("pond-")
+
+
+def test_a_folder_inside_and_a_worktree_belong_to_the_repository(tmp_path: Path) -> None:
+    top = repository(tmp_path / "pond", "git@github.com:ann/pond.git")
+    (top / "src" / "deep").mkdir(parents=True)
+    assert repository_of(top / "src" / "deep") == repository_of(top)
+    admin = top / ".git" / "worktrees" / "w"
+    admin.mkdir(parents=True)
+    (admin / "HEAD").write_text("ref: refs/heads/w\n")
+    (admin / "commondir").write_text("../..\n")
+    worktree = tmp_path / "w"
+    worktree.mkdir()
+    (worktree / ".git").write_text(f"gitdir: {admin}\n")
+    assert repository_of(worktree) == repository_of(top)
+
+
+def test_a_repository_without_a_remote_is_its_folder(tmp_path: Path) -> None:
+    top = repository(tmp_path / "Mein Projekt!")
+    found = repository_of(top)
+    assert found == Repository("Mein Projekt!", str(top.resolve()))
+    assert found is not None
+    assert found.key.startswith("Mein-Projekt-")
+
+
+@pytest.mark.parametrize(
+    "config", ["", "no section\n", "\0\xff", '[remote "origin"\n', '[remote "origin"]\nurl\n']
+)
+def test_settings_of_git_that_say_nothing_are_no_error(tmp_path: Path, config: str) -> None:
+    top = repository(tmp_path / "pond")
+    (top / ".git" / "config").write_text(config, "utf-8")
+    found = repository_of(top)
+    assert found is not None
+    assert found.identity == str(top.resolve())
+
+
+def test_other_folders_are_in_no_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    assert repository_of(tmp_path) is None
+    assert repository_of(tmp_path / "gone") is None
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert repository_of(tmp_path / "loop") is None
+
+
+# -------------------------------------------------------------------------------------------------------------- notes
+
+
+def call(memory: Memory, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(memory.call_tool(memory.session("s"), "memory", arguments))
+    return answer
+
+
+def test_notes_on_a_repository_are_in_the_prompts_of_its_clones_alone(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    pond = repository(tmp_path / "pond", "git@github.com:ann/pond.git")
+    with opened(hermes_home, pond) as memory:
+        assert call(memory, action="add", target="project", content="Build with make")["success"]
+        assert call(memory, action="add", target="memory", content="The server is elm")["success"]
+    clone = repository(tmp_path / "clone", "https://github.com/ann/pond")
+    with opened(hermes_home, clone) as memory:
+        prompt = memory.system_prompt(memory.start_session("t"))
+        assert "Build with make" in prompt
+        assert "PROJECT (notes on the repository of the working folder)" in prompt
+    for folder in (repository(tmp_path / "lake"), tmp_path):
+        with opened(hermes_home, folder) as memory:
+            prompt = memory.system_prompt(memory.start_session("u"))
+            assert "Build with make" not in prompt
+            assert "The server is elm" in prompt
+
+
+def test_the_file_is_in_the_home_and_can_be_undone(hermes_home: HermesHome, tmp_path: Path) -> None:
+    pond = repository(tmp_path / "pond")
+    with opened(hermes_home, pond) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+        (file,) = hermes_home.path.glob("memories/projects/*/PROJECT.md")
+        assert file.read_text("utf-8") == "Build with make"
+        assert [version.target for version in memory.curated.history()] == ["project"]
+        assert memory.curated.undo()["success"]
+        assert memory.curated.entries("project") == ()
+        assert sorted(path.name for path in pond.iterdir()) == [".git"]
+
+
+def test_the_file_has_a_limit_of_its_own(hermes_home: HermesHome, tmp_path: Path) -> None:
+    with opened(hermes_home, repository(tmp_path / "pond")) as memory:
+        answer = call(memory, action="add", target="project", content="x" * 2201)
+        assert not answer["success"]
+        assert "2,200" in answer["error"]
+
+
+def test_without_a_repository_the_tool_does_not_know_the_target(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    for config, folder in (({}, repository(tmp_path / "pond")), (AUTO, tmp_path)):
+        with open_memory(hermes_home, config=config, folder=folder) as memory:
+            (schema,) = (one for one in memory.tool_schemas() if one["name"] == "memory")
+            assert schema["parameters"]["properties"]["target"]["enum"] == ["memory", "user"]
+            answer = call(memory, action="add", target="project", content="x")
+            assert answer["error"] == "Invalid target 'project'. Use 'memory' or 'user'."
+
+
+def test_users_of_a_gateway_have_no_notes_on_the_repository(hermes_home: HermesHome, tmp_path: Path) -> None:
+    with opened(hermes_home, repository(tmp_path / "pond")) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+        guest = memory.session("g", platform="telegram", user_id="7")
+        assert "Build with make" not in memory.system_prompt(guest)
+        answer = json.loads(
+            memory.call_tool(guest, "memory", {"action": "add", "target": "project", "content": "x"})
+        )
+        assert not answer["success"]
+
+
+def test_a_provider_gets_them_as_notes_with_the_target_beside(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    provider = RecordingProvider()
+    with opened(hermes_home, repository(tmp_path / "pond"), provider=provider) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+        assert provider.wait_for("on_memory_write")
+        (write,) = (arguments["write"] for arguments in provider.of("on_memory_write"))
+        assert (write.target, write.metadata["target"]) == ("memory", "project")
