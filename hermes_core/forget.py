@@ -87,7 +87,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         own.prune()
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
-        connection.execute("DELETE FROM daily_usage WHERE user = ?", (user,))
+        connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
     for folder in folders:
         shutil.rmtree(folder)
         memory.inventory.remove(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import hermes_core
 from hermes_core import Capabilities, Memory, MemoryProvider, open_memory
 from hermes_core.agent import Agent
 from hermes_core.config import Credentials, load_config, parse_config, set_value
@@ -287,6 +289,20 @@ def test_the_password_comes_from_the_env_file(
         sessions.create_session("s1")
         sessions.append_message("s1", "user", "kumquat")
         assert [hit.text for hit in sessions.search("kumquats")] == ["kumquat"]
+
+
+def test_the_store_of_a_home_is_opened_in_one_place() -> None:
+    root = Path(hermes_core.__file__).parent
+    # A check of the file itself, and the place that reads the configuration.
+    known = {"health/databases.py", "sessions/home_store.py"}
+    opening = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(
+            r"SessionDB\(\s*\w*\.?(home\.)?state_db|SessionDB\(path\)", path.read_text(encoding="utf-8")
+        )
+    }
+    assert opening == known
 
 
 def test_without_the_extra_the_memory_says_what_to_install(
