@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import time
 import uuid
 from collections import OrderedDict
@@ -80,7 +81,7 @@ from hermes_core.safety.origin import (
 )
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.lineage import delegated
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
@@ -94,7 +95,8 @@ from hermes_core.sessions.records import (
 )
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
-from hermes_core.sessions.turn_records import TurnRecord, store_record
+from hermes_core.sessions.turn_records import TurnRecord, record_statements
+from hermes_core.storage.engine import Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -263,6 +265,22 @@ def _telemetry_of(
     return choice, None
 
 
+def _local_refusal(config: Config) -> str:
+    """Return why a provider that keeps files of its own can't be used on this machine; "" if it can."""
+    storage, machine = config.storage, socket.gethostname()
+    if not storage.url or storage.local_host == machine:
+        return ""
+    pinned = (
+        f"it runs on {storage.local_host!r} only"
+        if storage.local_host
+        else "other machines would not have them"
+    )
+    return (
+        f"it keeps files on this machine ({machine!r}), and the sessions are on a server that several machines share: "
+        f"{pinned}; set storage.local_host in config.yaml to the one machine that uses it, or choose another provider"
+    )
+
+
 class Memory:
     """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
@@ -293,9 +311,9 @@ class Memory:
         self.home, self.config, self.at_close = home, config, ExitStack()
         self.inventory = Inventory(home.path)
         self._verdicts = Verdicts(home)
-        self.sessions = SessionDB(
-            home.state_db,
-            journal_mode=config.sessions.journal_mode,
+        self.sessions = open_sessions(
+            home,
+            config,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
         )
         chosen = config.memory.provider if provider is None else provider
@@ -320,6 +338,7 @@ class Memory:
             observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
             tracer=self.tracer,
+            refuse_local=_local_refusal(config),
         )
         self.curated = MemoryStore(
             home,
@@ -1053,14 +1072,23 @@ class Memory:
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
 
+        further: Sequence[Statement] = ()
+        if begun.record is not None:
+            further = record_statements(turn.id, session.owner, turn.at, begun.record)
+
         def store() -> None:
-            with self.sessions.transaction() as connection:
+            with self.sessions.transaction():
                 # Reopened, or the provider would not be notified of the end of what follows the first end.
                 self.sessions.append_turn(
-                    session.id, stored, turn.id, turn.number, author=author, at=turn.at, reopen=True
+                    session.id,
+                    stored,
+                    turn.id,
+                    turn.number,
+                    author=author,
+                    at=turn.at,
+                    reopen=True,
+                    further=further,
                 )
-                if begun.record is not None:
-                    store_record(connection, turn.id, session.owner, turn.at, begun.record)
                 self._enqueue(partial(self.manager.put, row, session))
 
         # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
@@ -1068,7 +1096,8 @@ class Memory:
         for message in stored:  # now they are stored with their origins
             self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
-        self.inventory.add(self.home.state_db)
+        if self.sessions.database.kind == "sqlite":
+            self.inventory.add(self.home.state_db)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored), session)
         return turn
@@ -1181,7 +1210,9 @@ class Memory:
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
         session = self.local_session if session is None else self.complete(session)
-        lost = [str(store) for store in self.inventory.lost()]
+        # If the sessions are on a server, an earlier state.db may be moved away.
+        unread = None if self.sessions.database.kind == "sqlite" else self.home.state_db
+        lost = [str(store) for store in self.inventory.lost() if store.path != unread]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
@@ -1422,7 +1453,7 @@ class Memory:
             self.sessions.set_meta(SHARED_NOTES_KEY, "1")
         elif not shared and before == "1":
             with self.sessions.transaction() as connection:
-                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE user <> ''"
+                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE \"user\" <> ''"
                 connection.execute(sql)
                 self.sessions.set_meta(SHARED_NOTES_KEY, "0")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hermes_core.sessions.records import local_time, sqlite_text
-from hermes_core.storage.engine import Connection, Reader
+from hermes_core.storage.engine import Connection, Reader, Statement
 
 # Counters of a session that are counted for each day as well.
 DAILY_COLUMNS = ("input_tokens", "cache_read_tokens", "output_tokens")
@@ -41,17 +41,22 @@ class DailyUsage:
 
 def add_daily_usage(connection: Connection, owner: str, at: float, **amounts: float) -> None:
     """Add amounts to the counters of a user's day. The names are those of `DailyUsage`."""
+    for sql, parameters in usage_statements(owner, at, **amounts):
+        connection.execute(sql, parameters)
+
+
+def usage_statements(owner: str, at: float, **amounts: float) -> list[Statement]:
+    """Return the statement of `add_daily_usage`; none for a time that has no date."""
     moment = local_time(at)
     if moment is None:
-        return
+        return []
     columns = ", ".join(amounts)
     sums = ", ".join(f"{name} = daily_usage.{name} + excluded.{name}" for name in amounts)
     marks = ", ".join("?" * len(amounts))
-    connection.execute(
-        f"""INSERT INTO daily_usage ("user", day, {columns}) VALUES (?, ?, {marks})
-            ON CONFLICT ("user", day) DO UPDATE SET {sums}""",
-        (sqlite_text(owner), f"{moment:%Y-%m-%d}", *(int(amount) for amount in amounts.values())),
-    )
+    sql = f"""INSERT INTO daily_usage ("user", day, {columns}) VALUES (?, ?, {marks})
+              ON CONFLICT ("user", day) DO UPDATE SET {sums}"""
+    values = (sqlite_text(owner), f"{moment:%Y-%m-%d}", *(int(amount) for amount in amounts.values()))
+    return [(sql, values)]
 
 
 def daily_usage(connection: Reader, *, user: str = "", days: int = 30) -> list[DailyUsage]:

@@ -713,6 +713,7 @@ class SessionDB:
         author: str = "",
         at: float | None = None,
         reopen: bool = False,
+        further: Sequence[Statement] = (),
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
@@ -728,6 +729,7 @@ class SessionDB:
             author: Name of the person.
             at: Time of the turn in epoch seconds; now by default.
             reopen: True to mark the session as open again, if it has ended.
+            further: Statements to run in the same transaction after the turn is stored, if it is a new one.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
@@ -742,6 +744,7 @@ class SessionDB:
             at=now if time_of_turn is None else time_of_turn,
             now=now,
             reopen=reopen,
+            further=further,
         )
         ids = self.database.retry(write, idempotent=True)
         self._wake_vectors()
@@ -758,6 +761,7 @@ class SessionDB:
         at: float,
         now: float,
         reopen: bool,
+        further: Sequence[Statement],
     ) -> list[int]:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         with self.transaction() as connection:
@@ -779,7 +783,7 @@ class SessionDB:
                 raise rewound
             # The ids of the new messages are higher than those of the stored ones, and are not known yet.
             first_id, last_id = (min(known.values()), max(known.values())) if known else (None, None)
-            further: list[Statement] = [
+            statements: list[Statement] = [
                 (
                     """INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
                        SELECT ?, ?, ?, coalesce(?, min(id)), coalesce(max(id), ?), ?, ?, ?
@@ -789,8 +793,9 @@ class SessionDB:
                 ("DELETE FROM open_turns WHERE id = ?", (turn_id,)),
             ]
             if reopen:
-                further.append((_REOPEN, (key,)))
-            return self._append(connection, key, messages, at, known, position, further)
+                statements.append((_REOPEN, (key,)))
+            statements += further
+            return self._append(connection, key, messages, at, known, position, statements)
 
     def _begin_append(
         self, session_id: str, messages: Sequence[Mapping[str, Any]], turn_id: str = ""
@@ -1318,13 +1323,18 @@ class SessionDB:
 
         Messages count and the index is made from them, so no write may fail because of the index.
         """
-        resets = self._index_resets
-        try:
-            return write()
-        except DatabaseCorrupt:
-            if self.database.in_transaction or self._index_resets == resets:
-                raise
-            return write()
+
+        def guarded() -> Result:
+            resets = self._index_resets
+            try:
+                return write()
+            except DatabaseCorrupt:
+                if self.database.in_transaction or self._index_resets == resets:
+                    raise
+                return write()
+
+        # Two programs may lock the same rows in another order.
+        return self.database.retry(guarded, idempotent=False)
 
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""

@@ -193,8 +193,8 @@ def list_conversations(
         parameters.extend([sqlite_text(before)] * 3)
     if archived:
         # Few sessions are archived, so that their marks are the way to them.
-        join = "CROSS JOIN" if database.kind == "sqlite" else "JOIN"
-        table = f"({_MARKS}) k {join} sessions s ON s.id = k.id"
+        table = f"({_MARKS}) k CROSS JOIN sessions s"
+        conditions.append("s.id = k.id")
     else:
         conditions.append(f"s.id NOT IN ({_MARKS})")
         # With so many conditions SQLite would read and sort all sessions, instead of an index in order up to the limit.

@@ -35,6 +35,13 @@ MINIMUM_POSTGRES = 15
 # Seconds to wait for a server to accept a connection. A turn must say at once that nothing can be stored.
 CONNECT_TIMEOUT_S = 2
 
+# A server that took as long as this to refuse a connection is silent, and is not tried again for a while.
+SILENT_S = 1.0
+SILENT_PAUSE_S = 5.0
+
+# Seconds after which a host that acknowledges nothing any more is given up.
+VANISHED_S = 10.0
+
 # Seconds that one statement may take, also while it waits for a lock.
 STATEMENT_TIMEOUT_S = 30.0
 
@@ -81,7 +88,11 @@ class RowConflict(TransactionAborted):
 
 
 class ConnectionLost(TransactionAborted):
-    """Server that can't be reached, or connection that was lost before a commit. Nothing was stored."""
+    """Connection that was lost before a commit. Nothing was stored."""
+
+
+class ServerUnreachable(ConnectionLost):
+    """Server that accepts no connection. Another try at once would not help."""
 
 
 @functools.lru_cache(maxsize=2048)
@@ -217,24 +228,29 @@ class PostgresDatabase:
         self._process = os.getpid()
         self._ready = self._closed = False
         self._takes_options = True
+        self._silent: tuple[float, ConnectionLost] | None = None
 
     # ------------------------------------------------------------------ statements
 
     def execute(self, sql: str, parameters: Any = ()) -> Fetched:
         """Run one statement, in the current thread's transaction if there is one.
 
-        Outside of a transaction, a statement that only reads is repeated once if its connection was lost.
+        A statement that only reads takes one round trip, and is repeated once if its connection was lost. Any other is a
+        transaction of its own.
         """
         if (transaction := self._transaction) is not None:
             return transaction.execute(sql, parameters)
+        if _WRITES.search(sql) is not None:
+            with self.transaction() as connection:
+                result: Fetched = connection.execute(sql, parameters)  # type: ignore[assignment]  # a _Transaction's
+                return result
         statement = translated(sql)
-        writes = _WRITES.search(sql) is not None
 
         def run() -> Fetched:
-            with self._connection() as connection, self._errors(in_doubt=writes):
+            with self._connection() as connection, self._errors():
                 return _fetched(connection.execute(statement, parameters))
 
-        return self._again_if_lost(run, repeatable=not writes)
+        return self._again_if_lost(run)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -324,6 +340,8 @@ class PostgresDatabase:
             except RowConflict:
                 if self.in_transaction:
                     raise
+            except ServerUnreachable:
+                raise
             except (TransactionAborted, CommitInDoubt) as exc:
                 if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
                     raise
@@ -400,8 +418,7 @@ class PostgresDatabase:
             undo.callback(self._slots.release)
             connection = self._idle_connection()
             if connection is None:
-                with self._errors():
-                    connection = self._connect()
+                connection = self._new_connection()
                 undo.callback(connection.close)
                 self._prepare_schema(connection)
             undo.pop_all()
@@ -448,6 +465,23 @@ class PostgresDatabase:
                     return connection
         return None
 
+    def _new_connection(self) -> psycopg.Connection[Any]:
+        """Open a connection.
+
+        After a server gave no answer in time, fail at once for some seconds: a turn makes several statements, and each
+        would wait for its own timeout.
+        """
+        started = time.monotonic()
+        if self._silent is not None and started < self._silent[0]:
+            raise ServerUnreachable(self._silent[1].message, self._silent[1].remedy)
+        try:
+            with self._errors():
+                return self._connect()
+        except ConnectionLost as exc:
+            if time.monotonic() - started >= SILENT_S:
+                self._silent = time.monotonic() + SILENT_PAUSE_S, exc
+            raise ServerUnreachable(exc.message, exc.remedy) from exc
+
     def _connect(self) -> psycopg.Connection[Any]:
         options: dict[str, Any] = {}
         if self._takes_options:
@@ -466,13 +500,13 @@ class PostgresDatabase:
         _adapt(connection)
         return connection
 
-    def _again_if_lost(self, call: Callable[[], Result], *, repeatable: bool = True) -> Result:
+    def _again_if_lost(self, call: Callable[[], Result]) -> Result:
         """Call `call`, and call it again if its connection was lost, as all are after a restart of the server."""
         try:
             return call()
+        except ServerUnreachable:
+            raise
         except ConnectionLost:
-            if not repeatable:
-                raise
             with self._lock:
                 # Others of the same age are lost as well.
                 stale, self._idle = self._idle, []
@@ -576,6 +610,8 @@ class PostgresDatabase:
             return RowConflict(
                 f"another program stored the same row at the same moment: {text}", f"try again; {_NOT_STORED}"
             )
+        # A refused connection has no code.
+        state = state or next((code for sign, code in _SIGNS.items() if sign in text), "")
         for prefix, remedy in _REMEDIES.items():
             if state.startswith(prefix):
                 return DatabaseUnavailable(subject, f"{remedy}; {_NOT_STORED}")
@@ -603,6 +639,19 @@ _REMEDIES = {
     "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
     "57014": "see what the server is busy with",
     "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
+}
+
+
+# What libpq says of a connection that the server refuses, and the code of the reason.
+_SIGNS = {
+    "no password supplied": "28P01",
+    "password authentication failed": "28P01",
+    "pg_hba.conf": "28000",
+    'role "': "28000",
+    'database "': "3D000",
+    "too many": "53300",
+    "remaining connection slots": "53300",
+    "session is read-only": "25006",
 }
 
 
@@ -752,8 +801,8 @@ def _conninfo(url: str, password: str) -> dict[str, Any]:
     defaults = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": "hermes-memory",
-        # A host that vanished without closing its connections is noticed after this many milliseconds.
-        "tcp_user_timeout": int(STATEMENT_TIMEOUT_S * 1000),
+        # In milliseconds. A host may vanish without closing its connections.
+        "tcp_user_timeout": int(VANISHED_S * 1000),
     }
     return {**defaults, **parameters}
 

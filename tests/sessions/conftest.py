@@ -30,7 +30,7 @@ OF_THE_FILE = {
 }
 
 # Of these, the ones that `make test` leaves to `make test-engines` on PostgreSQL.
-ONLY_WITH_ENGINES: set[str] = set()
+ONLY_WITH_ENGINES = {"test_questions", "test_snippets", "test_summaries", "test_tool"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

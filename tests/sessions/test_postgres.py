@@ -19,13 +19,16 @@ import pytest
 from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
+from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import idle_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.transfer import import_session, session_document
+from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
 from hermes_core.storage.postgres import PostgresDatabase, translated
-from tests.postgres_server import drop_schema
+from tests.manager.conftest import until
+from tests.postgres_server import PostgresServer, drop_schema
 
 OpenStore = Callable[[], SessionDB]
 
@@ -80,9 +83,12 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     assert db.id_for("s1", "ann") == "s1"
     assert db.turns_and_origin("s1") == (0, "person")
     with db.transaction():
-        db.append_turn("s1", turn(), "t1", 1, reopen=True)
+        record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord(recall_tokens=3))
+        db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
         outbox.put("fake", NewRow("sync_turn", "t1", "s1", "{}"))
     assert len(statements) <= 6, statements
+    assert turn_record(db, "t1").record == TurnRecord(recall_tokens=3)  # type: ignore[union-attr]
+    assert [day.recall_tokens for day in daily_usage(db.database, user="ann")] == [3]
     assert db.turn_count("s1") == 1
     assert outbox.depth == 1
 
@@ -191,6 +197,63 @@ def test_a_turn_that_was_rewound_meanwhile_is_refused(open_store: OpenStore) -> 
             db.append_turn("s1", turn(), turn_id, 1)
 
 
+def test_a_server_that_crashes_under_writers_loses_nothing_that_was_acknowledged() -> None:
+    with contextlib.closing(PostgresServer()) as server:
+        stores = [SessionDB(PostgresDatabase(server.url, MIGRATIONS)) for _ in range(3)]
+        for number in range(3):
+            stores[0].create_session(f"s{number}", user=f"u{number}")
+        acknowledged: list[set[str]] = [set(), set(), set()]
+        enough = threading.Event()
+
+        def write(number: int) -> None:
+            db, outbox = stores[number], Outbox(stores[number].database)
+            for count in range(100_000):
+                turn_id, session = f"t{number}-{count}", f"s{number}"
+
+                def store(turn_id: str = turn_id, session: str = session, count: int = count) -> None:
+                    with db.transaction():
+                        db.append_turn(session, turn(count), turn_id, count)
+                        outbox.put("fake", NewRow("sync_turn", turn_id, session, "{}"))
+
+                while not enough.is_set():
+                    try:
+                        db.database.retry(store, idempotent=True)
+                    except DatabaseUnavailable:
+                        enough.wait(0.02)
+                    else:
+                        acknowledged[number].add(turn_id)
+                        break
+                if enough.is_set():
+                    return
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for crash in range(1, 4):
+                assert until(lambda least=20 * crash: all(len(ids) >= least for ids in acknowledged))
+                server.stop("immediate")
+                server.start()
+            assert until(lambda: all(len(ids) >= 80 for ids in acknowledged))
+        finally:
+            enough.set()
+            for thread in threads:
+                thread.join(60)
+        db = stores[0]
+        for number, ids in enumerate(acknowledged):
+            stored = [entry.turn.id for entry in db.complete_turns(session_id=f"s{number}")]
+            assert len(stored) == len(set(stored))
+            assert ids <= set(stored)
+            messages = db.get_messages(f"s{number}")
+            assert len(messages) == 4 * len(stored) == db.get_session(f"s{number}").message_count  # type: ignore[union-attr]
+            sent = [
+                row.event for row in Outbox(db.database).pending("fake") if row.session_id == f"s{number}"
+            ]
+            assert sent == stored
+        for store in stores:
+            store.close()
+
+
 def test_keys_are_compared_byte_by_byte(open_store: OpenStore) -> None:
     db = open_store()
     names = ["a", "B", "a;", "a:1", "_", "Ä", "z", "\U0001f600"]
@@ -243,6 +306,13 @@ QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
     "listed of a user": lambda db: db.list_sessions(limit=3, user="u1"),
     "delete": lambda db: db.delete_session("s3"),
     "marks": lambda db: db.marked("pinned"),
+    "archived": lambda db: db.list_sessions(archived=True),
+    "listed of sources": lambda db: db.list_sessions(limit=3, user="u1", exclude_sources=("x1",)),
+    "usage": lambda db: db.add_usage("s1", input_tokens=5),
+    "usage of days": lambda db: daily_usage(db.database),
+    "records": lambda db: list_turns(db, user="u1"),
+    "record": lambda db: turn_record(db, "t5"),
+    "sources": lambda db: db.stored_sources(["x1"]),
     "open turns": lambda db: OpenTurnStore(db).open_in("s1"),
     "outbox": lambda db: Outbox(db.database).put("fake", NewRow("sync_turn", "t", "s1", "{}")),
     "outbox of a session": lambda db: Outbox(db.database).drop_session("s1"),
@@ -326,6 +396,20 @@ def test_no_statement_walks_through_a_table(
 # ------------------------------------------------------------------ the same statements as on SQLite
 
 
+def test_both_engines_have_the_same_tables_and_columns(tmp_path: Path, open_store: OpenStore) -> None:
+    with contextlib.closing(SessionDB(tmp_path / "state.db")) as files:
+        sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'messages_%' AND name NOT LIKE 'sqlite_%'"
+        names = [row[0] for row in files.database.execute(sql)]
+        in_files = {name: set(files.database.columns(name)) for name in names}
+    database = open_store().database
+    on_server = {name: set(database.columns(name)) for name in names}
+    # Vectors are not on a server yet, and migrations have a number there.
+    del in_files["vectors"], on_server["vectors"]
+    on_server["schema_migrations"] -= {"number"}
+    on_server["messages"] -= {"owner_key", "ordinal", "bucket", "words", "grams"}
+    assert on_server == in_files
+
+
 def test_every_statement_that_sqlite_runs_is_one_of_postgresql_as_well(
     tmp_path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +471,8 @@ def use_everything(db: SessionDB) -> None:
     outbox = Outbox(db.database)
     db.create_session("s1", title="Plan", user="ann", identity={"user_id": "ann"})
     db.create_session("s2", title="Plan", user="ann", parent_id="s1", relation="compression")
-    db.append_turn("s1", turn(), "t1", 1, reopen=True)
+    record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord())
+    db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
     db.append_message("s1", "user", "tea", ref="r")
     for call in (*QUESTIONS.values(),):
         with contextlib.suppress(SessionError):

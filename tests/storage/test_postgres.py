@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+import hermes_core
 from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase, TransactionAborted, translated
 from tests.postgres_server import PostgresServer
@@ -26,6 +31,8 @@ def make_table(connection: Connection) -> None:
         'CREATE TABLE words (id BIGINT PRIMARY KEY, word TEXT COLLATE "C" UNIQUE, size DOUBLE PRECISION)'
     )
 
+
+CORE = Path(hermes_core.__file__).parent
 
 MIGRATIONS = (("words", make_table),)
 
@@ -74,6 +81,33 @@ def test_parameters_are_written_as_psycopg_wants_them(sql: str, expected: str) -
 def test_the_database_role_is_never_taken_for_a_column(sql: str) -> None:
     with pytest.raises(StorageError, match="database role"):
         translated(sql)
+
+
+def statements_in(path: Path) -> Iterator[str]:
+    """The texts in a module that look like SQL, those with values in braces as well."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values]
+            text = "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if re.match(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH) ", text):
+            yield text
+
+
+# Migrations of SQLite, another program's store, and tables without users.
+OF_SQLITE = {"sessions/schema.py", "importers/hermes_agent.py"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(CORE.rglob("*.py")), ids=lambda path: path.relative_to(CORE).as_posix()
+)
+def test_no_statement_of_the_package_names_the_database_role(path: Path) -> None:
+    if path.relative_to(CORE).as_posix() not in OF_SQLITE:
+        for sql in statements_in(path):
+            translated(sql)
 
 
 def test_rows_are_read_by_name_and_by_position(database: PostgresDatabase) -> None:
@@ -155,8 +189,8 @@ def test_a_transaction_that_a_failed_statement_ended_is_not_taken_for_stored(
     def write() -> None:
         with database.transaction() as connection:
             connection.execute(ADD, (1, "a"))
-            with contextlib.suppress(database.value_errors[0]):
-                connection.execute(ADD, (2, "a"))
+            with contextlib.suppress(*database.value_errors):
+                connection.execute("SELECT 1 / 0")
 
     with pytest.raises(TransactionAborted, match="rolled back"):
         write()
@@ -273,6 +307,24 @@ def test_a_server_that_is_down_is_told_at_once_with_what_to_do(server: PostgresS
         assert database.integrity() != []
         server.start()
         assert words(database) == []
+
+
+def test_a_silent_server_is_asked_once_and_not_by_each_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "SILENT_PAUSE_S", 3600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        database = PostgresDatabase(f"postgresql://hermes@127.0.0.1:{silent.getsockname()[1]}/x")
+        for _ in range(20):
+            with pytest.raises(DatabaseUnavailable, match="can't reach"):
+                database.execute("SELECT 1")
+            with pytest.raises(DatabaseUnavailable, match="can't reach"):
+                database.retry(lambda: database.batch([("SELECT 1", ())]), idempotent=True)
+        silent.settimeout(0)
+        asked = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                asked += 1
+    assert asked == 1
 
 
 class Relay:
