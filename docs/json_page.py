@@ -20,6 +20,7 @@ JSON_TYPES: dict[Any, str] = {
     float: "number",
     bool: "true or false",
     list: "list",
+    tuple: "list",
     type(None): "null",
 }
 ANYTHING = "object"

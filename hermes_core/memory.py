@@ -735,9 +735,19 @@ class Memory:
         """
         session = self.complete(session)
         prompt = self.manager.build_system_prompt(session)
-        if self.curated.of(session).is_outdated(prompt):
+        if self.is_outdated(session, prompt):
             prompt = self.manager.rebuild_system_prompt(session)
         return prompt
+
+    def is_outdated(self, session: Session, prompt: str) -> bool:
+        """Return True if a stored prompt of a session holds a note that may not stand in it any more.
+
+        What the model wrote so far may follow the note, so that the session counts as having read it.
+        """
+        origin = self.curated.of(session).outdated_origin(prompt)
+        if origin is not None:
+            self.note_read(session, origin)
+        return origin is not None
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
@@ -747,7 +757,7 @@ class Memory:
         """
         session = self.complete(session)
         stored = prompt = self.sessions.memory_prompt(session.id)
-        if prompt is None or self.curated.of(session).is_outdated(prompt):
+        if prompt is None or self.is_outdated(session, prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
             prompt = self.system_prompt(session)
@@ -991,7 +1001,7 @@ class Memory:
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
-        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, origin)
+        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
     def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
         """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""

@@ -65,7 +65,7 @@ class TurnRecall:
         recall: The results of the providers.
         contexts: (label, text) of each part of the fence.
         problems: A sentence for each part of the memory that did not work, and for each recall that was left out.
-        origin: The lowest origin of the recalled texts.
+        origin: The lowest origin of the recalled texts, and of others that the model has read since its last turn.
     """
 
     recall: RecallResult

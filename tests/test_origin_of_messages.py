@@ -196,3 +196,19 @@ def test_a_model_that_got_a_report_of_recall_has_read_it(
         fresh = memory.conversation("fresh").turn("Hello.")
         assert fresh.call_tool("memory", {**ADD, "content": "Uses uv"}).ok
         assert fresh.finish("Noted.").origin == "assistant"
+
+
+def test_a_note_that_waits_makes_later_notes_wait_until_it_is_confirmed(hermes_home: HermesHome) -> None:
+    def origin_of_next_note(text: str) -> str:
+        with open_memory(hermes_home) as memory:
+            turn = memory.conversation(text).turn("What is new?")
+            assert turn.call_tool("memory", {**ADD, "content": text}).ok
+            turn.finish("Noted.")
+            return memory.curated.origins.read().of(text).origin
+
+    with open_memory(hermes_home) as memory:
+        through_conversation(memory, "web")
+    assert origin_of_next_note("Uses uv") == "web"
+    with open_memory(hermes_home) as memory:
+        memory.curated.confirm([note.entry for note in memory.curated.waiting_notes()])
+    assert origin_of_next_note("Uses make") == "assistant"

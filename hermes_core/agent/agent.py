@@ -515,7 +515,7 @@ class Agent:
 
     def _is_outdated(self, session: Session, prompt: str) -> bool:
         """Return True if a stored prompt holds a note or a skill that may not stand in a system prompt any more."""
-        if not self._skip_memory and self.memory.curated.of(session).is_outdated(prompt):
+        if not self._skip_memory and self.memory.is_outdated(session, prompt):
             return True
         lines = prompt.split("\n")
         waiting = self._skills.waiting() if self._skills is not None and "SKILLS" in lines else ()

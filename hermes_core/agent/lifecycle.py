@@ -422,7 +422,7 @@ class SessionLifecycle:
     def renew_prompt(self) -> None:
         """Build the system prompt anew if a note in it may not stand there any more."""
         # Not the skills: a running program can't lower them, and reading all takes long.
-        if not self.skip_memory and self.memory.curated.of(self.session).is_outdated(self.prompt):
+        if not self.skip_memory and self.memory.is_outdated(self.session, self.prompt):
             self.write_prompt(self.session)
 
     def attempt(self, action_name: str, action: Callable[[], Value]) -> Value | None:

@@ -410,21 +410,22 @@ class MemoryStore:
         """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
         return entry_changes(prompt, without_turns(self.take_snapshot().render()))
 
-    def is_outdated(self, prompt: str) -> bool:
-        """Return True if a stored prompt holds a note that may not stand in a system prompt any more.
+    def outdated_origin(self, prompt: str) -> Origin | None:
+        """Return the lowest origin of the notes in a stored prompt that may not stand in one any more; None for none.
 
         The origin of a note may be lowered after a session began, and a person may change `memory.trust`.
         """
         shown, base = entries_of_prompt(prompt)
+        origins = list[str]()
         if shown:
             table = self.origins.read()
-            if any(not self._may_command(table.of(entry)) for entry in shown):
-                return True
+            known = [table.of(entry) for entry in shown]
             # The prompt breaks tokens of chat templates, so that the hash of such an entry is another one.
-            if any(without_turns(note.entry) in shown for note in self.waiting_notes()):
-                return True
+            known += [note.origin for note in self.waiting_notes() if without_turns(note.entry) in shown]
+            origins += [origin.origin for origin in known if not self._may_command(origin)]
         table = self._base_origins() if base else OriginTable()
-        return any(not may_command(table.of(entry).origin) for entry in base)
+        origins += [origin for entry in base if not may_command(origin := table.of(entry).origin)]
+        return lowest(origins) if origins else None
 
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.

@@ -58,7 +58,7 @@ TYPICAL_DENSE_SIZE = 30
 
 # Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same.
 LEXICAL_WEIGHT = 1.1
-LEXICAL_BESIDE_MEANING = 0.5
+LEXICAL_BESIDE_MEANING = 0.4
 
 # Added for a message of the only person whom the question names.
 SPEAKER_WEIGHT = 0.6
@@ -91,6 +91,10 @@ EXACT_WEIGHT = 2.5
 # Share of its score by words and meaning that a message keeps if it says that the answer is not known, or if it is the
 # question before such a message. Both have all words of the question, and neither answers it.
 UNANSWERED_SHARE = 0.25
+
+# Largest number of characters that a search shows of one message: of a longer message, the part that answers best. Ten
+# messages to and from an assistant have 7,000 tokens, and ten such parts at most 2,000.
+MAX_EXCERPT_CHARS = 800
 
 # Characters of a message that says no more than that the answer is not known.
 MAX_UNANSWERED_CHARS = 400

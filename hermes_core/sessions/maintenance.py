@@ -399,7 +399,7 @@ def rebuild_vectors(
 ) -> int:
     """Delete and make again all vectors for search by meaning; return the number of messages that got a vector.
 
-    Return 0 if search by meaning is switched off. Results of tools get no vector.
+    Return 0 if search by meaning is switched off.
 
     Args:
         sessions: The store.

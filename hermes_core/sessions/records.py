@@ -205,7 +205,9 @@ class CompletedTurn:
 class SearchHit:
     """A message that answers a query. `snippet` is a part of its text with matches marked as >>>this<<<.
 
-    `score` can only be compared with the scores of the same search.
+    `score` can only be compared with the scores of the same search. `span` is the place of the part that answers best in
+    a long text: its first character, and the character after its last; None for a text that is short enough to be
+    shown whole.
     """
 
     message_id: int
@@ -223,10 +225,13 @@ class SearchHit:
     title: str
     session_started: float
     origin: Origin = "person"
+    span: tuple[int, int] | None = None
 
     @property
     def excerpt(self) -> str:
-        """The text, or for a message without text its snippet without marks."""
+        """The text; of a long text the part at `span`; for a message without text its snippet without marks."""
+        if self.span is not None:
+            return self.text[slice(*self.span)]
         return self.text or self.snippet.replace(">>>", "").replace("<<<", "")
 
 

@@ -237,6 +237,19 @@ def _add_turn_records(connection: sqlite3.Connection) -> None:
     )
 
 
+def _store_pieces(connection: sqlite3.Connection) -> None:
+    """Change the table `vectors` to store a vector for each piece of a message, and delete all old vectors."""
+    connection.execute("DROP TABLE vectors")
+    connection.execute(
+        """CREATE TABLE vectors (
+            message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+            piece INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+            model TEXT NOT NULL, own BLOB NOT NULL, words BLOB NOT NULL,
+            PRIMARY KEY (message_id, piece)
+        ) STRICT"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("sessions-messages-turns", _create),
     (f"text-cut-{CUT_VERSION}", _cut_text),
@@ -252,4 +265,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     ("origins", _add_origins),
     ("sources-by-user", _index_sources_by_user),
     ("turn-records", _add_turn_records),
+    ("vectors-of-pieces", _store_pieces),
 )

@@ -19,7 +19,11 @@ from tests.chaos.soak import Sample, growth, plot, table
 SECONDS = float(os.environ.get("CHAOS_SOAK_S", "1"))
 
 MAX_GROWTH_MB = 6.0
-"""A turn that left a kilobyte behind would cost more than this in a long soak."""
+"""A turn that left a kilobyte behind would cost more than this in a long soak.
+
+Caches of bounded size fill up in the first thousands of turns, by about 0.5 KB a turn: pages of SQLite (2 MB for each
+connection), 1,000 parsed skills, 8,192 words of the scan, and results of tools that no turn shows (4,096, 1.2 MB).
+"""
 
 
 @pytest.mark.slow

@@ -48,7 +48,15 @@ def test_the_pictures_can_be_taken_anew(tmp_path: Path) -> None:
 
 
 def test_there_is_a_picture_for_each_shot_and_no_other() -> None:
-    assert {path.stem for path in screenshots.IMAGES.iterdir()} == {shot.name for shot in SHOTS}
+    assert {path.stem for path in screenshots.IMAGES.glob("*.svg")} == {shot.name for shot in SHOTS}
+
+
+def test_each_picture_of_the_page_in_the_browser_is_shown_on_a_page() -> None:
+    """tests/ui takes them, in a browser."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    names = [path.name for path in screenshots.IMAGES.iterdir() if path.suffix != ".svg"]
+    assert len(names) >= 7
+    assert [name for name in names if f"images/{name})" not in text] == []
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)

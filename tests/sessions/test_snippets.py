@@ -51,3 +51,50 @@ def test_what_neighbours_answer_shows_its_beginning(db: SessionDB) -> None:
     db.append_message("s1", "user", "what did you paint?")
     beside = db.append_message("s1", "assistant", "a sunset")
     assert db.snippet(beside, "paint") == "a sunset"
+
+
+LOG = "\n".join(f"step {number} of the nightly export wrote {number * 37} rows" for number in range(400))
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "part"),
+    [
+        (f"{LOG}\nthe walnut ledger was refused: bad checksum\n{LOG}", "walnut checksum", "walnut ledger"),
+        (f"{LOG} walnut {LOG}\nthe walnut ledger: bad checksum\n", "walnut checksum", "bad checksum"),
+        (f"{'天气很好。' * 300}部署失败的原因是磁盘已满。{'天气很好。' * 300}", "部署失败的原因", "磁盘已满"),
+        (f"{'погода. ' * 300}Ошибка: документы не найдены. {'погода. ' * 300}", "документов", "не найдены"),
+    ],
+)
+def test_of_a_long_message_the_part_that_answers_is_shown(
+    db: SessionDB, text: str, query: str, part: str
+) -> None:
+    db.create_session("s1")
+    db.append_turn("s1", [{"role": "tool", "content": text, "tool_name": "run"}], "t1", 1)
+
+    (hit,) = db.search(query)
+
+    assert hit.text == text
+    assert hit.span is not None
+    assert hit.excerpt == text[slice(*hit.span)]
+    assert part in hit.excerpt
+    assert len(hit.excerpt) <= 800
+
+
+def test_a_short_message_is_shown_whole(db: SessionDB) -> None:
+    db.create_session("s1")
+    db.append_turn("s1", [{"role": "user", "content": "the walnut table " * 40}], "t1", 1)
+
+    (hit,) = db.search("walnut")
+
+    assert hit.span is None
+    assert hit.excerpt == hit.text
+
+
+def test_a_message_that_answers_only_beside_another_shows_its_beginning(db: SessionDB) -> None:
+    db.create_session("s1")
+    messages = [{"role": "user", "content": "what did you paint?"}, {"role": "assistant", "content": LOG}]
+    db.append_turn("s1", messages, "t1", 1)
+
+    beside = next(hit for hit in db.search("paint") if hit.role == "assistant")
+
+    assert beside.excerpt.startswith("step 0 ")

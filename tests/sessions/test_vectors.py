@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -126,9 +127,9 @@ def test_a_word_near_one_of_the_message_before_counts_for_the_answer(
     meaning, ids = meaning_of(db), list(range(1, 2 * len(TALK) + 1))
     likeness = meaning.likeness("new dog in the family?")
     assert likeness is not None
-    near = meaning.closeness(likeness.words, ids)
+    near = meaning.closeness(likeness, ids)
     assert sorted(near, key=lambda one: -near[one])[:2] == [1, 2]
-    assert meaning.closeness(likeness.words, []) == {}
+    assert meaning.closeness(likeness, []) == {}
 
 
 def test_of_a_pasted_document_only_the_beginning_is_read() -> None:
@@ -143,7 +144,7 @@ def test_names_and_words_that_tell_nothing_are_not_compared(opened: Callable[[],
     assert without is not None
     assert with_name is not None
     assert (len(without.words), len(with_name.words)) == (0, 2)
-    assert meaning.closeness(without.words, [1, 2]) == {}
+    assert meaning.closeness(without, [1, 2]) == {}
 
 
 def test_without_the_switch_nothing_is_made_and_no_thread_runs(tmp_path: Path) -> None:
@@ -171,6 +172,79 @@ def test_vectors_are_made_in_the_background_and_the_thread_ends_with_the_store(
     assert rows(db) == 1
     db.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "hermes-meaning"]
+
+
+FILLER = "\n".join(f"step {number} of the nightly export wrote {number * 37} rows" for number in range(20))
+FAR = f"{FILLER}\nThe veterinarian vaccinated both kittens this afternoon.\n{FILLER[:300]}"
+
+
+@pytest.mark.parametrize("role", ["tool", "user", "assistant"])
+def test_what_stands_far_inside_a_long_message_is_found_by_meaning(
+    opened: Callable[[], SessionDB], role: str
+) -> None:
+    db = filled(opened())
+    db.append_turn("s1", [{"role": role, "content": FAR, "tool_name": "run"}], "s1-9", 9)
+    meaning_of(db).build()
+
+    best = db.search("Did the cats get their shots at the vet?")[0]
+
+    assert best.role == role
+    assert "veterinarian" in best.excerpt
+    assert best.text == FAR
+
+
+def test_a_long_message_has_few_vectors_with_their_places(opened: Callable[[], SessionDB]) -> None:
+    db = opened()
+    db.create_session("s1")
+    text = "The export wrote many rows of invoices. " * 500
+    db.append_turn("s1", [{"role": "tool", "content": text, "tool_name": "run"}], "t1", 1)
+
+    meaning_of(db).build()
+
+    spans = db.database.execute("SELECT first, last FROM vectors ORDER BY piece").fetchall()
+    assert len(spans) == 4
+    assert spans[0][0] == 0
+    assert spans[-1][1] == len(text)
+    assert all(0 < last - first <= 400 for first, last in spans)
+    (stored,) = db.database.execute("SELECT sum(length(own) + length(words)) FROM vectors").fetchone()
+    assert stored < 25_000
+
+
+def test_results_of_the_tools_of_memory_get_no_vectors(opened: Callable[[], SessionDB]) -> None:
+    db = opened()
+    db.create_session("s1")
+    found = [{"role": "tool", "content": "The puppy is from the shelter.", "tool_name": "session_search"}]
+    db.append_turn("s1", found, "t1", 1)
+
+    assert meaning_of(db).missing() == 0
+    assert meaning_of(db).build() == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n ",
+        "short",
+        "x" * 5000,
+        "A line.\n" * 300,
+        "部署失败" * 400,
+        "a b " * 101,
+        "\n\n\n" * 500 + "end",
+    ],
+)
+def test_pieces_are_bounded_and_in_order(text: str) -> None:
+    spans = dense.cut(text)
+
+    assert len(spans) <= dense.MAX_PIECES
+    assert all(0 < last - first <= dense.PIECE_CHARS for first, last in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    if text.strip():
+        assert text[spans[-1][0] :].strip()
+        assert (
+            len(text) > dense.MAX_PIECES * dense.PIECE_CHARS
+            or "".join(text[first:last] for first, last in spans).split() == text.split()
+        )
 
 
 def test_a_deleted_session_takes_its_vectors_along(opened: Callable[[], SessionDB]) -> None:
@@ -328,11 +402,12 @@ def test_a_repaired_store_makes_its_vectors_anew(opened: Callable[[], SessionDB]
 
 def test_a_rebuild_makes_all_vectors_anew(opened: Callable[[], SessionDB]) -> None:
     db = filled(opened())
-    db.append_message(db.list_sessions()[0].session.id, "tool", "has no vector")
+    db.append_message(db.list_sessions()[0].session.id, "tool", "3 rows written")
     told: list[tuple[int, int]] = []
-    assert maintenance.rebuild_vectors(db, lambda done, total: told.append((done, total))) == 2 * len(TALK)
-    assert told[-1] == (2 * len(TALK), 2 * len(TALK))
-    assert rows(db) == 2 * len(TALK)
+    count = 2 * len(TALK) + 1
+    assert maintenance.rebuild_vectors(db, lambda done, total: told.append((done, total))) == count
+    assert told[-1] == (count, count)
+    assert rows(db) == count
     assert db.search("new dog in the family?")[0].text == TALK[0]
 
 

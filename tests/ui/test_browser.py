@@ -486,6 +486,8 @@ def test_the_pictures_of_the_documentation_can_be_taken_anew(
     """UI_PICTURES=docs/images makes those of the documentation anew. They have to be looked at."""
     served = serve(provider="holographic", config={"recall": {"sessions": "auto"}})
     furnish(served.memory)
+    stored = Path(__file__).parents[2] / "docs" / "images"
+    assert {path.stem for path in stored.glob("ui-*.png")} == {f"ui-{name}" for name, *_ in PICTURES}
     folder = Path(os.environ.get("UI_PICTURES", tmp_path))
     page = open_page(served)
     for name, path, width, height, dark in PICTURES:

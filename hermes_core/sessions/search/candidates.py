@@ -26,7 +26,7 @@ from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import SearchIndex
 from hermes_core.sessions.search.reader import IndexReader
-from hermes_core.sessions.search.snippets import snippet
+from hermes_core.sessions.search.snippets import best_part, snippet
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.engine import Engine
 
@@ -112,7 +112,7 @@ def search(
         max(MAX_COMMON_HITS, ranked_limit),
     )
     ids = [row[0] for row in rows]
-    near = vectors.closeness(likeness.words, ids) if vectors and likeness else {}
+    near = vectors.closeness(likeness, ids) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
     if proactive:
@@ -135,7 +135,12 @@ def search(
     shown = ranked[:limit]
     by_id = reader.hits([entry.candidate.id for entry in shown])
     return [
-        _hit(row, entry.score, _snippet(row, lookup.matches) if snippets else "")
+        _hit(
+            row,
+            entry.score,
+            _snippet(row, lookup.matches) if snippets else "",
+            best_part(row["content"], lookup.matches, likeness.span(row["id"]) if likeness else None),
+        )
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
@@ -294,7 +299,7 @@ def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -
     return entries
 
 
-def _hit(row: Any, score: float, snippet: str) -> SearchHit:
+def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
         session_id=row["session_id"],
@@ -311,6 +316,7 @@ def _hit(row: Any, score: float, snippet: str) -> SearchHit:
         title=row["title"],
         session_started=row["started_at"],
         origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
+        span=span,
     )
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 
 from hermes_core.recall.letters import unaccented
 from hermes_core.recall.porter import index_word_spans, index_words
+from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, index_text
 from hermes_core.sessions.search.match import Match, phrases_of
 
@@ -45,7 +46,7 @@ def snippet(content: str, matches: Sequence[Match]) -> str:
     """
     content = unicodedata.normalize("NFC", content)
     lowered = content.lower().replace("’", "'")
-    for_words = [match for match in matches if any(phrase.kind == "word" for phrase in phrases_of(match))]
+    for_words = list(filter(_is_of_words, matches))
     possible = [m for m in for_words if _may_match(m, lowered)] if not dense_runs(content) else []
     spans = sorted(
         {span for word in _words_of(possible) for span in islice(_places(lowered, word), _MAX_PLACES)}
@@ -61,6 +62,74 @@ def snippet(content: str, matches: Sequence[Match]) -> str:
     if spans:
         return _window(content, spans)
     return _mark_first(content, lowered, matches) or _head(content)
+
+
+def best_part(
+    content: str, matches: Sequence[Match], close: tuple[int, int] | None = None
+) -> tuple[int, int] | None:
+    """Return start and end of the part of a long text that answers best; None for a text of `MAX_EXCERPT_CHARS`.
+
+    It is the part with the largest number of different words of the question.
+
+    Args:
+        content: The text.
+        matches: The conditions that a message has a term of the question.
+        close: Start and end of the piece that is closest to the question in meaning, which counts like a word.
+    """
+    if len(content) <= MAX_EXCERPT_CHARS:
+        return None
+    lowered = content.lower().replace("’", "'")
+    places: list[tuple[int, int]] = [((close[0] + close[1]) // 2, -1)] if close else []
+    if len(lowered) == len(content):
+        places += (
+            (start, number) for number, match in enumerate(matches) for start in _starts(lowered, match)
+        )
+    if not places and not content.isascii():
+        stems = _words_of(filter(_is_of_words, matches))
+        places += ((start, start) for start, _ in islice(_places_of_stems(content, stems), _MAX_PLACES))
+    places.sort()
+    best, start, first = 0, 0, 0
+    inside: dict[int, int] = {}
+    for at, number in places:  # a window that slides over the places and counts the different words in it
+        inside[number] = inside.get(number, 0) + 1
+        while at - places[first][0] > MAX_EXCERPT_CHARS - 2 * _CHARS_BEFORE:
+            gone = places[first][1]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            first += 1
+        if len(inside) > best:
+            best, start = len(inside), (places[first][0] + at - MAX_EXCERPT_CHARS) // 2
+    start = max(min(start, len(content) - MAX_EXCERPT_CHARS), 0)
+    return _whole_words(content, start, start + MAX_EXCERPT_CHARS)
+
+
+def _starts(lowered: str, match: Match) -> Iterator[int]:
+    """Yield the places of a condition's words or gram in a text in lower case."""
+    if _is_of_words(match):
+        for word in _words_of([match]):
+            yield from (start for start, _ in islice(_places(lowered, word), _MAX_PLACES))
+        return
+    gram = next(phrases_of(match)).text
+    at = lowered.find(gram)
+    while at >= 0:
+        yield at
+        at = lowered.find(gram, at + 1)
+
+
+def _is_of_words(match: Match) -> bool:
+    return next(phrases_of(match)).kind == "word"
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return start and end of a part, moved inwards to the ends of lines or words near them."""
+    if start:
+        line, word = (text.find(mark, start, start + _CHARS_BEFORE) for mark in "\n ")
+        start = (line if line >= 0 else word if word >= 0 else start - 1) + 1
+    if end < len(text):
+        line, word = (text.rfind(mark, end - _CHARS_BEFORE, end) for mark in "\n ")
+        end = line if line >= 0 else word if word >= 0 else end
+    return start, end
 
 
 def _words_of(matches: Iterable[Match]) -> set[str]:

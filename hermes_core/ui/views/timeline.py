@@ -6,6 +6,7 @@ import difflib
 
 from hermes_core.actions.notes import restore_version, source_of_change, undo_change
 from hermes_core.curated.journal import NoteVersion
+from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import SessionError
 from hermes_core.ui.answers import Page, PageRequest, Redirect
 from hermes_core.ui.site import Site
@@ -27,6 +28,7 @@ def show(site: Site, request: PageRequest) -> Page:
             "more": more,
             "target": target,
             "names": FILES,
+            "waiting": waiting_sentence([note.origin.origin for note in site.notes.waiting_notes()]),
             "stored": site.stored_sessions(change.session_id for change in changes),
         },
     )
