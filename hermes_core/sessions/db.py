@@ -323,22 +323,18 @@ class SessionDB:
         if not self.database.exists:
             return session_id
         composed = f"{session_id}@{quote(user, safe='') or 'home'}"
-        rows = self.database.execute(
-            """SELECT s.id, s.user, s.identity <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.session_key = s.key)
-               FROM sessions s WHERE s.id IN (?, ?)""",
-            (session_id, composed),
-        )
-        stored = {row[0]: (row[1], bool(row[2])) for row in rows}
+        sql = "SELECT s.id, s.user FROM sessions s WHERE s.id IN (?, ?)"
+        owners = {row[0]: row[1] for row in self.database.execute(sql, (session_id, composed))}
         # Also if the session with the first id was deleted meanwhile: the second one stays this user's.
-        if composed in stored and stored[composed][0] == user:
+        if owners.get(composed) == user:
             return composed
         # Free, if nobody has it, or if it was made without an identity and nobody has spoken: it may hold an
         # unfinished turn, state or a frozen prompt of its owner.
-        owner, begun = stored.get(session_id, (user, False))
-        if owner == user or not (owner or begun):
+        owner = owners.get(session_id, user)
+        if owner == user or not (owner or self._is_begun(self.database, session_id)):
             return session_id
         # Another user may have given just this id to a session.
-        return composed if composed not in stored else self.id_for(composed, user)
+        return composed if composed not in owners else self.id_for(composed, user)
 
     @_detecting_damage
     def users(self, limit: int = 100) -> list[str]:
