@@ -312,14 +312,14 @@ class OutboxWorker:
         _HELD_AFTER_STOP[self._lines.key] = f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
         if self._lines.shared:
             # Its leases are extended until the call returns, and the connections of the manager are closed.
-            self._lines.use(Outbox(self._outbox.database.reopened()))
+            self._lines.use(Outbox(self._outbox.database.reopen()))
         while self._in_doubt and self._outbox.exists:
             if not self._late:
                 self._wake_up.wait(IDLE_POLL_S)
                 self._wake_up.clear()
                 continue
             try:
-                with contextlib.closing(self._outbox.database.reopened()) as database:
+                with contextlib.closing(self._outbox.database.reopen()) as database:
                     self._outbox = Outbox(database)
                     self._lines.use(self._outbox)
                     self._note_late_results()

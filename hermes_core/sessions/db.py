@@ -1324,7 +1324,7 @@ class SessionDB:
         Messages count and the index is made from them, so no write may fail because of the index.
         """
 
-        def guarded() -> Result:
+        def write_once() -> Result:
             resets = self._index_resets
             try:
                 return write()
@@ -1334,7 +1334,7 @@ class SessionDB:
                 return write()
 
         # Two programs may lock the same rows in another order.
-        return self.database.retry(guarded, idempotent=False)
+        return self.database.retry(write_once, idempotent=False)
 
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""

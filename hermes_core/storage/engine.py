@@ -135,7 +135,7 @@ class Engine(Protocol):
     def give_back(self) -> None:
         """Give free space back to the system, if this engine has to be asked for it."""
 
-    def reopened(self) -> Engine:
+    def reopen(self) -> Engine:
         """Return a database with the same rows, for a thread that outlives this one."""
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class ServerUnreachable(ConnectionLost):
 
 
 @functools.lru_cache(maxsize=2048)
-def translated(sql: str) -> str:
+def psycopg_sql(sql: str) -> str:
     """Return a statement with the parameters of psycopg (`%s`, `%(name)s`) in place of `?` and `:name`.
 
     Raises:
@@ -140,7 +140,7 @@ def _row_factory(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Any]:
     return _row_class(tuple(column.name for column in cursor.description or ()))
 
 
-class Fetched:
+class ResultRows:
     """The rows of a statement, all of which have been read."""
 
     def __init__(self, rows: list[Any], rowcount: int) -> None:
@@ -232,7 +232,7 @@ class PostgresDatabase:
 
     # ------------------------------------------------------------------ statements
 
-    def execute(self, sql: str, parameters: Any = ()) -> Fetched:
+    def execute(self, sql: str, parameters: Any = ()) -> ResultRows:
         """Run one statement, in the current thread's transaction if there is one.
 
         A statement that only reads takes one round trip, and is repeated once if its connection was lost. Any other is a
@@ -242,13 +242,13 @@ class PostgresDatabase:
             return transaction.execute(sql, parameters)
         if _WRITES.search(sql) is not None:
             with self.transaction() as connection:
-                result: Fetched = connection.execute(sql, parameters)  # type: ignore[assignment]  # a _Transaction's
+                result: ResultRows = connection.execute(sql, parameters)  # type: ignore[assignment]  # a _Transaction's
                 return result
-        statement = translated(sql)
+        statement = psycopg_sql(sql)
 
-        def run() -> Fetched:
+        def run() -> ResultRows:
             with self._connection() as connection, self._errors():
-                return _fetched(connection.execute(statement, parameters))
+                return _rows_of(connection.execute(statement, parameters))
 
         return self._again_if_lost(run)
 
@@ -371,7 +371,7 @@ class PostgresDatabase:
         """Let statements take at most a second from now on, because the program ends."""
         self._timeout = min(self._timeout, EXIT_TIMEOUT_S)
 
-    def reopened(self) -> PostgresDatabase:
+    def reopen(self) -> PostgresDatabase:
         """Return a database with the same tables, for a thread that outlives this one."""
         return self._again()
 
@@ -439,17 +439,17 @@ class PostgresDatabase:
 
     def send(
         self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
-    ) -> list[Fetched]:
+    ) -> list[ResultRows]:
         """Send statements in one message, after those of `before`, and return the results of `statements`."""
         # Values are put into the text: the server takes several statements at once only without parameters.
         cursor = self._psycopg.ClientCursor(connection, row_factory=_row_factory)
-        texts = [cursor.mogrify(translated(sql), parameters) for sql, parameters in statements]
+        texts = [cursor.mogrify(psycopg_sql(sql), parameters) for sql, parameters in statements]
         cursor.execute(";\n".join([*before, *texts]))
         for _ in before:
             cursor.nextset()
-        results = [_fetched(cursor)]
+        results = [_rows_of(cursor)]
         while cursor.nextset():
-            results.append(_fetched(cursor))
+            results.append(_rows_of(cursor))
         return results
 
     def _idle_connection(self) -> psycopg.Connection[Any] | None:
@@ -590,11 +590,11 @@ class PostgresDatabase:
         try:
             yield
         except self._psycopg.Error as exc:
-            if error := self._translated_error(exc, in_doubt):
+            if error := self._storage_error(exc, in_doubt):
                 raise error from exc
             raise
 
-    def _translated_error(self, exc: psycopg.Error, in_doubt: bool) -> StorageError | None:
+    def _storage_error(self, exc: psycopg.Error, in_doubt: bool) -> StorageError | None:
         state, text = exc.sqlstate or "", " ".join(str(exc).split())
         subject = f"can't use {self.label!r}: {text}"
         if state in ("XX001", "XX002"):
@@ -661,12 +661,12 @@ class _Statements:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Fetched:
-        return _fetched(self._connection.execute(translated(sql), parameters))
+    def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:
+        return _rows_of(self._connection.execute(psycopg_sql(sql), parameters))
 
-    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Fetched:
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> ResultRows:
         results = [self.execute(sql, values) for values in parameters]
-        return Fetched([], sum(result.rowcount for result in results))
+        return ResultRows([], sum(result.rowcount for result in results))
 
 
 class _Transaction:
@@ -677,19 +677,19 @@ class _Transaction:
         self._connection: psycopg.Connection[Any] | None = None
         self.callbacks: list[Callable[[], None]] = []
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Fetched:
+    def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:
         """Run one statement."""
         if self._connection is None:
             return self.run([(sql, parameters)])[0]
         with self._database._errors():
-            return _fetched(self._connection.execute(translated(sql), parameters))
+            return _rows_of(self._connection.execute(psycopg_sql(sql), parameters))
 
-    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Fetched:
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> ResultRows:
         """Run one statement with each of several sets of parameters, in one round trip."""
         results = self.run([(sql, values) for values in parameters])
-        return Fetched([], sum(result.rowcount for result in results))
+        return ResultRows([], sum(result.rowcount for result in results))
 
-    def run(self, statements: Sequence[Statement]) -> list[Fetched]:
+    def run(self, statements: Sequence[Statement]) -> list[ResultRows]:
         """Run statements in one round trip, with the BEGIN if they are the first ones."""
         if not statements:
             return []
@@ -703,7 +703,7 @@ class _Transaction:
             f"SET LOCAL idle_in_transaction_session_timeout = {int(IDLE_TIMEOUT_S * 1000)}",
         )
 
-        def first() -> list[Fetched]:
+        def first() -> list[ResultRows]:
             connection = self._database.take()
             with contextlib.ExitStack() as undo, self._database._errors():
                 undo.callback(self._roll_back, connection)
@@ -745,8 +745,8 @@ class _Transaction:
         self._database.put_back(connection)
 
 
-def _fetched(cursor: psycopg.Cursor[Any]) -> Fetched:
-    return Fetched(cursor.fetchall() if cursor.description is not None else [], cursor.rowcount)
+def _rows_of(cursor: psycopg.Cursor[Any]) -> ResultRows:
+    return ResultRows(cursor.fetchall() if cursor.description is not None else [], cursor.rowcount)
 
 
 def _adapt(connection: psycopg.Connection[Any]) -> None:

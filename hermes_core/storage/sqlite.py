@@ -285,7 +285,7 @@ class Database:
         self._busy_timeout = min(self._busy_timeout, EXIT_TIMEOUT_S)
         self._patience = min(self._patience, self._busy_timeout)
 
-    def reopened(self) -> Database:
+    def reopen(self) -> Database:
         """Return a database on the same file, for a thread that outlives this one."""
         return Database(self.path, secure_delete=self._secure_delete)
 

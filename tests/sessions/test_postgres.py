@@ -26,7 +26,7 @@ from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpen
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
-from hermes_core.storage.postgres import PostgresDatabase, translated
+from hermes_core.storage.postgres import PostgresDatabase, psycopg_sql
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer, drop_schema
 
@@ -363,7 +363,7 @@ def test_no_statement_walks_through_a_table(
     monkeypatch.setattr(database, "execute", lambda sql, parameters=(): explain_later(sql, parameters))
 
     def explain_later(sql: str, parameters: Any) -> Any:
-        asked.append((translated(sql), parameters))
+        asked.append((psycopg_sql(sql), parameters))
         return PostgresDatabase.execute(database, sql, parameters)
 
     class Undone(Exception):
@@ -463,7 +463,7 @@ def prepared(sql: str) -> str:
         name = match[1] or f"?{len(numbers)}"
         return f"${numbers.setdefault(name, len(numbers) + 1)}"
 
-    return re.sub(r"%(?:\((\w+)\))?s", number, translated(sql)).replace("%%", "%")
+    return re.sub(r"%(?:\((\w+)\))?s", number, psycopg_sql(sql)).replace("%%", "%")
 
 
 def use_everything(db: SessionDB) -> None:

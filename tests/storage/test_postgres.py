@@ -22,7 +22,7 @@ import hermes_core
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection
-from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase, TransactionAborted, translated
+from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase, TransactionAborted, psycopg_sql
 from tests.postgres_server import PostgresServer
 
 
@@ -72,7 +72,7 @@ def words(database: PostgresDatabase) -> list[str]:
     ],
 )
 def test_parameters_are_written_as_psycopg_wants_them(sql: str, expected: str) -> None:
-    assert translated(sql) == expected
+    assert psycopg_sql(sql) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_parameters_are_written_as_psycopg_wants_them(sql: str, expected: str) -
 )
 def test_the_database_role_is_never_taken_for_a_column(sql: str) -> None:
     with pytest.raises(StorageError, match="database role"):
-        translated(sql)
+        psycopg_sql(sql)
 
 
 def statements_in(path: Path) -> Iterator[str]:
@@ -107,7 +107,7 @@ OF_SQLITE = {"sessions/schema.py", "importers/hermes_agent.py"}
 def test_no_statement_of_the_package_names_the_database_role(path: Path) -> None:
     if path.relative_to(CORE).as_posix() not in OF_SQLITE:
         for sql in statements_in(path):
-            translated(sql)
+            psycopg_sql(sql)
 
 
 def test_rows_are_read_by_name_and_by_position(database: PostgresDatabase) -> None:
