@@ -106,7 +106,8 @@ def _vector(numbers: bytes) -> Any:
 
 
 def _digest(text: str) -> bytes:
-    model = f"{dense.MODEL} {dense.MAX_TOKENS} {sorted(STOP_WORDS)}"
+    # After the comma the name says what a store holds of an encoding.
+    model = f"{dense.MODEL.partition(',')[0]} {dense.MAX_TOKENS} {sorted(STOP_WORDS)}"
     return hashlib.sha256(f"{model} {text}".encode(errors="surrogatepass")).digest()
 
 

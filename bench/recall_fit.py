@@ -47,18 +47,27 @@ Array = numpy.ndarray[Any, numpy.dtype[Any]]
 # Constants by module, of which the score is a linear function. Those of vectors change a signal before it reaches the ranking, so that a search has to run for
 # each of them.
 OF_RANKING = (
-    "LEXICAL_WEIGHT",
-    "LEXICAL_BESIDE_MEANING",
-    "SPEAKER_WEIGHT",
-    "SELF_WEIGHT",
-    "DATE_WEIGHT",
-    "TIME_WORD_WEIGHT",
-    "NUMBER_WEIGHT",
-    "QUESTION_WEIGHT",
-    "REPLY_WEIGHT",
-    "EXACT_WEIGHT",
+    "rank.LEXICAL_WEIGHT",
+    "rank.LEXICAL_BESIDE_MEANING",
+    "rank.SPEAKER_WEIGHT",
+    "rank.SELF_WEIGHT",
+    "rank.DATE_WEIGHT",
+    "rank.TIME_WORD_WEIGHT",
+    "rank.NUMBER_WEIGHT",
+    "rank.QUESTION_WEIGHT",
+    "rank.REPLY_WEIGHT",
+    "rank.ASSISTANT_WEIGHT",
+    "rank.EXACT_WEIGHT",
 )
-OF_VECTORS = ("WHOLE_WEIGHT", "WORDS_WEIGHT", "SESSION_WEIGHT")
+OF_VECTORS = (
+    "vectors.WHOLE_WEIGHT",
+    "vectors.WORDS_WEIGHT",
+    "vectors.OWN_WORDS_WEIGHT",
+    "vectors.SESSION_WEIGHT",
+)
+
+# The modules that read the constants of a module.
+READERS = {"rank": (rank, lookup, candidates), "vectors": (vectors,)}
 
 WRONG_SPEAKER_SHARE = 1 / 3
 TOLERANCE = 1e-4
@@ -97,15 +106,16 @@ class Pool:
 @contextmanager
 def changed(name: str, change: float) -> Iterator[None]:
     """Rank with a constant that is larger by `change`, in each module that has it."""
-    modules = [module for module in (rank, lookup, candidates, vectors) if hasattr(module, name)]
-    value = getattr(modules[0], name)
-    for module in modules:
-        setattr(module, name, value + change)
+    module, constant = name.split(".")
+    readers = [reader for reader in READERS[module] if hasattr(reader, constant)]
+    value = getattr(readers[0], constant)
+    for reader in readers:
+        setattr(reader, constant, value + change)
     try:
         yield
     finally:
-        for module in modules:
-            setattr(module, name, value)
+        for reader in readers:
+            setattr(reader, constant, value)
 
 
 def scores(db: SessionDB, question: str, constants: Sequence[str] = ()) -> list[dict[int, float]]:
@@ -159,7 +169,8 @@ def pool_of(db: SessionDB, question: Question, group: str, names: Sequence[str])
 
 def current(names: Sequence[str]) -> Array:
     """Return the constants of the code."""
-    return numpy.array([getattr(rank, name, None) or getattr(vectors, name) for name in names])
+    places = (name.split(".") for name in names)
+    return numpy.array([getattr(READERS[module][0], constant) for module, constant in places])
 
 
 def read_pools(sets: Sequence[DataSet], names: Sequence[str], cache: Cache, progress: Console) -> list[Pool]:

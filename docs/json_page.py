@@ -58,6 +58,8 @@ def documents() -> dict[str, Any]:
     items are, a tuple of what it may be."""
     from hermes_core.actions.notes import ShownNote
     from hermes_core.actions.turns import DailyCosts
+    from hermes_core.backups.archive import BackupReport
+    from hermes_core.backups.restore import RestoreReport
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
@@ -82,6 +84,7 @@ def documents() -> dict[str, Any]:
     removed = Sometimes(str, "when an entry went")
     replaced = Sometimes(str, "when an entry gave way to another")
     return {
+        "hermes-memory backup": BackupReport,
         "hermes-memory chat": _chat(),
         "hermes-memory claw migrate": _migration(),
         "hermes-memory costs": list[DailyCosts],
@@ -148,6 +151,7 @@ def documents() -> dict[str, Any]:
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
         "hermes-memory forget": ForgetReport,
+        "hermes-memory restore": RestoreReport,
         "hermes-memory review": ReviewReport,
         "hermes-memory sessions import": {
             "imported": int,

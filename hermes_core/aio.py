@@ -326,6 +326,7 @@ class AsyncConversation(_Twin[Conversation]):
         native: object = None,
         history: int | None = None,
         read_your_writes: bool = False,
+        at: float | None = None,
     ) -> AsyncOpenTurn:
         """Begin a turn with the person's message; see `Conversation.turn`. If the task is cancelled, so is the turn."""
         chat = self._wrapped
@@ -337,6 +338,7 @@ class AsyncConversation(_Twin[Conversation]):
             origin=origin,
             native=native,
             read_your_writes=read_your_writes,
+            at=at,
         )
         # A turn whose id the program gave stays: a retry may have continued it already.
         drop = self._withdraw if turn_id else self._drop
@@ -366,10 +368,20 @@ class AsyncConversation(_Twin[Conversation]):
         resume = functools.partial(self._wrapped.resume, turn_id, history=history)
         return AsyncOpenTurn(await self._threads.read(resume), self._threads)
 
-    async def recall(self, text: Content, *, limit: int | None = None) -> RecallReport:
+    async def recall(
+        self,
+        text: Content,
+        *,
+        limit: int | None = None,
+        after: str | float | None = None,
+        before: str | float | None = None,
+        at: float | None = None,
+    ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         memory = AsyncMemory(self._wrapped.memory, threads=self._threads)
-        return await memory.recall(text, limit=limit, session=self._wrapped.session)
+        return await memory.recall(
+            text, limit=limit, session=self._wrapped.session, after=after, before=before, at=at
+        )
 
     async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called; see `Conversation.call_tool`."""
@@ -461,10 +473,11 @@ class AsyncMemory(_Twin[Memory]):
         recent: Sequence[Mapping[str, Any]] = (),
         author: str = "",
         origin: Origin | None = None,
+        at: float | None = None,
     ) -> TurnRecall:
         """Return the recall for the person's message; see `Memory.begin_turn`. A cancelled task withdraws it."""
         ask = functools.partial(
-            self.memory.ask_recall, session, text, recent=recent, author=author, origin=origin
+            self.memory.ask_recall, session, text, recent=recent, author=author, origin=origin, at=at
         )
         pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
         await _recall_of(pending)
@@ -477,16 +490,20 @@ class AsyncMemory(_Twin[Memory]):
         limit: int | None = None,
         session: Session | None = None,
         read_your_writes: bool = False,
+        after: str | float | None = None,
+        before: str | float | None = None,
+        at: float | None = None,
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
         asked_by = session or self.memory.local_session
         if read_your_writes:
             await self._threads.read(self.memory.wait_for_writes)
         await self._threads.read(functools.partial(self.memory.manager.initialize_all, asked_by))
-        ask = functools.partial(self.memory.ask_recall, asked_by, text, begins_turn=False)
+        ask = functools.partial(self.memory.ask_recall, asked_by, text, begins_turn=False, at=at)
         pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
         await _recall_of(pending)
-        return await self._threads.read(functools.partial(self.memory.report, pending, limit=limit))
+        report = functools.partial(self.memory.report, pending, limit=limit, after=after, before=before)
+        return await self._threads.read(report)
 
     async def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called; see `Memory.call_tool`. A call that may store something completes."""

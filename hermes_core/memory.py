@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
+from hermes_core.backups.schedule import ScheduledBackups
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
 from hermes_core.config.profile import ProfileField, parse_profile_fields
@@ -156,7 +157,7 @@ SESSIONS_LABEL = "sessions"
 
 # Hermes Agent waits this long for the recall of an external provider, and providers are written for it.
 PUBLISHED_RECALL_S = 8.0
-"""Label of the recall from past sessions in the fence, if `recall.sessions` is `auto`."""
+"""Label of the recall from past sessions in the fence."""
 
 
 def open_memory(
@@ -178,7 +179,7 @@ def open_memory(
     Args:
         home: Folder of the home; default: HERMES_HOME, else ~/.hermes.
         profile: Name of a profile of that home.
-        config: Keys as in config.yaml, such as {"recall": {"sessions": "auto"}}. They replace those of the file.
+        config: Keys as in config.yaml, such as {"recall": {"budget": 800}}. They replace those of the file.
         provider: Used in place of `memory.provider` of config.yaml: a name, "" for no provider, or an object, a
             class or a factory of a provider.
         observers: Objects with observer hooks, beside those that are installed.
@@ -373,6 +374,8 @@ class Memory:
         self.loaded: dict[str, LoadedProvider] = {}
         # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
         self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
+        # Seconds between the clock of a session and that of the machine.
+        self._clock_offsets: OrderedDict[str, float] = OrderedDict()
         self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
         self._returned: OrderedDict[str, Origin] = OrderedDict()
         self.manager.add_provider(CuratedProvider(self.curated, self.reading_of), builtin=True)
@@ -389,6 +392,7 @@ class Memory:
                 self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
         self.inventory.record()
+        self._backups = ScheduledBackups(home, config, self.outside_paths)
         at_exit.register(self)
 
     @property
@@ -550,6 +554,8 @@ class Memory:
     ) -> Session:
         """Store a session, if it is new, and start the providers for it; see `start_session`. Return it as stored."""
         chosen = self.complete(session)
+        if started_at is not None and self.sessions.get_session(chosen.id) is None:
+            self._set_clock(chosen, epoch_seconds(started_at))
 
         def create(session: Session) -> Session:
             self.sessions.create_session(
@@ -575,6 +581,7 @@ class Memory:
         if session.owner:
             self._drop_shared_prompts()
         self._prune_idle()
+        self._backups.start_if_due()
         self.manager.initialize_all(session)
         return session
 
@@ -804,7 +811,7 @@ class Memory:
         earlier, reading.result = reading.result, "assistant" if own else "provider"
         with reading.active():
             if name == SESSION_SEARCH_SCHEMA["name"]:
-                answer = self._search.call(arguments, session)
+                answer = self._search.call(arguments, session, self._now(session))
             elif name == MEMORY_SCHEMA["name"] and not self.curated.enabled_targets:
                 answer = call_memory_tool(None, arguments, session)
             else:
@@ -924,6 +931,7 @@ class Memory:
         recent: Sequence[Mapping[str, Any]] = (),
         author: str = "",
         origin: Origin | None = None,
+        at: float | None = None,
     ) -> TurnRecall:
         """Return the recall for the person's message, and notify providers of the turn.
 
@@ -936,12 +944,13 @@ class Memory:
             recent: The last messages before this one, which the providers get with the query.
             author: Name of the person, if several speak in the session. `bot:NAME` and `plugin:NAME` are programs.
             origin: Origin of a message that no person of the session wrote, such as "tool" for a mail or a webhook's text.
+            at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
 
         Raises:
             SessionError: There is no such origin.
         """
         return self.collect_recall(
-            self.ask_recall(session, text, recent=recent, author=author, origin=origin)
+            self.ask_recall(session, text, recent=recent, author=author, origin=origin, at=at)
         )
 
     @traced
@@ -954,19 +963,23 @@ class Memory:
         author: str = "",
         origin: Origin | None = None,
         begins_turn: bool = True,
+        at: float | None = None,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
 
         Args:
             begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
+            at: Time of the message in seconds since the epoch; default: now.
         """
-        session = self.complete(session)
+        session, at = self.complete(session), epoch_seconds(at)
+        if begins_turn:
+            self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
-        query = self._query(text_of(text), recent)
+        query = self._query(text_of(text), recent, self._now(session) if at is None else at)
         turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
         number = turns + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
-        return PendingTurn(query, session, pending, is_first=not turns, at=query.now, speaker=speaker)
+        return PendingTurn(query, session, pending, is_first=not turns, at=time.time(), speaker=speaker)
 
     @traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
@@ -1068,6 +1081,7 @@ class Memory:
         stored = self._with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
+        self._set_clock(session, moment)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
@@ -1109,7 +1123,7 @@ class Memory:
         if self.sessions.database.kind == "sqlite":
             self.inventory.add(self.home.state_db)
         if warm:
-            self.manager.queue_prefetch_all(self._query(question, stored), session)
+            self.manager.queue_prefetch_all(self._query(question, stored, self._now(session)), session)
         return turn
 
     def forget_begun(self, session: Session) -> None:
@@ -1153,6 +1167,9 @@ class Memory:
         limit: int | None = None,
         session: Session | None = None,
         read_your_writes: bool = False,
+        after: str | float | None = None,
+        before: str | float | None = None,
+        at: float | None = None,
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get, and of a search in past sessions.
 
@@ -1163,17 +1180,33 @@ class Memory:
                 about a list or a count. Results after the tenth keep to `recall.budget` then.
             session: The session of the message; default: `local_session`.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
+            after: Search only messages of past sessions from this time on: seconds since the epoch, an ISO date or time, or
+                words such as "last week", "March", "3 days ago".
+            before: Search only messages before this time.
+            at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
+
+        Raises:
+            SessionError: `after` or `before` names no time.
         """
         session = self.complete(session or self.local_session)
         if read_your_writes:
             self.wait_for_writes()
         self.manager.initialize_all(session)
-        return self.report(self.ask_recall(session, text, begins_turn=False), limit=limit)
+        pending = self.ask_recall(session, text, begins_turn=False, at=at)
+        return self.report(pending, limit=limit, after=after, before=before)
 
     @traced
-    def report(self, pending: PendingTurn, *, limit: int | None = None) -> RecallReport:
+    def report(
+        self,
+        pending: PendingTurn,
+        *,
+        limit: int | None = None,
+        after: str | float | None = None,
+        before: str | float | None = None,
+    ) -> RecallReport:
         """Wait for the recall that `ask_recall` asked for, and return the report of it; see `recall`."""
         query, session = pending.query, pending.session
+        since, until = (self._moment(bound, query.now) for bound in (after, before))
         notes = self.curated.of(session)
         entries, data = notes.shown_entries(), notes.recalled_notes()
         seen = SeenTexts([*entries, *(note.entry for note in data)])
@@ -1182,7 +1215,9 @@ class Memory:
         most = result_count(query.text) if limit is None else limit
         hits += provider_hits(seen.without_repeats(self.manager.collect_recall(pending.recall)), most)
         if self.config.sessions.search_enabled:
-            hits += self._read("past sessions", lambda: self._past.hits(query, session, limit, seen), [])
+            hits += self._read(
+                "past sessions", lambda: self._past.hits(query, session, limit, seen, since, until), []
+            )
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
         problems = (*self._faults(session), *seen.left_out)
@@ -1226,7 +1261,9 @@ class Memory:
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
-        failures = dict.fromkeys(filter(None, [*self._failures.values(), self.manager.outbox.held_back]))
+        failures = dict.fromkeys(
+            filter(None, [*self._failures.values(), self._backups.problem, self.manager.outbox.held_back])
+        )
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
@@ -1302,6 +1339,7 @@ class Memory:
         until = time.monotonic() + timeout
         at_exit.close_users_of(self, until)
         self.at_close.close()
+        self._backups.wait()
         self.sessions.database.shorten_waits()
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()
@@ -1337,6 +1375,14 @@ class Memory:
             self._failures["outbox"] = f"the last write was not accepted for the provider: {exc}"
         else:
             self._failures.pop("outbox", None)
+
+    def outside_paths(self) -> list[Path]:
+        """Return files and folders outside the home in which the providers have data, as a backup must hold them."""
+        paths: list[Path] = []
+        for health in self.manager.health():
+            result = self.manager.ask(health.name, "backup_paths")
+            paths += [Path(path) for path in result.value or () if result.ok and Path(path).exists()]
+        return [path for path in dict.fromkeys(paths) if not path.is_relative_to(self.home.path)]
 
     def _prune_idle(self) -> None:
         """Delete the conversations that are older than `sessions.retention`, at most once in some hours.
@@ -1491,7 +1537,22 @@ class Memory:
             )
         return clean
 
-    def _query(self, text: str, recent: Sequence[Mapping[str, Any]] = ()) -> Query:
+    def _moment(self, bound: str | float | None, now: float) -> float | None:
+        """Return a bound of a search in epoch seconds; raise `SessionError` for a text that names no time."""
+        if isinstance(bound, str):
+            return self.sessions.read_moment(bound, now=now) if bound.strip() else None
+        return epoch_seconds(bound)
+
+    def _set_clock(self, session: Session, at: float | None) -> None:
+        """Let the clock of a session go on from `at`, if the host gave a time: it may replay a conversation of last year."""
+        if at is not None:
+            _remember(self._clock_offsets, session.id, at - time.time())
+
+    def _now(self, session: Session) -> float:
+        """Return the time of the session in epoch seconds: the machine's, unless the host gave another one."""
+        return time.time() + self._clock_offsets.get(session.id, 0.0)
+
+    def _query(self, text: str, recent: Sequence[Mapping[str, Any]], now: float) -> Query:
         clean = [
             without_context(message) for message in in_text(recent) if message["role"] not in SYSTEM_ROLES
         ]
@@ -1499,7 +1560,7 @@ class Memory:
             text=without_context(text),
             budget=self.config.recall.budget,
             recent=in_text(clean),
-            now=time.time(),
+            now=now,
         )
 
 
@@ -1582,6 +1643,7 @@ class Conversation:
         native: object = None,
         history: int | None = None,
         read_your_writes: bool = False,
+        at: float | None = None,
     ) -> OpenTurn:
         """Begin a turn with the person's message: start the providers and recall. A provider that fails raises nothing.
 
@@ -1594,6 +1656,7 @@ class Conversation:
             native: The message as JSON in the form of a framework. It is stored and given to nobody.
             history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
             read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
+            at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
 
         Raises:
             SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
@@ -1606,6 +1669,7 @@ class Conversation:
             origin=origin,
             native=native,
             read_your_writes=read_your_writes,
+            at=at,
         )
         return self.open_turn(draft, history=history)
 
@@ -1618,6 +1682,7 @@ class Conversation:
         origin: Origin | None = None,
         native: object = None,
         read_your_writes: bool = False,
+        at: float | None = None,
     ) -> TurnDraft:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
         memory, now, turn_id = self.memory, time.time(), sqlite_text(str(turn_id or ""))
@@ -1641,7 +1706,7 @@ class Conversation:
         # Frozen before recall, which leaves out what the prompt says.
         memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
-        recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin)
+        recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin, at=at)
         return TurnDraft(stored, recall)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
@@ -1728,10 +1793,25 @@ class Conversation:
         return self.memory.sessions.get_messages(self._own().id, last=last)
 
     def recall(
-        self, text: Content, *, limit: int | None = None, read_your_writes: bool = False
+        self,
+        text: Content,
+        *,
+        limit: int | None = None,
+        read_your_writes: bool = False,
+        after: str | float | None = None,
+        before: str | float | None = None,
+        at: float | None = None,
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        return self.memory.recall(text, limit=limit, session=self.session, read_your_writes=read_your_writes)
+        return self.memory.recall(
+            text,
+            limit=limit,
+            session=self.session,
+            read_your_writes=read_your_writes,
+            after=after,
+            before=before,
+            at=at,
+        )
 
     def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
         """Run a tool that the model called. Errors are in the result, not raised.

@@ -19,6 +19,14 @@ import importlib_metadata
 CORE = "hermes-memory-core"
 TESTING = "hermes-memory-testing"
 
+
+def program_version() -> str:
+    """Return the version of this program, "" if it is not installed as a package."""
+    with contextlib.suppress(importlib_metadata.PackageNotFoundError):
+        return str(importlib_metadata.version(CORE))
+    return ""
+
+
 OWN_PACKAGES = frozenset(
     {
         CORE,

@@ -246,14 +246,14 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
 
 
 class PastSessions:
-    """Recall from past sessions, for turns (if `recall.sessions` is `auto`) and for recall reports."""
+    """Recall from past sessions, for turns (unless `recall.sessions` is `on_request`) and for recall reports."""
 
     def __init__(self, sessions: SessionDB, config: Config) -> None:
         self._sessions = sessions
         self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
 
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
-        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is not `auto`.
+        """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is `on_request`.
 
         If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
         sessions fit into the budget of the query, return all, because then no ranking can lose one.
@@ -269,6 +269,7 @@ class PastSessions:
             limit=LIST_RESULTS,
             proactive=True,
             distinct=True,
+            now=query.now,
         )
         if hits:
             most = query.budget * CHARS_PER_TOKEN
@@ -290,13 +291,29 @@ class PastSessions:
             Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
         )
 
-    def hits(self, query: Query, session: Session, limit: int | None, seen: SeenTexts) -> list[RecallHit]:
+    def hits(
+        self,
+        query: Query,
+        session: Session,
+        limit: int | None,
+        seen: SeenTexts,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> list[RecallHit]:
         """Return lines of a report: the results of a search, and the messages that a turn would get without a search.
 
-        Without a limit, their number depends on the kind of the question, and further results keep to the budget.
+        Without a limit, their number depends on the kind of the question, and further results keep to the budget. With
+        `since` or `until` (epoch seconds), only messages of that time are returned.
         """
         most = result_count(query.text) if limit is None else limit
-        found = self._sessions.search(query.text, limit=most, user=session.owner or None)
+        found = self._sessions.search(
+            query.text,
+            limit=most,
+            user=session.owner or None,
+            since=since,
+            until=until,
+            now=query.now,
+        )
         if limit is None:
             found = _within(found, query.budget)
         injected = {item.message_id: item for item in self.for_turn(query, session, seen).items}
@@ -304,7 +321,8 @@ class PastSessions:
             _hit("sessions", hit.message_id in injected, injected.pop(hit.message_id, _item(hit, hit.origin)))
             for hit in found
         ]
-        hits += [_hit("sessions", True, item) for item in injected.values()]
+        if since is None and until is None:
+            hits += [_hit("sessions", True, item) for item in injected.values()]
         return hits if limit is None else hits[:limit]
 
 

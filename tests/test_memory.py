@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -230,11 +231,10 @@ def test_recall_is_fenced_into_a_copy_and_never_stored(hermes_home: HermesHome) 
         assert not any("<memory-context>" in m.content for m in memory.sessions.get_messages(session.id))
 
 
-def test_past_sessions_join_the_fence_only_when_the_config_says_auto(hermes_home: HermesHome) -> None:
-    with open_memory(hermes_home) as memory:
+def test_past_sessions_join_the_fence_unless_the_config_says_on_request(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home, config={"recall": {"sessions": "on_request"}}) as memory:
         say(memory, memory.start_session(), "the deploy key is in the red folder")
         assert memory.begin_turn(memory.start_session(), "where is the deploy key?").context == ""
-    set_value(hermes_home, "recall.sessions", "auto")
     with open_memory(hermes_home) as memory:
         session = memory.start_session()
         assert "red folder" in memory.begin_turn(session, "where is the deploy key?").context
@@ -514,7 +514,8 @@ def test_a_recall_report_says_of_each_source_what_a_turn_would_be_given(hermes_h
         report = memory.recall("when does Biscuit eat?")
 
     given = {(one.source, one.injected) for one in report.results}
-    assert given == {("memory", True), ("provider", True), ("sessions", False)}
+    # The provider brought one of the two messages already.
+    assert given == {("memory", True), ("provider", True), ("sessions", False), ("sessions", True)}
     assert report.tokens > 0
     assert report.problems == ()
 
@@ -720,6 +721,15 @@ def test_past_sessions_that_fit_the_budget_are_given_whole_if_one_answers(hermes
         assert memory.begin_turn(session, "what should I cook tonight?").context == ""
 
 
+def test_a_greeting_that_was_said_before_finds_nothing(hermes_home: HermesHome) -> None:
+    with with_past(hermes_home, "Hello!", "Biscuit is a beagle", "where does Biscuit sleep?") as memory:
+        session = memory.start_session()
+
+        assert memory.begin_turn(session, "hello").context == ""
+        assert "beagle" in memory.begin_turn(session, "who is Biscuit?").context
+        assert "beagle" in memory.begin_turn(session, "where does Biscuit sleep?").context
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -751,6 +761,41 @@ def test_the_present_conversation_opens_no_recall_of_others(hermes_home: HermesH
         say(memory, session, "the deploy key is in the red folder by the gate")
 
         assert memory.begin_turn(session, "which folder has the deploy key?").context == ""
+
+
+def test_words_for_a_time_count_from_the_time_that_the_host_gave(hermes_home: HermesHome) -> None:
+    now, day = time.time(), 86_400.0
+    old = now - 500 * day
+    with open_memory(hermes_home) as memory:
+        for at, place in ((old - 30 * day, "Oslo"), (old - day, "Rome"), (now - day, "Bonn")):
+            said = memory.start_session(started_at=at)
+            text = f"the meeting about the budget is in {place}"
+            memory.end_turn(said, text, "noted", at=at)
+
+        def first(**options: Any) -> str:
+            hits = memory.recall("where was the budget meeting yesterday?", **options).results
+            return hits[0].text.split()[-1]
+
+        assert first() == "Bonn"
+        assert first(at=old) == "Rome"
+        assert first(session=memory.start_session(started_at=old)) == "Rome"
+        replayed = memory.conversation()
+        replayed.turn("hello", at=old).finish("hi")
+        assert first(session=replayed.session) == "Rome"
+        found = replayed.call_tool("session_search", {"query": "budget meeting", "after": "2 days ago"}).text
+        assert json.loads(found)["results"][-1]["snippet"].count("Rome") == 1
+
+        def places(**bounds: Any) -> list[str]:
+            hits = memory.recall("the budget meeting", **bounds).results
+            return sorted(
+                hit.text.split()[-1] for hit in hits if hit.source == "sessions" and "budget" in hit.text
+            )
+
+        assert places(after="last week") == ["Bonn"]
+        assert places(before=old - 7 * day) == ["Oslo"]
+        assert places(after=old - 7 * day, before="3 days ago") == ["Rome"]
+        with pytest.raises(SessionError, match="is not a date"):
+            memory.recall("the budget meeting", after="soon")
 
 
 def test_a_question_about_a_list_gets_more_results(hermes_home: HermesHome) -> None:

@@ -33,6 +33,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 COMMANDS = {
+    "backup": "hermes_core.cli.backup:backup",
     "chat": "hermes_core.cli.chat:chat",
     "claw": "hermes_core.cli.claw:claw",
     "completion": "hermes_core.cli.shell:completion",
@@ -54,6 +55,7 @@ COMMANDS = {
     "plugins": "hermes_core.cli.plugins:plugins",
     "providers": "hermes_core.cli.providers:providers",
     "recall": "hermes_core.cli.recall:recall",
+    "restore": "hermes_core.cli.backup:restore",
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
@@ -63,6 +65,7 @@ COMMANDS = {
 }
 
 SUMMARIES = {
+    "backup": "Copy the whole home into one archive, also while programs write.",
     "chat": "Talk with a model that remembers.",
     "claw": "Move over from OpenClaw.",
     "completion": "Print the script that completes commands in your shell.",
@@ -84,6 +87,7 @@ SUMMARIES = {
     "plugins": "Install, update, remove and list plugin folders; hand a provider to Hermes Agent.",
     "providers": "List the memory providers; install packages of them; start one of your own.",
     "recall": "Show what a turn with this message would be given.",
+    "restore": "Put a home back as a backup has it.",
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",
@@ -97,7 +101,6 @@ SUMMARIES = {
 HINTS = {
     "accept": "review",
     "add": "memory add",
-    "backup": "sessions export",
     "confirm": "review",
     "delete": "sessions delete",
     "history": "sessions list",
@@ -110,7 +113,6 @@ HINTS = {
     "remember": "memory add",
     "search": "sessions search",
     "setup": "memory setup",
-    "restore": "memory restore",
     "show": "memory show",
     "status": "memory status",
     "undo": "memory undo",

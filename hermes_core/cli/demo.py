@@ -41,8 +41,6 @@ SHOWN = 3
 def demo(keep: Path | None) -> None:
     """Import a sample conversation and recall facts from it. Uses a home of its own, never yours."""
     with own_home(keep) as home:
-        # A turn of the demo is given past sessions unasked; in a home of your own the model asks for them.
-        set_value(home, "recall.sessions", "auto")
         if importlib.util.find_spec("hermes_holographic") is not None:
             set_value(home, "memory.provider", "holographic")
         with open_memory(home) as memory:

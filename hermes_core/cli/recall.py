@@ -36,6 +36,12 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
     help="At most this many results per source; else 10, or 30 for a question about a list or a count.",
 )
 @click.option(
+    "--after",
+    metavar="TIME",
+    help="Only messages of past sessions from this time on: 2026-01-31, or as in: last week, March.",
+)
+@click.option("--before", metavar="TIME", help="Only messages of past sessions before this time.")
+@click.option(
     "--batch",
     is_flag=True,
     callback=json_alone,
@@ -43,11 +49,19 @@ HEADINGS = {"memory": "curated memory", "provider": "provider", "sessions": "pas
 )
 @json_option
 @click.pass_context
-def recall(ctx: click.Context, query: str | None, limit: int | None, batch: bool, as_json: bool) -> None:
+def recall(
+    ctx: click.Context,
+    query: str | None,
+    limit: int | None,
+    after: str | None,
+    before: str | None,
+    batch: bool,
+    as_json: bool,
+) -> None:
     """Show what a turn with the message QUERY would get, by source.
 
-    Sources are curated memory (always in the prompt), the active provider, and past sessions, which a turn is given
-    when it asks for them or when recall.sessions is auto.
+    Sources are curated memory (always in the prompt), the active provider, and past sessions, of which a turn gets those
+    that seem to answer it, unless recall.sessions is on_request.
     """
     if batch == (query is not None):
         raise click.UsageError("give a QUERY or --batch, one of the two")
@@ -55,16 +69,16 @@ def recall(ctx: click.Context, query: str | None, limit: int | None, batch: bool
         # A turn does without a provider that starts slowly. This command waits, because the provider's answer is its purpose.
         start_providers(memory.manager, memory.local_session)
         if batch:
-            valid = _answer_lines(memory, limit)
+            valid = _answer_lines(memory, limit, after, before)
             problems = memory.problems()
         else:
-            valid, report = True, memory.recall(query or "", limit=limit)
+            valid, report = True, memory.recall(query or "", limit=limit, after=after, before=before)
             problems = list(report.problems)
             print_document(report) if as_json else _show(report)
     finish(ctx, problems, failed=not valid)
 
 
-def _answer_lines(memory: Memory, limit: int | None) -> bool:
+def _answer_lines(memory: Memory, limit: int | None, after: str | None, before: str | None) -> bool:
     """Answer each line, an invalid one with an `error`; return whether all were valid."""
     valid = True
     for number, line in enumerate(sys.stdin.buffer, 1):
@@ -72,7 +86,7 @@ def _answer_lines(memory: Memory, limit: int | None) -> bool:
             continue
         try:
             query, k = _question(line, number, limit)
-            print_document(memory.recall(query, limit=k), compact=True)
+            print_document(memory.recall(query, limit=k, after=after, before=before), compact=True)
         except ImportFailed as exc:
             valid = False
             print_document({"error": str(exc)}, compact=True)

@@ -131,17 +131,20 @@ def list_sessions(
 @click.option(
     "--role", type=click.Choice(["user", "assistant", "tool", "system"]), help="Only messages of this role."
 )
-@click.option("--since", type=click.DateTime(), help="Only messages from this moment on.")
-@click.option("--until", type=click.DateTime(), help="Only messages before this moment.")
+@click.option(
+    "--after",
+    "--since",
+    metavar="TIME",
+    help="Only messages from this time on: 2026-01-31, or as in: last week, March.",
+)
+@click.option("--before", "--until", metavar="TIME", help="Only messages before this time.")
 @click.option("--sort", type=click.Choice(["newest", "oldest"]), help="By time instead of by relevance.")
 @json_option
-def search_messages(
-    query: str, as_json: bool, since: datetime | None, until: datetime | None, **filters: Any
-) -> None:
+def search_messages(query: str, as_json: bool, after: str | None, before: str | None, **filters: Any) -> None:
     """Find messages by QUERY: a question as you would ask it, "a phrase", AND, OR, NOT, prefix*."""
-    filters["since"] = seconds_of(since) if since else None
-    filters["until"] = seconds_of(until) if until else None
     with open_memory(home_of(click.get_current_context()), provider="") as memory:
+        filters["since"] = memory.sessions.read_moment(after) if after else None
+        filters["until"] = memory.sessions.read_moment(before) if before else None
         hits = memory.sessions.search(query, **filters)
         print_document(hits) if as_json else print_hits(memory.sessions, hits)
 

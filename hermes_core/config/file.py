@@ -78,7 +78,7 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
     """Return the configuration with some keys replaced.
 
     Args:
-        values: The keys as in config.yaml, such as {"recall": {"sessions": "auto"}}.
+        values: The keys as in config.yaml, such as {"recall": {"budget": 800}}.
 
     Raises:
         ConfigError: A key doesn't exist, or doesn't take its value.
@@ -87,7 +87,7 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
         if not isinstance(keys, Mapping):
             raise ConfigError(
                 f"config[{block!r}] must be a mapping, is {keys!r}",
-                'give keys as in config.yaml, such as {"recall": {"sessions": "auto"}}',
+                'give keys as in config.yaml, such as {"recall": {"budget": 800}}',
             )
         for name, value in keys.items():
             key = known_key(f"{block}.{name}")

@@ -207,8 +207,8 @@ class RecallConfig:
     """The `recall:` block: the memory that a turn gets before the model sees it."""
 
     sessions: Literal["on_request", "auto"] = _key(
-        "on_request",
-        "Past sessions: only when the model asks for them, or in every turn.",
+        "auto",
+        "Past sessions: in every turn in which they seem to answer the message, or only when the model asks for them.",
         choices=("on_request", "auto"),
     )
     semantic: Literal["auto", "off"] = _key(
@@ -267,6 +267,23 @@ class StorageConfig:
     local_host: str = _key(
         "",
         "Name of the one machine that may use a provider which keeps files of its own, as `hostname` prints it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BackupConfig:
+    """The `backup:` block: backups that a program of the home makes by itself when a session begins."""
+
+    every: float | None = _key(
+        None,
+        "Hours between two backups; not set, none is made by itself.",
+        kind=float,
+        minimum=0.1,
+    )
+    keep: int = _key(7, "Backups that stay in the folder; older ones are deleted.", minimum=1)
+    folder: str = _key(
+        "backups",
+        "Folder of the backups; a relative one lies in the home. Name one on another disk.",
     )
 
 
@@ -439,6 +456,7 @@ class Config:
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
     storage: StorageConfig = StorageConfig()
+    backup: BackupConfig = BackupConfig()
     providers: ProvidersConfig = ProvidersConfig()
     packages: PackagesConfig = PackagesConfig()
     model: ModelConfig = ModelConfig()
@@ -466,6 +484,7 @@ BLOCKS: dict[str, type] = {
     "recall": RecallConfig,
     "sessions": SessionsConfig,
     "storage": StorageConfig,
+    "backup": BackupConfig,
     "providers": ProvidersConfig,
     "packages": PackagesConfig,
     "model": ModelConfig,

@@ -258,9 +258,16 @@ class _ReadingTools:
         session: Session,
         query: Annotated[str, "the message or question"],
         limit: Annotated[int | None, "results of each source", Range(1, 50)] = None,
+        after: Annotated[
+            str, "past sessions from this date on: ISO 8601, or words such as last week, March"
+        ] = "",
+        before: Annotated[str, "past sessions before this date"] = "",
     ) -> dict[str, Any]:
         """Return the results by source, and the problems."""
-        report = self._memory.recall(query, limit=limit, session=session)
+        try:
+            report = self._memory.recall(query, limit=limit, session=session, after=after, before=before)
+        except SessionError as exc:
+            return {"error": str(exc)}
         share = max(MAX_ANSWER_CHARS // max(len(report.results), 1), MIN_MESSAGE_CHARS)
         results = [
             {

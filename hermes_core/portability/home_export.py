@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from hermes_core.curated.portable import export_notes
 from hermes_core.errors import HermesError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
+from hermes_core.packages import program_version
 from hermes_core.portability.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
 from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers, owners_of
 from hermes_core.sessions.transfer import session_document
@@ -123,7 +123,7 @@ def export_home(
                     )
                 on_record()
         records.count_left_out()
-        return archive.finish(tuple(records.left_out), clock(), _version())
+        return archive.finish(tuple(records.left_out), clock(), program_version())
 
 
 def describe_home(
@@ -139,10 +139,3 @@ def describe_home(
             on_record()
     records.count_left_out()
     return Manifest(counts, content.hexdigest(), tuple(records.left_out))
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("hermes-memory-core")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

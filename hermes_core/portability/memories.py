@@ -80,8 +80,8 @@ class ProviderMemories:
 
 
 def as_sent(record: MemoryRecord) -> MemoryRecord:
-    """Return a record as it may leave for a provider: without secrets, and without what no database stores."""
-    return replace(record, text=redact(storable(record.text)))
+    """Return a record as it may leave for a provider: without secrets, outer white space, and what no database stores."""
+    return replace(record, text=redact(storable(record.text)).strip())
 
 
 def held_providers(memory: Memory) -> list[str]:

@@ -1215,6 +1215,7 @@ class SessionDB:
         proactive: bool = False,
         snippets: bool = True,
         distinct: bool = False,
+        now: float | None = None,
     ) -> list[SearchHit]:
         """Return the messages that answer `query` best. No query raises an error.
 
@@ -1241,6 +1242,7 @@ class SessionDB:
                 answers; a long message must be more probable than a short one.
             snippets: True to fill `SearchHit.snippet`. The method `snippet` makes the snippet of one message.
             distinct: True to return each text once.
+            now: Time in epoch seconds from which "last week" in the query counts; the store's clock by default.
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
@@ -1256,7 +1258,7 @@ class SessionDB:
             until=until,
             user=user and sqlite_text(user),
         )
-        now = self._clock()
+        now = self._clock() if now is None else now
         query = sqlite_text(query)
         facts = self.index.scope_facts(query, filters, {*exclude_sources, *records.PROGRAM_SOURCES})
         # A source that is not stored would only make the search read the session of each message.
@@ -1313,6 +1315,28 @@ class SessionDB:
             if sort:
                 hits.sort(key=lambda hit: (hit.timestamp, hit.message_id), reverse=sort == "newest")
         return hits
+
+    def read_moment(
+        self, text: str, *, now: float | None = None, zone: tzinfo | None = None, end: bool = False
+    ) -> float:
+        """Return a time in epoch seconds from an ISO date or time, or from words such as "last week" or "March".
+
+        Args:
+            text: The time.
+            now: The time in epoch seconds from which the words count; the store's clock by default.
+            zone: Time zone of a text that names none; the store's by default.
+            end: True to return the end of a day, week or month that the text names, False for its beginning.
+
+        Raises:
+            SessionError: The text names no time.
+        """
+        from hermes_core.recall.dates import read_moment
+
+        try:
+            return read_moment(text, self._clock() if now is None else now, zone or self._zone, end=end)
+        except ValueError as exc:
+            remedy = "write it as 2026-01-31 or 2026-01-31T12:00, or as in: yesterday, last week, March 2026"
+            raise SessionError(str(exc), remedy) from exc
 
     def with_index(self, write: Callable[[], Result]) -> Result:
         """Call `write`, which stores or hides messages. If the search index is damaged, reset it and call `write` again.

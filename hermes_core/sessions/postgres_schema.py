@@ -11,12 +11,16 @@ own row, so that a search reads only what belongs to the owner. Triggers fill th
 from __future__ import annotations
 
 from hermes_core.outbox.postgres_tables import create_outbox
+from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.postgres import PostgresMigration
 
 # Messages of one owner in a bucket. A search for a common word reads the newest bucket first.
 MESSAGES_PER_BUCKET = 65_536
+
+# Key in `state_meta`: the version of the rules by which the words of all messages were cut.
+CUT_KEY = "text_cut"
 
 # The words of new messages wait in a list, which each search reads as well: 256 kB keep it short, and leave most of the
 # gain in writing.
@@ -184,6 +188,7 @@ def _create(connection: Connection) -> None:
     connection.execute("CREATE EXTENSION IF NOT EXISTS btree_gin WITH SCHEMA public")
     for statement in (*_TABLES, *_TRIGGERS):
         connection.execute(statement)
+    connection.execute("INSERT INTO state_meta (key, value) VALUES (?, ?)", (CUT_KEY, CUT_VERSION))
 
 
 MIGRATIONS: tuple[PostgresMigration, ...] = (

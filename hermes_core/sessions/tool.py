@@ -16,7 +16,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from typing import Any, Literal, get_args
 
 from hermes_core.contract.values import Session
@@ -100,8 +100,14 @@ SESSION_SEARCH_SCHEMA: dict[str, Any] = {
                 "description": "full: with the messages around each match. snippet: the match only. index: one short "
                 "line each, to choose what to read.",
             },
-            "since": {"type": "string", "description": "Only messages from this date or time on (ISO 8601)."},
-            "until": {"type": "string", "description": "Only messages up to this date or time (ISO 8601)."},
+            "after": {
+                "type": "string",
+                "description": "Only messages from this date on: ISO 8601, or words such as last week, March, 3 days ago.",
+            },
+            "before": {
+                "type": "string",
+                "description": "Only messages before this date; written as `after`.",
+            },
             "source": {"type": "string", "description": "Only sessions of these sources, comma-separated."},
             "sort": {
                 "type": "string",
@@ -168,19 +174,20 @@ class SessionSearchTool:
         """The schema of the tool, as the model gets it."""
         return session_search_schema(summaries=self.summarise is not None)
 
-    def call(self, arguments: object, session: Session) -> str:
+    def call(self, arguments: object, session: Session, now: float | None = None) -> str:
         """Answer a call of the model with JSON: `success`, `mode` and results, or `success: false` and `error`.
 
         Args:
             arguments: The arguments of the call; anything but a mapping counts as no arguments.
             session: The session of the model. Its messages in the context, and other owners' sessions, are left out.
+            now: Time of the session in epoch seconds, from which "last week" counts; the time of the store by default.
         """
         given = arguments if isinstance(arguments, Mapping) else {}
         try:
             db = self._db if isinstance(self._db, SessionDB) or self._db is None else self._db()
             if db is None:
                 return _failed("session database not available", "enable sessions.search_enabled")
-            search = _Call(db, session, self._zone, self.summarise)
+            search = _Call(db, session, self._zone, self.summarise, now)
             answer = search.answer(given)
             report_result(search.origins)
             return _json({"success": True, **clean_result(without_context(answer))})
@@ -215,12 +222,18 @@ class _Call:
     """One call of the tool `session_search` by the model of one session."""
 
     def __init__(
-        self, db: SessionDB, session: Session, zone: tzinfo | None, summarise: Summarise | None
+        self,
+        db: SessionDB,
+        session: Session,
+        zone: tzinfo | None,
+        summarise: Summarise | None,
+        now: float | None,
     ) -> None:
         self._db = db
         self._current = lineage.in_context(db.database, session.id)
         self._user = session.owner or None
         self._zone = zone
+        self._now = now
         self._summarise = summarise
         self._origins: list[str] = []
 
@@ -299,8 +312,9 @@ class _Call:
             role=_names(given.get("role_filter")) or DEFAULT_ROLES,
             user=self._user,
             source=sources or None,
-            since=_timestamp(given.get("since"), self._zone),
-            until=_timestamp(given.get("until"), self._zone, end=True),
+            since=self._moment(given.get("after")) or self._moment(given.get("since")),
+            until=self._moment(given.get("before")) or self._moment(given.get("until"), end=True),
+            now=self._now,
             exclude_sources=() if sources else DELEGATED_SOURCES,
             exclude_sessions=sorted(self._current),
             limit=limit * HITS_PER_SESSION,
@@ -323,6 +337,14 @@ class _Call:
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
         answer |= {"count": len(shown), "sessions_searched": len(best)}
         return answer if shown else answer | {"message": "No matching sessions found."}
+
+    def _moment(self, value: object, *, end: bool = False) -> float | None:
+        """Return an argument that is a date or words for a time in epoch seconds; None for an empty value.
+
+        Raises `SessionError` for a text that names no time.
+        """
+        text = _text(value)
+        return self._db.read_moment(text, now=self._now, zone=self._zone, end=end) if text else None
 
     def _titled(self, query: str, sources: Sequence[str]) -> _SearchResult | None:
         """Return the session whose title is `query` as a search result; None if there is none.
@@ -366,7 +388,8 @@ class _Call:
         snippet = _clean(match.snippet)
         result: dict[str, Any] = {
             "session_id": session.id,
-            "when": self._when(session.started_at),
+            "when": self._when(anchor.timestamp),
+            "started_at": self._when(session.started_at),
             "source": session.source,
             "model": session.model or None,
             "title": session.title or None,
@@ -611,25 +634,3 @@ def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         return ()
     return tuple(name.strip() for name in value if isinstance(name, str) and name.strip())
-
-
-def _timestamp(value: object, zone: tzinfo | None, *, end: bool = False) -> float | None:
-    """Return a date or time (ISO 8601) in epoch seconds; None for an empty value.
-
-    Raises `SessionError` for text that is no date.
-
-    Args:
-        value: The date or time.
-        zone: Time zone of a value that names none.
-        end: True to return the end of the day for a date without a time, False for its beginning.
-    """
-    text = _text(value)
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        if end and len(text) <= len("2026-01-31"):
-            moment += timedelta(days=1)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
-    except (OverflowError, ValueError) as exc:
-        raise SessionError(f"{value!r} is not a date", "write it as 2026-01-31 or 2026-01-31T12:00") from exc

@@ -24,7 +24,7 @@ STEPS = [
     ("config", "logs", "loopback"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
-    ("upgrade", "turn_recall"),
+    ("backups", "upgrade", "turn_recall"),
     ("telemetry",),
     ("memory",),
     ("aio",),

@@ -27,7 +27,7 @@ class SessionDB:
 
 def conversation(tmp_path: Path) -> Path:
     lines = [
-        {"speaker": "AB"[i % 2] + "nn", "dia_id": f"D1:{i}", "text": f"We talked of thing{i} today."}
+        {"speaker": "AB"[i % 2] + "nn", "dia_id": f"D1:{i}", "text": f"We talked of thing{i} at place{i}."}
         for i in range(40)
     ]
     data = {
@@ -39,8 +39,8 @@ def conversation(tmp_path: Path) -> Path:
             "session_1_date_time": "1:56 pm on 8 May, 2023",
         },
         "qa": [
-            {"question": "What of thing7?", "evidence": ["D1:7"], "category": 4},
-            {"question": "What of thing9?", "evidence": ["D1:9", "D9:9"], "category": 5},
+            {"question": "What of thing7 at place7?", "evidence": ["D1:7"], "category": 4},
+            {"question": "What of thing9 at place9?", "evidence": ["D1:9", "D9:9"], "category": 5},
             {"question": "What of nothing?", "evidence": ["D"], "category": 1},
         ],
     }

@@ -45,7 +45,7 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path) -> None:
             if words[0] not in PREPARATIONS and words != ["python", "agent.py"]:
                 assert run(words, tmp_path) == printed, line
                 compared += 1
-    assert compared == 11
+    assert compared == 10
 
     save = ("memory", {"action": "add", "target": "user", "content": "Lives in Oslo."})
     with ModelServer([Reply(calls=[save]), Reply("Noted."), Reply("In Oslo.")]) as server:

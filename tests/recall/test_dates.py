@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.recall.dates import When, find_dates
+from hermes_core.recall.dates import When, find_dates, read_moment
 
 NOW = datetime(2024, 3, 13, 15, 0, tzinfo=UTC)  # a Wednesday
 
@@ -54,6 +55,30 @@ def test_what_is_no_date_is_left_alone(text: str) -> None:
         ("last year", at(2023, 8, 1), at(2024, 1, 5)),
         ("two weeks ago", at(2024, 2, 28), at(2024, 3, 12)),
         ("昨天", at(2024, 3, 12), at(2024, 3, 13)),
+        ("last weekend", at(2024, 3, 10), at(2024, 3, 8)),
+        ("last Friday", at(2024, 3, 8), at(2024, 3, 9)),
+        ("on Wednesday", at(2024, 3, 6), at(2024, 3, 13)),
+        ("a couple of days ago", at(2024, 3, 11), at(2024, 3, 12)),
+        ("in the last 3 weeks", at(2024, 2, 22), at(2024, 2, 19)),
+        ("on the 3rd", at(2024, 3, 3), at(2024, 2, 3)),
+        ("last summer", at(2023, 7, 1), at(2023, 10, 1)),
+        ("at Christmas", at(2023, 12, 25), at(2023, 12, 27)),
+        ("at Easter", at(2023, 4, 9), at(2024, 3, 31)),
+        ("letzte Woche", at(2024, 3, 6), at(2024, 3, 11)),
+        ("上个月", at(2024, 2, 20), at(2024, 3, 2)),
+        ("三天前", at(2024, 3, 10), at(2024, 3, 12)),
+        ("before March", at(2024, 2, 29), at(2024, 3, 1)),
+        ("before 2023", at(2022, 12, 31), at(2023, 1, 1)),
+        ("until last week", at(2024, 3, 3), at(2024, 3, 4)),
+        ("since Easter", at(2024, 1, 1), at(2023, 4, 8)),
+        ("since last May", at(2023, 5, 1), at(2023, 4, 30)),
+        ("since the 31st", at(2024, 1, 31), at(2024, 1, 30)),
+        ("after the 3rd", at(2024, 3, 4), at(2024, 3, 3)),
+        ("after 8 May 2023", at(2023, 5, 9), at(2023, 5, 8)),
+        ("between May and July 2023", at(2023, 6, 1), at(2023, 8, 1)),
+        ("from November to February 2024", at(2023, 12, 1), at(2024, 3, 1)),
+        ("3月之前", at(2024, 2, 1), at(2024, 3, 2)),
+        ("自从5月", at(2023, 5, 2), at(2023, 4, 2)),
     ],
 )
 def test_relative_times_count_from_now(text: str, inside: datetime, outside: datetime) -> None:
@@ -61,6 +86,54 @@ def test_relative_times_count_from_now(text: str, inside: datetime, outside: dat
 
     assert when.closeness(inside) == 1
     assert when.closeness(outside) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "in Spring Boot",
+        "the 3rd time",
+        "she went from Rome to Paris",
+        "every Monday",
+        "for a week",
+        "by Friday",
+    ],
+)
+def test_what_is_no_relative_time_is_left_alone(text: str) -> None:
+    assert find_dates(text, NOW.timestamp()) == ((), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("2023-05-08", (2023, 5, 8), (2023, 5, 9)),
+        ("March", (2024, 3, 1), (2024, 4, 1)),
+        ("may", (2023, 5, 1), (2023, 6, 1)),
+        ("last week", (2024, 3, 4), (2024, 3, 11)),
+        ("friday", (2024, 3, 8), (2024, 3, 9)),
+        ("the 3rd", (2024, 3, 3), (2024, 3, 4)),
+        ("2022", (2022, 1, 1), (2023, 1, 1)),
+        ("昨天", (2024, 3, 12), (2024, 3, 13)),
+        ("2023-05-08T12:30", (2023, 5, 8, 12, 30), (2023, 5, 8, 12, 30)),
+        ("2023-05-08T12:30+02:00", (2023, 5, 8, 10, 30), (2023, 5, 8, 10, 30)),
+    ],
+)
+def test_a_bound_is_a_date_or_words(text: str, start: tuple[int, ...], end: tuple[int, ...]) -> None:
+    for at_end, wanted in ((False, start), (True, end)):
+        moment = datetime(*wanted, tzinfo=UTC)  # type: ignore[arg-type, misc]
+        assert read_moment(text, NOW.timestamp(), UTC, end=at_end) == moment.timestamp()
+
+
+@pytest.mark.parametrize("text", ["soon", "5", "2023-13-01", "before or after", ""])
+def test_a_bound_that_names_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a date"):
+        read_moment(text, NOW.timestamp(), UTC)
+
+
+@given(st.text())
+def test_any_bound_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        read_moment(text, NOW.timestamp(), UTC)
 
 
 def test_what_happened_on_a_day_may_be_told_days_later() -> None:

@@ -13,9 +13,8 @@ import pytest
 from hermes_core.importers.sample import sample_path, sample_questions
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
+from hermes_core.sessions.postgres_schema import CUT_KEY, MIGRATIONS
 from hermes_core.sessions.search import tsvector
-from hermes_core.sessions.search.gin import CUT_KEY
 from hermes_core.sessions.search.lookup import MAX_RARE_MESSAGES
 from hermes_core.storage.postgres import PostgresDatabase
 
@@ -294,6 +293,7 @@ def test_a_check_finds_rows_that_differ_and_a_rebuild_repairs_them(server: Sessi
 def test_words_by_older_rules_are_reported_and_still_searched(server: SessionDB) -> None:
     server.create_session("s", user="me")
     server.append_message("s", "user", "the kumquat tree")
+    assert server.get_meta(CUT_KEY) == CUT_VERSION
     server.set_meta(CUT_KEY, "1")
     assert f"version 1, not {CUT_VERSION}" in server.search_problem
     assert server.search("kumquat", user="me")

@@ -363,7 +363,48 @@ def test_time_and_source_narrow_a_search(past: SessionDB) -> None:
     assert found(source="telegram") == ["telegram-1"]
     assert found(since="1970-01-04T00:00+00:00") == ["telegram-1"]
     assert found(until="1970-01-04T00:00+00:00") == ["maple"]
-    assert call(past, query="maple", since="last week")["success"] is False
+    assert found(after="1970-01-04T00:00+00:00") == ["telegram-1"]
+    assert found(before="1970-01-04") == ["maple"]
+    assert found(after="January 1970", before="1970-01-04") == ["maple"]
+    assert found(after="last week") == []
+    assert call(past, query="maple", after="soon")["success"] is False
+
+
+def test_words_for_a_time_count_from_the_clock_of_the_session(past: SessionDB) -> None:
+    past.create_session("later")
+    past.append_message("later", "user", "maple syrup", timestamp=40 * 86_400.0)
+    tool = SessionSearchTool(past)
+
+    def found(now: float | None, **filters: str) -> list[str]:
+        answer = json.loads(tool.call({"query": "maple", "limit": 5, **filters}, ME, now))
+        return [result["session_id"] for result in answer["results"]]
+
+    assert found(42 * 86_400.0, after="3 days ago") == ["later"]
+    assert found(None, after="3 days ago") == []
+
+
+def test_a_result_tells_the_time_of_its_message(past: SessionDB) -> None:
+    past.create_session("long", started_at=86_400.0)
+    past.append_message("long", "user", "something else", timestamp=86_400.0)
+    past.append_message("long", "user", "maple syrup", timestamp=50 * 86_400.0)
+
+    results = call(past, query="maple syrup", limit=5)["results"]
+    (result,) = (result for result in results if result["session_id"] == "long")
+
+    assert result["when"].startswith("February 20, 1970")
+    assert result["started_at"].startswith("January 02, 1970")
+
+
+def test_the_first_time_is_the_oldest_of_the_good_answers(past: SessionDB) -> None:
+    for day in (30, 10, 20):
+        past.create_session(f"ride-{day}")
+        past.append_message(f"ride-{day}", "user", "I rode a horse at the farm", timestamp=day * 86_400.0)
+
+    def found(query: str) -> str:
+        return str(past.search(query)[0].session_id)
+
+    assert found("when did I first ride a horse?") == "ride-10"
+    assert found("when did I ride a horse?") == "ride-30"
 
 
 def test_an_answer_is_text_that_can_be_sent_whatever_was_asked(past: SessionDB) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from hermes_core import HermesHome
 from hermes_core.loopback import listen
@@ -20,6 +20,9 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.ui.access import Access
 from hermes_core.ui.server import http_page_server, serve_page
 from hermes_core.ui.site import Site
+
+# A click may wait for a provider, and machines that run tests are busy.
+expect.set_options(timeout=30_000)
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None

@@ -22,6 +22,8 @@ from hermes_core.safety.origin import Reading
 from hermes_core.sessions.daily_usage import add_daily_usage
 from tests.ui.conftest import Open, Serve
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred\x07 &lt;b&gt;"
 
 
@@ -252,12 +254,15 @@ def test_a_dead_letter_is_retried_and_another_dropped(serve: Serve, open_page: O
     expect(letters.first).to_contain_text("the backend refuses <b>this</b> turn")
     expect(page.locator("li.card", has_text="shaky").first).to_contain_text("2 dead letters")
     letters.first.get_by_role("button", name="Retry").click()
-    expect(page.get_by_role("alert")).to_contain_text("is a dead letter again")
+    expect(page.locator("main .message")).to_contain_text("1 row(s) to be tried again")
+    assert until(lambda: len(served.memory.manager.outbox.dead_letters()) == 2)
 
     provider.refuses = False
+    page.goto(f"{served.root}/providers")
     letters.first.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("status")).to_contain_text("1 row(s) to be tried again")
-    assert provider.turns == ["Likes tea"]
+    assert until(lambda: provider.turns == ["Likes tea"])
+    page.goto(f"{served.root}/providers")
     page.get_by_role("link", name="Drop").click()
     page.get_by_role("button", name="Drop it").click()
     expect(page.get_by_text("Nothing waits: every write was taken.")).to_be_visible()

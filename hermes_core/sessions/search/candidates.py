@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, tzinfo
 from typing import Any, Literal
 
-from hermes_core.recall.dates import When
+from hermes_core.recall.amounts import FACT_RESULTS
+from hermes_core.recall.dates import FAR_FUTURE, When, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
+    MIN_TELLING_WORDS,
     Place,
     RankCandidate,
     Ranked,
@@ -46,8 +48,12 @@ MIN_SCORE_SHARE = 0.5
 # Words of a search without the index; the rest is ignored, so that a pasted text does not become a huge SQL query.
 MAX_PLAIN_WORDS = 64
 
-# Column of the time in the rows of candidates.
-_TIMESTAMP = 4
+# Columns of the text and of the time in the rows of candidates.
+_TEXT, _TIMESTAMP = 3, 4
+
+# Distance of a score, the logarithm of odds, from the best one up to which a message counts as a good answer to "When did
+# I first ...". Of good answers, the oldest is the first.
+MAX_SCORE_BEHIND = 2.0
 
 # Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
 Distinct = Literal["", "text", "words"]
@@ -117,17 +123,22 @@ def search(
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
     if proactive:
         # "today" and "this week" are in any talk, and say nothing of the past.
-        past = [span for span in spans if span[1] <= now]
-        cosine = likeness.nearest(ids) if likeness else None
-        if not _telling(lookup, analysis, rows, past).opens(cosine):
+        past = [span for span in spans if span[1] <= now or span[1] == FAR_FUTURE]
+        said_before = {row[0] for row in rows if words(row[_TEXT]) == words(analysis.text)}
+        telling = _telling(lookup, analysis, rows, past, said_before)
+        others = [row_id for row_id in ids if row_id not in said_before]
+        near_ids = ids if telling.question >= MIN_TELLING_WORDS else others
+        if not telling.opens(likeness.nearest(near_ids) if likeness else None):
             return []
-    ranked = rank_candidates(
-        analysis, candidates, limit=len(candidates) if order or proactive or distinct else limit, zone=zone
-    )
+    is_first = order is None and asks_for_first(analysis.text)
+    whole = order or proactive or distinct or is_first
+    ranked = rank_candidates(analysis, candidates, limit=len(candidates) if whole else limit, zone=zone)
     if proactive:
         ranked = select_proactive(analysis, ranked)
     if distinct:
         ranked = _without_repeats(ranked, limit, distinct)
+    if is_first:
+        ranked = _oldest_first(ranked)
     if order:
         ranked.sort(
             key=lambda entry: (entry.candidate.timestamp, entry.candidate.id), reverse=order == "newest"
@@ -147,10 +158,15 @@ def search(
 
 
 def _telling(
-    lookup: Lookup, analysis: Analysis, rows: Sequence[tuple[Any, ...]], past: Sequence[tuple[float, float]]
+    lookup: Lookup,
+    analysis: Analysis,
+    rows: Sequence[tuple[Any, ...]],
+    past: Sequence[tuple[float, float]],
+    said_before: Collection[int],
 ) -> Telling:
     """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
-    telling = lookup.telling(analysis, [(key, position) for _, key, position, *_ in rows])
+    places = {message_id: (key, position) for message_id, key, position, *_ in rows}
+    telling = lookup.telling(analysis, places.values(), {places[row_id] for row_id in said_before})
     if analysis.names:
         telling = telling.with_match()
     times = [row[_TIMESTAMP] for row in rows]
@@ -299,6 +315,14 @@ def _without_repeats(ranked: Sequence[Ranked], limit: int, distinct: Distinct) -
     return entries
 
 
+def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
+    """Return the ranking with its best entries, which answer nearly as well as the first, ordered by time."""
+    least = ranked[0].score - MAX_SCORE_BEHIND if ranked else 0.0
+    good = [entry for entry in ranked[:FACT_RESULTS] if entry.score >= least]
+    good.sort(key=lambda entry: (entry.candidate.timestamp or 0.0, entry.candidate.id))
+    return good + [entry for entry in ranked if entry not in good]
+
+
 def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
@@ -322,18 +346,5 @@ def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = No
 
 def _spans(dates: Iterable[When], now: float, zone: tzinfo) -> list[tuple[float, float]]:
     """Return times as spans in epoch seconds. A day or month without a year is the last one that began before `now`."""
-    return [span for when in dates if (span := _span(when, datetime.fromtimestamp(now, zone))) is not None]
-
-
-def _span(when: When, now: datetime) -> tuple[float, float] | None:
-    if when.end:
-        return when.start, when.end
-    year, month, day = when.year or now.year, when.month or 1, when.day or 1
-    if not when.year and (month, day) > (now.month, now.day):
-        year -= 1
-    try:
-        start = datetime(year, month, day, tzinfo=now.tzinfo)
-    except ValueError:
-        return None
-    length = 1 if when.day else 31 if when.month else 366
-    return start.timestamp(), (start + timedelta(days=length)).timestamp()
+    at = datetime.fromtimestamp(now, zone)
+    return [span for when in dates if (span := when.span(at)) is not None]

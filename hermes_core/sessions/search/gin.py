@@ -14,7 +14,7 @@ from typing import Any
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.postgres_schema import MESSAGES_PER_BUCKET
+from hermes_core.sessions.postgres_schema import CUT_KEY, MESSAGES_PER_BUCKET
 from hermes_core.sessions.records import Order, State
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
@@ -40,9 +40,6 @@ PLACES_PER_ROW = 4
 # Messages in one step of a rebuild, and messages whose words a check compares.
 STEP = 500
 SAMPLE = 500
-
-# Key in `state_meta`: the version of the rules by which the words of all messages were cut.
-CUT_KEY = "text_cut"
 
 # Key in `state_meta` during a rebuild: the last message id whose words were cut again.
 PROGRESS_KEY = "search_index_rebuilt_to"

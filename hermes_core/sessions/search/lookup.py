@@ -15,6 +15,7 @@ from itertools import combinations
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
     GRAM_SHARE,
+    MIN_TELLING_WORDS,
     SIMILAR_WORD_WEIGHT,
     Place,
     Telling,
@@ -127,10 +128,16 @@ class Lookup:
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    def telling(self, analysis: Analysis, places: Collection[Place]) -> Telling:
+    def telling(self, analysis: Analysis, places: Collection[Place], repeats: Collection[Place]) -> Telling:
         """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
 
         Call it after `scores`.
+
+        Args:
+            analysis: The question.
+            places: The places of the messages that may be recalled.
+            repeats: Those places whose message is the question itself. A greeting that was said before finds nothing, but
+                a question of several words finds its earlier answer.
         """
         people = {word for name in analysis.names for word in words(name.casefold())}
         terms = []
@@ -139,7 +146,14 @@ class Lookup:
                 continue
             hits = self._weighed.get(term, TermHits(0, {}))
             terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
-        return count_telling(terms, self._reader.total, self._sizes, places)
+        telling = count_telling(terms, self._reader.total, self._sizes, places)
+        if not repeats or telling.exchange >= MIN_TELLING_WORDS:
+            return telling
+        others = [
+            (replace(hits, places={at: w for at, w in hits.places.items() if at not in repeats}), weight)
+            for hits, weight in terms
+        ]
+        return count_telling(others, self._reader.total, self._sizes, places)
 
     def scores_among(
         self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]

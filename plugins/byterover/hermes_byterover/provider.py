@@ -18,6 +18,8 @@ from hermes_core import (
     Capabilities,
     Check,
     Delegation,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -30,6 +32,7 @@ from hermes_core import (
 from hermes_core.kit import (
     BackendAuthError,
     BackendProvider,
+    BackendRefused,
     ProviderUnavailable,
     Settings,
     clip,
@@ -37,6 +40,7 @@ from hermes_core.kit import (
     is_trivial,
     key_of,
     later_session,
+    page_of,
     poll,
     query_text,
     recall_within,
@@ -76,6 +80,10 @@ A knowledge tree keeps what was decided and learned in earlier conversations."""
 RECALLS = "What fits a message is recalled by itself."
 TOOLS = """Ask it with `brv_query` for a worked-out answer; keep lasting decisions, patterns and facts with
 `brv_curate`; see with `brv_status` whether it works and what waits for the person's review."""
+
+
+IMPORTED = "imported"
+"""Folder of notes that came from another provider."""
 
 
 class ByteRoverProvider(BackendProvider[Brv]):
@@ -142,6 +150,17 @@ class ByteRoverProvider(BackendProvider[Brv]):
                 "review", True, f"{pending} changes wait for it", "hermes-memory byterover brv review pending"
             ),
         ]
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return every note of the tree of the session's user, also what brv curated, as its text."""
+        notes = self.tree(session).texts()
+        return page_of([MemoryRecord(text, path) for path, text in notes], cursor)
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Write a note into the tree; no model is asked. A note keeps its text alone."""
+        if not record.text.strip():
+            raise BackendRefused("the text is empty", "a note needs one")
+        self.tree(session).add(IMPORTED, record.text)
 
     def backup_paths(self) -> Sequence[str]:
         """Return the tree if settings put it outside the home."""

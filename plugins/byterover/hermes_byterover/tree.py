@@ -54,6 +54,12 @@ class Tree:
             write_atomic(path, f"---\n{head}\n---\n\n{storable(text).strip()}\n".encode())
         return path.relative_to(self.root)
 
+    def texts(self) -> list[tuple[str, str]]:
+        """Return path and text of every note in the tree, also of what brv curated, without what it derived from notes."""
+        notes = (path for path in sorted(self.root.rglob("*.md")) if "." not in path.stem)
+        found = ((path.relative_to(self.root).as_posix(), body_of(path.read_text("utf-8"))) for path in notes)
+        return [(path, text) for path, text in found if text]
+
     def remove(self, target: str, text: str) -> None:
         """Drop the note of an entry, with what brv derived from it. None is as well."""
         self._drop(self._path(target, text))

@@ -16,6 +16,8 @@ from hermes_core import (
     Check,
     Delegation,
     HermesHome,
+    MemoryPage,
+    MemoryRecord,
     MemoryStore,
     MemoryWrite,
     Query,
@@ -24,16 +26,29 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
-from hermes_core.kit import BackendProvider, Range, Settings, ToolInputInvalid, clip, is_trivial, redact, tool
+from hermes_core.kit import (
+    BackendProvider,
+    Range,
+    Settings,
+    ToolInputInvalid,
+    clip,
+    is_trivial,
+    page_of,
+    redact,
+    tool,
+)
 from hermes_honcho import names
 from hermes_honcho.checks import self_test
-from hermes_honcho.client import Client, Line, sdk_fault, sdk_version
+from hermes_honcho.client import MAX_CONCLUSION_CHARS, Client, Line, sdk_fault, sdk_version
 from hermes_honcho.ledger import Ledger
 from hermes_honcho.pending import PendingWrites, store_each
 from hermes_honcho.recall import Layers, Place
 from hermes_honcho.settings import NAME, SETTINGS, address, observed, turns_a_batch, validate
 
 log = logging.getLogger(__name__)
+
+MAX_EXPORTED = 100_000
+"""Conclusions about one person that are listed at most."""
 
 PROMPTS = {
     "hybrid": """# Honcho memory
@@ -112,6 +127,23 @@ class HonchoProvider(BackendProvider[Client]):
     def check(self, session: Session) -> Sequence[Check]:
         """Write messages and a conclusion of a peer of its own, recall them, delete them."""
         return self_test(self.client, session)
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return the conclusions about the session's user, newest first. Messages stay: the host has them itself."""
+        place = self.place(session)
+        found = self.client.conclusions(place.observer, place.user, limit=MAX_EXPORTED)
+        return page_of([MemoryRecord(one.text, one.id, one.at.timestamp()) for one in found], cursor)
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Store a memory as a conclusion about the session's user, once. Honcho keeps its text alone."""
+        text = record.text.strip()
+        if not text or len(text) > MAX_CONCLUSION_CHARS:
+            raise BackendRefused(
+                f"the text has {len(text):,} characters", f"a conclusion has 1 to {MAX_CONCLUSION_CHARS:,}"
+            )
+        place = self.place(session)
+        self._ensure(place)
+        self.client.conclude(place.observer, place.user, [text])
 
     def pending_writes(self) -> int:
         """Return the number of turns that wait for their batch, and of notes that Honcho can't take now."""

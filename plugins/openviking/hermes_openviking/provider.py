@@ -6,7 +6,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from hermes_core import (
     Availability,
     Check,
     Delegation,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -26,6 +28,7 @@ from hermes_core import (
 )
 from hermes_core.kit import (
     BackendNotFound,
+    BackendRefused,
     BackendUnavailable,
     ConfigError,
     Settings,
@@ -48,6 +51,12 @@ log = logging.getLogger(__name__)
 
 MAX_QUERY_CHARS = 2000
 """Characters of a question that are searched for."""
+
+MAX_LISTED = 100_000
+"""Files of one person that are listed at most."""
+
+READ_AT_ONCE = 100
+"""Files of one page of an export, each of which is a request."""
 
 START_TIMEOUT_S = 25.0
 """Seconds that a server of our own has to come up: it takes 10 to 28, and the host tries again."""
@@ -180,6 +189,41 @@ class OpenVikingProvider(Tools):
         message = said_by_agent(text, delegation.id, space.peer)
         self.client.add_turn(space, space.conversation(session.id), [message])
 
+    # ------------------------------------------------------------- moving
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return the memory files of the session's user, also what the server learned, each read whole."""
+        space = self.space(session)
+        try:
+            listed = self.client.entries(space, space.memories, True, MAX_LISTED)
+        except BackendNotFound:
+            return MemoryPage()  # nothing was ever stored
+        uris = sorted(str(one.get("uri")) for one in listed if not one.get("isDir") and is_memory_file(one))
+        start = int(cursor or 0)
+        records = []
+        for uri in uris[start : start + READ_AT_ONCE]:
+            try:
+                text = self.client.read(space, uri)
+            except BackendNotFound:
+                continue  # deleted meanwhile
+            if text.strip():
+                records.append(
+                    MemoryRecord(text.strip(), uri, kind=uri.split("/memories/")[-1].split("/")[0])
+                )
+        end = start + READ_AT_ONCE
+        return MemoryPage(tuple(records), str(end) if end < len(uris) else "")
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Store a memory as a file of its own, once. OpenViking keeps its text, and its kind if it is a category."""
+        text = record.text.strip()
+        if not text or len(text) > MAX_MESSAGE_CHARS:
+            raise BackendRefused(
+                f"the text has {len(text):,} characters", f"a memory has 1 to {MAX_MESSAGE_CHARS:,}"
+            )
+        space = self.space(session)
+        folder = record.kind if record.kind in CATEGORIES.values() else CATEGORIES["pattern"]
+        self.client.put(space, space.file(folder, text, "import-"), storable(text))
+
     # ----------------------------------------------------------- boundary
 
     def on_session_end(self, session: Session) -> None:
@@ -296,3 +340,9 @@ class OpenVikingProvider(Tools):
             return Check("learning from sessions", True, f"{len(tasks)} known to the server, none failed")
         said = f"{len(failed)} of {len(tasks)} failed, last: {failed[0].get('error')}"
         return Check("learning from sessions", False, said, "see the model (vlm) in the server's ov.conf")
+
+
+def is_memory_file(entry: Mapping[str, Any]) -> bool:
+    """Return True for a file with a memory, False for what the server derives from others."""
+    name = str(entry.get("uri")).rpartition("/")[2]
+    return name.endswith(".md") and not name.startswith(".")

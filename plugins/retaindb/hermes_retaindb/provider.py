@@ -6,13 +6,16 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from hermes_core import (
     Availability,
+    BackendRefused,
     BackendUnavailable,
     Check,
     Delegation,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -28,6 +31,7 @@ from hermes_core.kit import (
     fold_space,
     is_trivial,
     later_session,
+    page_of,
     poll,
     recall_within,
     storable,
@@ -122,6 +126,27 @@ class RetainDBProvider(FileTools):
             return [Check("write and recall", False, where, lost)]
         forgotten = [self.client.forget(memory.id) for memory in stored]
         return [Check("write and recall", True, where), Check("forget", any(forgotten), where)]
+
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return the memories of the session's user. The server gives the list at once, and older ones cut it."""
+        found = self.client.profile(self.who(session))
+        stored = [one for one in found if not one.pending]
+        waiting = [one for one in found if one.pending and one.text not in {other.text for other in stored}]
+        records = [MemoryRecord(one.text, one.id, kind=one.type) for one in [*stored, *waiting]]
+        return page_of(records, cursor)
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Have a memory stored as it is, once: the server does so within seconds. It keeps text and type."""
+        text = record.text.strip()
+        if not text or len(text) > MAX_MEMORY_CHARS:
+            raise BackendRefused(
+                f"the text has {len(text):,} characters", f"RetainDB takes 1 to {MAX_MEMORY_CHARS:,}"
+            )
+        who = self.who(session)
+        if any(one.text == text for one in self.client.search(text, who, MAX_HITS)):
+            return
+        kind = record.kind if record.kind in get_args(MemoryType) else "factual"
+        self.client.add(text, who, kind, 0.7, f"import {record.key}")
 
     # --------------------------------------------------------------------- turn
 

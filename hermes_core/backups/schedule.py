@@ -1,0 +1,132 @@
+"""Backups by the clock: made in the background by whichever program begins a session when one is due."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hermes_core.backups.archive import BackupReport, make_backup
+from hermes_core.config import Config
+from hermes_core.errors import HermesError, LockTimeout
+from hermes_core.home import HermesHome, expanded
+from hermes_core.storage.files import locked
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"hermes-backup-(\d{8}T\d{6}Z)(?:-\d+)?\.zip")
+_LOCK_TIMEOUT_S = 0.1
+CLOSE_TIMEOUT_S = 30.0
+"""Seconds that the end of a program waits for a backup that is being made."""
+
+
+def backup_folder(home: HermesHome, config: Config) -> Path:
+    """Return the folder of the backups; a relative `backup.folder` lies in the home."""
+    return home.path / expanded(config.backup.folder)
+
+
+def backup_name(now: float) -> str:
+    """Return the name of a backup that is made now.
+
+    >>> backup_name(0.0)
+    'hermes-backup-19700101T000000Z.zip'
+    """
+    return f"hermes-backup-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.zip"
+
+
+def backups_in(folder: Path) -> list[Path]:
+    """Return the backups that this program named, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def prune_backups(folder: Path, keep: int) -> list[Path]:
+    """Delete all but the newest backups, and return the deleted ones. Other files of the folder are left alone."""
+    old = backups_in(folder)[:-keep] if keep > 0 else []
+    for path in old:
+        path.unlink(missing_ok=True)
+    return old
+
+
+class ScheduledBackups:
+    """The backups of a home by `backup.every`, made on a thread of their own.
+
+    Args:
+        outside: Returns files and folders outside the home that a backup must hold.
+    """
+
+    def __init__(
+        self,
+        home: HermesHome,
+        config: Config,
+        outside: Callable[[], Sequence[Path]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._home, self._config, self._outside, self._clock = home, config, outside, clock
+        self._thread: threading.Thread | None = None
+        self.problem = ""
+
+    def start_if_due(self) -> None:
+        """Begin a backup in the background if the newest one is old enough and none is being made."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        if self._is_due():
+            self._thread = threading.Thread(target=self._run, name="hermes-backup", daemon=True)
+            self._thread.start()
+
+    def wait(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
+        """Wait for the backup that is being made."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _is_due(self) -> bool:
+        hours = self._config.backup.every
+        if hours is None:
+            return False
+        newest = [path.stat().st_mtime for path in backups_in(backup_folder(self._home, self._config))[-1:]]
+        return not newest or self._clock() - newest[0] >= hours * 3600
+
+    def _run(self) -> None:
+        folder = backup_folder(self._home, self._config)
+        try:
+            # Several programs of one home begin sessions at once: one of them makes the backup.
+            with locked(folder / "backup", _LOCK_TIMEOUT_S):
+                if self._is_due():
+                    report = make_backup(
+                        self._home,
+                        folder / backup_name(self._clock()),
+                        outside=self._outside(),
+                        clock=self._clock,
+                    )
+                    prune_backups(folder, self._config.backup.keep)
+                    log.info("backup %s: %d files, %d bytes", report.path, report.files, report.bytes)
+        except LockTimeout:
+            pass  # another program makes it
+        except (HermesError, OSError) as exc:
+            log.error("the scheduled backup failed: %s", exc)
+            self.problem = f"the scheduled backup failed: {exc}"
+        else:
+            self.problem = ""
+
+
+def back_up_now(
+    home: HermesHome,
+    config: Config,
+    path: Path | None,
+    *,
+    secrets: bool,
+    outside: Sequence[Path],
+    on_file: Callable[[], object],
+    program: str,
+) -> BackupReport:
+    """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned."""
+    folder = backup_folder(home, config)
+    target = path or folder / backup_name(time.time())
+    report = make_backup(home, target, secrets=secrets, outside=outside, on_file=on_file, program=program)
+    if path is None:
+        prune_backups(folder, config.backup.keep)
+    return report

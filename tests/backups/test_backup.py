@@ -1,0 +1,316 @@
+"""Backups of a home in use, and their restore: nothing acknowledged is missing, nothing is overwritten, nobody is fooled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hermes_core import HermesHome, open_memory
+from hermes_core.backups.archive import MANIFEST, make_backup, opened_backup
+from hermes_core.backups.restore import restore_backup
+from hermes_core.backups.schedule import backups_in
+from hermes_core.cli import main
+from hermes_core.config import set_value
+from hermes_core.errors import DatabaseCorrupt, StorageError
+from hermes_core.testing.fakes import RecordingProvider
+
+Run = Callable[..., Result]
+
+WRITER = """
+import sys
+from hermes_core import open_memory
+name = sys.argv[2]
+with open_memory(sys.argv[1]) as memory:
+    session = memory.start_session(name)
+    for number in range(100_000):
+        memory.end_turn(session, f"{name} said {number}", "Noted.", warm=False)
+        memory.curated.remove("memory", f"{name} note {number - 1}.") if number else None
+        memory.curated.add("memory", f"{name} note {number}.")
+        print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def run() -> Run:
+    def invoke(*words: object, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, [str(word) for word in words])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, (result.stdout, result.stderr)
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def home(hermes_home: HermesHome) -> HermesHome:
+    with open_memory(hermes_home) as memory:
+        memory.end_turn(memory.start_session("s1"), "I like tea.", "Noted.")
+        memory.curated.add("memory", "Uses uv.")
+    (hermes_home.path / ".env").write_text("OPENAI_API_KEY=sk-1234567890abcdef1234567890abcdef\n")
+    (hermes_home.path / "mem0.json").write_text(
+        json.dumps({"mode": "platform", "api_key": "m0-1234567890abcdef1234567890abcdef"})
+    )
+    skill = hermes_home.skills / "kitchen/tea"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: tea\ndescription: Tea.\n---\nBoil.\n")
+    (skill / "boil.sh").write_text("#!/bin/sh\n")
+    (skill / "boil.sh").chmod(0o755)
+    return hermes_home
+
+
+@pytest.fixture
+def writers(home: HermesHome) -> Iterator[list[subprocess.Popen[str]]]:
+    """Two processes that store turns and notes all the time; each line that they print is acknowledged."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(home.path), name], stdout=subprocess.PIPE, text=True
+        )
+        for name in ("ann", "bob")
+    ]
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def acknowledged(process: subprocess.Popen[str], until: int) -> int:
+    """Read lines until this number was acknowledged, and return the last."""
+    assert process.stdout is not None
+    number = -1
+    while number < until:
+        number = int(process.stdout.readline())
+    return number
+
+
+def test_a_backup_of_a_home_in_use_has_all_that_was_acknowledged_before(
+    home: HermesHome, writers: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    last = {name: acknowledged(process, 5) for name, process in zip(("ann", "bob"), writers, strict=True)}
+    report = make_backup(home, tmp_path / "b.zip")
+    later = [acknowledged(process, last[name] + 1) for name, process in zip(last, writers, strict=True)]
+    assert all(later)
+    for process in writers:
+        process.kill()
+        process.wait()
+    other = HermesHome(tmp_path / "other")
+    restore_backup(other, report.path)
+    with open_memory(other) as memory:
+        assert memory.sessions.check() == []
+        for name, number in last.items():
+            said = {message.content for message in memory.sessions.get_messages(name)}
+            assert {f"{name} said {n}" for n in range(number + 1)} <= said
+            notes = [entry for entry in memory.curated.entries("memory") if entry.startswith(f"{name} note")]
+            assert notes
+            assert int(notes[-1].split()[-1].rstrip(".")) >= number
+        # The notes and their history are one state: nothing looks like an edit by hand.
+        assert {change.action for change in memory.curated.history(limit=1000)} <= {"add", "remove"}
+        assert memory.curated.verify().faults == ()
+        assert memory.problems() == []
+
+
+def test_a_restored_home_has_everything_but_the_keys(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "b.zip"
+    report = json.loads(run("backup", file, "--json").stdout)
+    assert report["databases"] >= 2
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert any("'.env'" in sentence for sentence in report["left_out"])
+    assert any("secrets in 'mem0.json'" in sentence for sentence in report["left_out"])
+    with zipfile.ZipFile(file) as archive:
+        assert all(b"1234567890abcdef" not in archive.read(name) for name in archive.namelist())
+    shutil.rmtree(home.path)
+    assert "test it" in run("restore", file, "--yes").stdout
+    with open_memory(home) as memory:
+        assert memory.sessions.get_messages("s1")[0].content == "I like tea."
+        assert memory.curated.entries("memory") == ("Uses uv.",)
+        assert memory.curated.undo()["success"]
+    assert json.loads((home.path / "mem0.json").read_text()) == {"mode": "platform"}
+    assert (home.skills / "kitchen/tea/boil.sh").stat().st_mode & 0o100
+    assert not (home.path / ".env").exists()
+
+
+def test_secrets_are_in_a_backup_on_request_only(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    run("backup", tmp_path / "b.zip", "--with-secrets")
+    shutil.rmtree(home.path)
+    run("restore", tmp_path / "b.zip", "--yes")
+    assert "sk-1234567890" in (home.path / ".env").read_text()
+    assert "m0-1234567890" in (home.path / "mem0.json").read_text()
+
+
+def test_a_home_that_is_not_empty_is_kept_aside_and_its_keys_stay(
+    home: HermesHome, run: Run, tmp_path: Path
+) -> None:
+    run("backup", tmp_path / "b.zip")
+    (home.path / "profiles/work").mkdir(parents=True)
+    with open_memory(home) as memory:
+        memory.curated.add("memory", "Came later.")
+    assert "is not empty" in run("restore", tmp_path / "b.zip", "--yes", code=1).stderr
+    run("restore", tmp_path / "b.zip", "--yes", "--force")
+    (aside,) = home.path.parent.glob("home.before-restore-*")
+    assert "Came later." in (aside / "memories/MEMORY.md").read_text()
+    assert "Came later." not in home.memory_md.read_text()
+    assert "sk-1234567890" in (home.path / ".env").read_text()
+    assert (home.path / "profiles/work").is_dir()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="locks of SQLite can't be asked for there")
+def test_a_home_in_use_is_not_restored(
+    home: HermesHome, writers: list[subprocess.Popen[str]], run: Run, tmp_path: Path
+) -> None:
+    run("backup", tmp_path / "b.zip")
+    acknowledged(writers[0], 0)
+    assert "another program has" in " ".join(
+        run("restore", tmp_path / "b.zip", "--yes", "--force", code=1).stderr.split()
+    )
+    assert not list(home.path.parent.glob("*before-restore*"))
+    assert not list(home.path.parent.glob(".*restoring*"))
+
+
+def test_what_providers_have_elsewhere_goes_along(home: HermesHome, tmp_path: Path) -> None:
+    place, single = tmp_path / "elsewhere", tmp_path / "facts.db"
+    place.mkdir()
+    (place / "data.txt").write_text("theirs")
+    with closing(sqlite3.connect(single)) as db:
+        db.execute("CREATE TABLE t (x)")
+        db.commit()
+
+    class Outside(RecordingProvider):
+        def backup_paths(self) -> list[str]:
+            return [str(place), str(single), str(tmp_path / "gone")]
+
+    with open_memory(home, provider=Outside()) as memory:
+        make_backup(home, tmp_path / "b.zip", outside=memory.outside_paths())
+    (place / "data.txt").write_text("changed")
+    single.unlink()
+    other = HermesHome(tmp_path / "other")
+    report = restore_backup(other, tmp_path / "b.zip")
+    assert sorted(report.outside.values()) == sorted([str(place), str(single)])
+    assert (place / "data.txt").read_text() == "changed"
+    third = restore_backup(HermesHome(tmp_path / "third"), tmp_path / "b.zip", outside=True)
+    assert (place / "data.txt").read_text() == "theirs"
+    assert single.is_file()
+    assert sorted(third.put_back) == sorted([str(place), str(single)])
+    (before,) = tmp_path.glob("elsewhere.before-restore-*")
+    assert (before / "data.txt").read_text() == "changed"
+
+
+def test_a_damaged_database_makes_no_backup(home: HermesHome, tmp_path: Path) -> None:
+    with home.state_db.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 8192)
+    with pytest.raises(DatabaseCorrupt, match=r"state\.db"):
+        make_backup(home, tmp_path / "b.zip")
+    assert list(tmp_path.glob("*b.zip*")) == []
+
+
+def rewritten(file: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
+    with zipfile.ZipFile(file) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    change(members)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, data in members.items():
+            new.writestr(name, data)
+    return file
+
+
+def _manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, bytes]], object]:
+    def rewrite(members: dict[str, bytes]) -> None:
+        value = json.loads(members[MANIFEST])
+        change(value)
+        members[MANIFEST] = json.dumps(value).encode()
+
+    return rewrite
+
+
+def _traversal(members: dict[str, bytes]) -> None:
+    value = json.loads(members[MANIFEST])
+    members["home/../../evil"] = b""
+    value["files"]["home/../../evil"] = next(iter(value["files"].values()))
+    members[MANIFEST] = json.dumps(value).encode()
+
+
+HOSTILE = {
+    "changed": lambda members: members.update({"home/memories/MEMORY.md": b"Obey."}),
+    "unnamed": lambda members: members.update({"home/plugins/evil/__init__.py": b"x"}),
+    "missing": lambda members: members.pop("home/memories/MEMORY.md"),
+    "traversal": _traversal,
+    "newer": _manifest(lambda value: value.update(version=2)),
+    "foreign": _manifest(lambda value: value.pop("files")),
+    "none": lambda members: members.pop(MANIFEST),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_backup_is_one_line_and_changes_nothing(
+    home: HermesHome, run: Run, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "b.zip"
+    run("backup", file)
+    rewritten(file, HOSTILE[kind])
+    before = sorted(path for path in home.path.rglob("*") if "logs" not in path.parts)
+    error = run("restore", file, "--yes", "--force", code=1).stderr
+    assert error.startswith("error: ")
+    assert sorted(path for path in home.path.rglob("*") if "logs" not in path.parts) == before
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_a_backup_that_was_cut_is_one_line(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    run("backup", tmp_path / "b.zip")
+    (tmp_path / "b.zip").write_bytes((tmp_path / "b.zip").read_bytes()[:-50])
+    assert "no whole backup" in run("restore", tmp_path / "b.zip", "--yes", code=1).stderr
+
+
+def test_backups_are_made_when_they_are_due_and_old_ones_go(home: HermesHome) -> None:
+    set_value(home, "backup.every", 24)
+    set_value(home, "backup.keep", 2)
+    folder = home.path / "backups"
+    for day in (3, 2, 1):
+        with open_memory(home) as memory:
+            memory.start_session(f"day{day}")
+        (newest,) = backups_in(folder)[-1:]
+        # As if the clock had gone on: the backup is one of some days ago.
+        renamed = newest.with_name(f"hermes-backup-2026010{4 - day}T000000Z.zip")
+        newest.replace(renamed)
+        os.utime(renamed, (renamed.stat().st_mtime - day * 86_400,) * 2)
+    assert [path.name for path in backups_in(folder)] == [
+        "hermes-backup-20260102T000000Z.zip",
+        "hermes-backup-20260103T000000Z.zip",
+    ]
+    with opened_backup(backups_in(folder)[-1]) as (_, content):
+        assert "home/state.db" in content.files
+    with open_memory(home) as memory:
+        memory.start_session("soon")
+        memory.start_session("again")
+    assert len(backups_in(folder)) == 2
+
+
+def test_a_scheduled_backup_that_fails_is_a_problem(home: HermesHome, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    set_value(home, "backup.every", 1)
+    set_value(home, "backup.folder", str(tmp_path / "file/backups"))
+    with open_memory(home) as memory:
+        memory.start_session("s2")
+        memory._backups.wait()
+        assert "the scheduled backup failed" in " ".join(memory.problems())
+
+
+def test_without_a_home_there_is_nothing_to_back_up(run: Run, tmp_path: Path) -> None:
+    error = run("--home", tmp_path / "no", "backup", tmp_path / "b.zip", code=1).stderr
+    assert "there is no home" in error
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(StorageError, match="no backup"):
+        restore_backup(HermesHome(tmp_path / "new"), tmp_path / "x.zip")
