@@ -89,10 +89,9 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
     for folder in folders:
+        # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
+        memory.inventory.remove_below(folder)
         shutil.rmtree(folder)
-        memory.inventory.remove(
-            {store.name for store in memory.inventory.lost() if folder in store.path.parents}
-        )
     if rows and db.database.kind == "sqlite":  # a server reuses the space itself
         maintenance.vacuum(db)
     return dataclasses.replace(

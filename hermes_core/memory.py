@@ -94,6 +94,7 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
+from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
@@ -316,6 +317,7 @@ class Memory:
             home,
             config,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
+            embeddings=embedding_server(config.recall, home),
         )
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
@@ -1267,8 +1269,7 @@ class Memory:
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
-        if self.sessions.vectors is not None:
-            problems += filter(None, [self.sessions.vectors.fault])
+        problems += filter(None, [self.sessions.vector_fault])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
         problems += [str(fault)] if (fault := self._verdicts.fault) else []

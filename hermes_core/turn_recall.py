@@ -6,6 +6,7 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
@@ -452,12 +453,18 @@ def recall_record(
         ]
         sources.append(_source_of("sessions", items))
     return TurnRecord(
-        count_tokens(prompt),
+        _prompt_tokens(prompt),
         sum(source.tokens for source in sources),
         round(answered.elapsed_ms, 3),
         tuple(sources),
         tuple(sentence[:MAX_REASON_CHARS] for sentence in left_out),
     )
+
+
+@lru_cache(maxsize=64)
+def _prompt_tokens(prompt: str) -> int:
+    """Return the estimated tokens of a prompt, which is the same in all turns of a session."""
+    return count_tokens(prompt)
 
 
 def _provider_source(before: RecallPart, after: RecallPart) -> RecalledSource:

@@ -33,6 +33,7 @@ from hermes_core.sessions.records import (
     SearchHit,
     StoredMessage,
 )
+from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
@@ -202,7 +203,12 @@ def _store(ctx: click.Context) -> Iterator[SessionDB]:
         raise SessionError(
             f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
         )
-    db = open_sessions(home, config, semantic=config.recall.semantic == "auto")
+    db = open_sessions(
+        home,
+        config,
+        semantic=config.recall.semantic == "auto",
+        embeddings=embedding_server(config.recall, home),
+    )
     with contextlib.closing(db):
         yield db
 

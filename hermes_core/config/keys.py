@@ -216,6 +216,18 @@ class RecallConfig:
         f"Search past sessions by meaning as well: when the extra [semantic] is installed, or never. {SEMANTIC} comes first.",
         choices=("auto", "off"),
     )
+    embeddings: Literal["minilm", "http"] = _key(
+        "minilm",
+        "Model of search by meaning: the one of the extra [semantic] on this machine, or a server with OpenAI's "
+        "/embeddings, to which the texts of all past sessions are sent.",
+        choices=("minilm", "http"),
+    )
+    embeddings_url: str = _key("", "Address of the server of embeddings, with its /v1.")
+    embeddings_model: str = _key("", "Name of the model of embeddings, as the server knows it.")
+    embeddings_key_env: str = _key(
+        "EMBEDDINGS_API_KEY",
+        "Environment variable, or name in .env, that holds the server's key; may be unset.",
+    )
     budget: int = _key(1500, "Tokens that recall may take in one turn.", minimum=0)
     deadline: float = _key(
         5.0,

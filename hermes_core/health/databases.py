@@ -96,17 +96,22 @@ def vector_state(memory: Memory) -> str:
     """Return the state of search by meaning in a few words, without loading the model."""
     if memory.config.recall.semantic == "off" or not memory.config.sessions.search_enabled:
         return "off"
-    if memory.sessions.vectors is None:
-        return "not installed"
-    missing = memory.sessions.vectors.missing()
-    return f"on, {counted(missing, 'message')} to read" if missing else "on"
+    vectors = memory.sessions.vectors
+    if vectors is None:
+        return "does not work" if memory.sessions.vector_problem else "not installed"
+    missing = vectors.missing()
+    server = (
+        f" by {memory.config.recall.embeddings_model}" if memory.config.recall.embeddings == "http" else ""
+    )
+    return f"on{server}, {counted(missing, 'message')} to read" if missing else f"on{server}"
 
 
 def examine_vectors(memory: Memory) -> list[Finding]:
     """Return the finding about search by meaning, after trying its model."""
     vectors = memory.sessions.vectors
-    if vectors is not None and not vectors.works():
-        return [failed("search by meaning", vectors.fault, "or write `semantic: off` under `recall:`")]
+    if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
+        fault = memory.sessions.vector_fault
+        return [failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
     return [Finding("search by meaning", "ok", vector_state(memory))]
 
 

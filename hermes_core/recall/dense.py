@@ -49,6 +49,10 @@ MAX_PIECES = 4
 
 BATCH = 32
 
+# Multiplications in one product of matrices. From 262,144 on, OpenBLAS starts threads, which wait for a core if others
+# are busy.
+MAX_PRODUCT = 250_000
+
 # 8-bit value of 1. Hardly any number in a vector of this model is beyond 0.3.
 INT8_SCALE = 400
 
@@ -253,14 +257,15 @@ def nearest(asked: Vectors, texts: Sequence[bytes]) -> Vectors:
     import numpy
 
     size = DIMENSION // 8
-    nearness = numpy.empty((len(texts), len(asked)), numpy.float32)
-    for first in range(0, len(texts), BATCH):
-        some = texts[first : first + BATCH]
-        bits = numpy.frombuffer(b"".join(some), numpy.uint8).reshape(-1, size)
-        starts = numpy.cumsum([0, *(len(text) // size for text in some[:-1])])
-        # Not with `@`: BLAS would start threads for so small a product, and they wait for a core if others are busy.
-        products = numpy.einsum("wd,ad->wa", numpy.unpackbits(bits, axis=1).astype(numpy.float32), asked)
-        nearness[first : first + len(some)] = numpy.maximum.reduceat(products, starts)
+    bits = numpy.frombuffer(b"".join(texts), numpy.uint8).reshape(-1, size)
+    starts = numpy.cumsum([0, *(len(text) // size for text in texts[:-1])])
+    products = numpy.empty((len(bits), len(asked)), numpy.float32)
+    columns = numpy.ascontiguousarray(asked.T)
+    step = max(MAX_PRODUCT // columns.size, 1)
+    for first in range(0, len(bits), step):
+        some = numpy.unpackbits(bits[first : first + step], axis=1).astype(numpy.float32)
+        products[first : first + step] = some @ columns
+    nearness: Vectors = numpy.maximum.reduceat(products, starts)
     return nearness
 
 

@@ -40,8 +40,8 @@ MAX_QUESTION_TERMS = 24
 # as well.
 MIN_QUESTION_TERMS = 3
 
-# Weight of all words beside the question sentence together, in words of the question. They only decide among messages
-# that the question leaves open.
+# Weight of all words beside the question sentence together, in words of the question: of the words in other sentences
+# with a question mark, or without such sentences of all words. They only decide what the question leaves open.
 MAX_BESIDE_WEIGHT = 4
 
 Shape = Literal["when", "who", "where", "how many", "other"]
@@ -163,7 +163,8 @@ def analyse(
     if question != text:
         terms = terms[:limit]
         known = {term.text for term in terms}
-        others = [term for term in _terms(text, named_in(text, names)) if term.text not in known]
+        for beside in ("".join(filter(_ENDS_ASKING.search, _sentences(text))), text):
+            others = others or [t for t in _terms(beside, named_in(text, names)) if t.text not in known]
         weight = min(1.0, MAX_BESIDE_WEIGHT / max(_count(others), 1))
         others = [replace(term, weight=weight) for term in _ends(others, MAX_OTHERS)]
     elif len(terms) > limit:
@@ -190,7 +191,7 @@ def _question_in(text: str) -> str:
     """
     if _count_terms(text) <= MAX_QUESTION_TERMS:
         return text
-    sentences = [match[0] for match in _SENTENCE.finditer(text) if match[0].strip()]
+    sentences = _sentences(text)
     asking = [number for number, sentence in enumerate(sentences) if _ENDS_ASKING.search(sentence)]
     if not asking:
         return text
@@ -200,6 +201,10 @@ def _question_in(text: str) -> str:
     while first and _count_terms("".join(sentences[first:end])) < MIN_QUESTION_TERMS:
         first -= 1
     return "".join([*sentences[first:end], *sentences[max(end, len(sentences) - 1) :]]).strip()
+
+
+def _sentences(text: str) -> list[str]:
+    return [match[0] for match in _SENTENCE.finditer(text) if match[0].strip()]
 
 
 def _count_terms(text: str) -> float:

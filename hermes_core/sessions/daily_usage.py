@@ -67,3 +67,19 @@ def daily_usage(connection: Reader, *, user: str = "", days: int = 30) -> list[D
         (sqlite_text(user), days),
     )
     return [DailyUsage(*row) for row in rows.fetchall()][::-1]
+
+
+def give_daily_usage(connection: Connection, user: str) -> None:
+    """Add what was counted for a user to what was counted for the person at home."""
+    rows = connection.execute(
+        """DELETE FROM daily_usage WHERE "user" = ?
+           RETURNING day, turns, recall_tokens, prompt_tokens, input_tokens, cache_read_tokens, output_tokens""",
+        (user,),
+    ).fetchall()
+    names = ("turns", "recall_tokens", "prompt_tokens", "input_tokens", "cache_read_tokens", "output_tokens")
+    sums = ", ".join(f"{name} = daily_usage.{name} + excluded.{name}" for name in names)
+    connection.executemany(
+        f"""INSERT INTO daily_usage ("user", day, {", ".join(names)}) VALUES ('', ?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT ("user", day) DO UPDATE SET {sums}""",
+        [tuple(row) for row in rows],
+    )

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from hermes_core.contract.values import Message, Origin
-from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
+from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
 from hermes_core.sessions import lineage, records
-from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage
+from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage, give_daily_usage
 from hermes_core.sessions.records import (
     SESSION_META,
     SYSTEM_ROLES,
@@ -46,6 +46,7 @@ from hermes_core.storage.engine import Connection, Engine, Reader, Statement
 from hermes_core.storage.sqlite import Database, JournalMode
 
 if TYPE_CHECKING:
+    from hermes_core.sessions.search.embeddings import EmbeddingServer
     from hermes_core.sessions.search.vectors import VectorIndex
 
 log = logging.getLogger(__name__)
@@ -121,11 +122,13 @@ class SessionDB:
         clock: Function that returns the current time in epoch seconds.
         zone: Time zone of dates in queries; the machine's by default.
         semantic: True to search by meaning as well, if the extra `[semantic]` is installed.
+        embeddings: Server that makes the vectors for search by meaning, in place of the local model.
 
     Attributes:
         database: The engine.
         index: The search index of this engine.
         vectors: The index for search by meaning, which makes vectors in the background; None without such a search.
+        vector_problem: The reason why the server of embeddings can't be used; "" if it can.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class SessionDB:
         clock: Callable[[], float] = time.time,
         zone: tzinfo | None = None,
         semantic: bool = False,
+        embeddings: EmbeddingServer | None = None,
     ) -> None:
         self.database: Engine
         if isinstance(path, str | os.PathLike):
@@ -157,9 +161,13 @@ class SessionDB:
         assert local_zone is not None
         self._zone: tzinfo = local_zone
         self._index_resets = 0
-        self.vectors = None
+        self.vectors: VectorIndex | None = None
+        self.vector_problem = ""
         if semantic and not read_only and isinstance(self.database, Database):
-            self.vectors = _vector_index(self.database)
+            try:
+                self.vectors = _vector_index(self.database, embeddings)
+            except ConfigError as exc:
+                self.vector_problem = f"search by meaning does not work: {exc}"
 
     @property
     def sqlite(self) -> Database:
@@ -384,6 +392,7 @@ class SessionDB:
                        SELECT 1 FROM host_state h WHERE h.scope = 'user' AND h.owner = '' AND h.key = host_state.key)""",
                 (user,),
             )
+            give_daily_usage(connection, user)
         return len(rows)
 
     @staticmethod
@@ -1362,6 +1371,11 @@ class SessionDB:
         self._index_resets += 1
 
     @property
+    def vector_fault(self) -> str:
+        """The reason why searches are by words only although search by meaning is configured; "" if they are not."""
+        return self.vector_problem or (self.vectors.fault if self.vectors is not None else "")
+
+    @property
     def search_problem(self) -> str:
         """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
         return self.index.problem() if self.database.exists else ""
@@ -1463,15 +1477,19 @@ class SessionDB:
 # sooner.
 
 
-def _vector_index(database: Database) -> VectorIndex | None:
+def _vector_index(database: Database, server: EmbeddingServer | None) -> VectorIndex | None:
     """Return the index of vectors for search by meaning; None if the extra `[semantic]` is not installed."""
     from hermes_core.recall import dense
 
-    if not dense.installed():
+    if server is None and not dense.installed():
         return None
     from hermes_core.sessions.search.vectors import VectorIndex
 
-    return VectorIndex(database)
+    if server is None:
+        return VectorIndex(database)
+    from hermes_core.sessions.search.embeddings import HttpEncoder
+
+    return VectorIndex(database, HttpEncoder(server))
 
 
 def _session_key(connection: Reader, session_id: str) -> int:

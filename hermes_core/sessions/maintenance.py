@@ -26,11 +26,11 @@ from hermes_core.sessions.search.vectors import LAST_ID_KEY
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
-# Tables that a store of an earlier version may not have.
-LATER_TABLES = ("open_turns", "open_messages", "host_state")
+# Tables that a store of an earlier version may not have, in the groups that came together.
+LATER_TABLES = (("open_turns", "open_messages", "host_state"), ("turn_records", "daily_usage"))
 TABLES = (
     *("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused"),
-    *LATER_TABLES,
+    *(name for group in LATER_TABLES for name in group),
 )
 
 # SQLite's default, which all our files have.
@@ -59,6 +59,7 @@ _BROKEN_OPEN_TURNS = (
            SELECT turn_key FROM open_messages GROUP BY turn_key HAVING max(number) + 1 > count(*))""",
     "DELETE FROM open_messages WHERE turn_key NOT IN (SELECT key FROM open_turns)",
 )
+_LOST_TURN_RECORDS = "DELETE FROM turn_records WHERE turn_key NOT IN (SELECT key FROM turns)"
 # A turn that lost messages is no longer complete: a provider would get half of it.
 _BROKEN_TURNS = """
     DELETE FROM turns WHERE session_key NOT IN (SELECT key FROM sessions)
@@ -221,7 +222,15 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                     result.lost.values()
                 ):  # a store may be empty and whole
                     raise _nothing_readable(path, result.kept)
-                for statement in (_ORPHANS, _BROKEN_TURNS, *_BROKEN_OPEN_TURNS, _POSITIONS, _COUNTS):
+                repairs = (
+                    _ORPHANS,
+                    _BROKEN_TURNS,
+                    _LOST_TURN_RECORDS,
+                    *_BROKEN_OPEN_TURNS,
+                    _POSITIONS,
+                    _COUNTS,
+                )
+                for statement in repairs:
                     connection.execute(statement)
                 give_to_chats(connection)  # the rows may come from an earlier version
                 # Indexes and vectors are made anew, so that records of half-made ones no longer hold.
@@ -287,7 +296,8 @@ def _copy_table(
     columns = [name for name in _columns(new, table) if name in readable]
     result.saved[table] = result.lost[table] = 0
     if not columns:
-        of_earlier_version = table in LATER_TABLES and not any(_columns(old, name) for name in LATER_TABLES)
+        group = next((group for group in LATER_TABLES if table in group), ())
+        of_earlier_version = bool(group) and not any(_columns(old, name) for name in group)
         result.lost[table] = 0 if of_earlier_version else max(_last_id(old, table), 1)
         return
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"

@@ -233,7 +233,7 @@ def _add_turn_records(connection: sqlite3.Connection) -> None:
             prompt_tokens INTEGER NOT NULL DEFAULT 0, input_tokens INTEGER NOT NULL DEFAULT 0,
             cache_read_tokens INTEGER NOT NULL DEFAULT 0, output_tokens INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (user, day)
-        ) STRICT, WITHOUT ROWID"""
+        ) STRICT"""
     )
 
 

@@ -336,6 +336,8 @@ class _Call:
         ]
         answer: dict[str, Any] = {"mode": "discover", "query": query, "results": shown}
         answer |= {"count": len(shown), "sessions_searched": len(best)}
+        if fault := self._db.vector_fault:
+            answer["warning"] = redact(f"{fault}; this search was by words only")
         return answer if shown else answer | {"message": "No matching sessions found."}
 
     def _moment(self, value: object, *, end: bool = False) -> float | None:

@@ -151,6 +151,10 @@ class Inventory:
         self._change(lambda known: {name: at for name, at in known.items() if name not in names})
         self._known -= names
 
+    def remove_below(self, folder: Path) -> None:
+        """Take all stores of a folder of this home off the inventory, because this program deletes the folder."""
+        self.remove({name for name in _read(self.path) if folder in (self.folder / name).parents})
+
     def _add(self, names: list[str]) -> None:
         now = self._clock()
         with contextlib.suppress(StorageError):

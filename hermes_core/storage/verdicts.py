@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,6 +34,9 @@ MAX_REMEMBERED = 2000
 
 # Characters of a file in the prompt; every request sends them.
 MAX_FILE_CHARS = 20_000
+
+# Characters of a text whose scan is remembered by the process: notes are shorter by default.
+MAX_CACHED_CHARS = 4096
 
 _SUBJECT_CHARS = 120
 _REMEDY = "put a backup in its place, mend it, or move it away and allow its texts again"
@@ -97,7 +100,8 @@ class Verdicts:
         Args:
             untrusted: True to try the rules for notes of low origin too.
         """
-        threat = first_threat(text, untrusted=untrusted)
+        short = len(text) <= MAX_CACHED_CHARS
+        threat = _threat_of_note(text, untrusted) if short else first_threat(text, untrusted=untrusted)
         return None if threat is None or self.allows(text) else threat
 
     def allows(self, text: str) -> bool:
@@ -327,3 +331,9 @@ def _is_verdict(entry: Any) -> bool:
         and isinstance(verdict.at, int | float)
         and 0 <= verdict.at < LAST_TIME
     )
+
+
+@lru_cache(maxsize=2048)
+def _threat_of_note(text: str, untrusted: bool) -> Threat | None:
+    """Return `first_threat`. Each session scans all notes and their neighbours, which rarely change."""
+    return first_threat(text, untrusted=untrusted)

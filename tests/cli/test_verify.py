@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,3 +189,25 @@ def test_a_hash_from_before_an_acceptance_is_found_with_a_remark(
 @pytest.mark.parametrize("value", ["", "5d0a", "%" * 16, "g" * 16, "0" * 65])
 def test_what_is_no_hash_is_refused(hermes: Any, value: str) -> None:
     assert "is no hash" in hermes("verify", "--since", value, code=2).stderr
+
+
+def test_a_forgetting_that_is_killed_leaves_no_store_that_counts_as_lost(
+    hermes: Any, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_memory(hermes_home) as memory:
+        user = memory.start_session("s", platform="telegram", user_id="42").owner
+        with contextlib.closing(open_skills(hermes_home, memory.config, user)) as store:
+            store.create("deploy", "ops", skill())
+
+    def die(folder: Path) -> None:
+        rmtree(folder)
+        raise KeyboardInterrupt
+
+    rmtree = shutil.rmtree
+    with open_memory(hermes_home) as memory, monkeypatch.context() as patch:
+        patch.setattr("hermes_core.forget.shutil.rmtree", die)
+        with pytest.raises(KeyboardInterrupt):
+            forget_user(memory, user)
+    with open_memory(hermes_home) as memory:
+        assert memory.problems() == []
+    hermes("verify")

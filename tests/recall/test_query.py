@@ -71,6 +71,12 @@ def test_the_words_beside_the_question_of_a_long_text_count_together_as_a_few() 
     assert {term.weight for term in analysis.terms} == {1}
 
 
+def test_other_questions_of_a_long_text_come_before_its_other_words() -> None:
+    analysis = analyse("Which violin does Jon play? " * 2 + TALK + "When did Melanie run a charity race?")
+
+    assert {term.text for term in analysis.others} == {"violin", "jon", "play"}
+
+
 def test_a_question_that_tells_little_is_read_with_the_sentence_before_it() -> None:
     assert {"luna", "cat", "eat"} <= set(terms(TALK + "Luna is my cat. What does she eat?"))
 

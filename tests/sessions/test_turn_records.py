@@ -13,6 +13,7 @@ from hermes_core.forget import forget_user
 from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions import turn_records
 from hermes_core.sessions.daily_usage import daily_usage
+from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.turn_records import list_turns, turn_record
 
 
@@ -106,6 +107,24 @@ def test_the_tokens_of_a_day_are_added_up_for_each_user_and_forgotten_with_them(
     forget_user(memory, "telegram:42")
     assert daily_usage(memory.sessions.database, user="telegram:42") == []
     assert len(daily_usage(memory.sessions.database)) == 1
+
+
+def test_what_was_counted_for_a_user_who_is_the_person_at_home_is_counted_there(memory: Memory) -> None:
+    turn(memory, "mine", 1)
+    turn(memory, "theirs", 1, platform="telegram", user_id="42")
+    memory.sessions.give_to_home("telegram:42")
+    assert [usage.turns for usage in daily_usage(memory.sessions.database)] == [2]
+    assert daily_usage(memory.sessions.database, user="telegram:42") == []
+
+
+def test_a_repair_saves_records_and_counts(memory: Memory) -> None:
+    turn(memory, "s1", 1)
+    memory.close()
+    result = repair(memory.home.state_db)
+    assert (result.saved["turn_records"], result.saved["daily_usage"]) == (1, 1)
+    with open_memory(memory.home, provider="") as again:
+        assert [entry.id for entry in list_turns(again.sessions)] == ["s1-1"]
+        assert daily_usage(again.sessions.database)[0].turns == 1
 
 
 def test_an_imported_turn_has_no_record(memory: Memory) -> None:

@@ -9,12 +9,14 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from hermes_core import BackendRefused, HermesHome, MemoryProvider, Recall, RecallItem, Turn
 from hermes_core.memory import Memory
@@ -375,6 +377,42 @@ def prepare(served_memory: Memory) -> None:
         fact(served_memory, "Omar's favourite colour is blue")
         fact(served_memory, "Omar's favourite colour is red")
     note_from_web(served_memory, "The bakery on Elm Street opens at seven.")
+
+
+def test_a_wrong_token_and_the_form_of_another_site_are_refused(serve: Serve, browser: Browser) -> None:
+    """The other site even knows the token of our forms, and its port shares our cookies."""
+    served = serve()
+    form = (
+        f'<form method="post" action="{served.root}/notes/add"><input name="csrf" value="{served.access.csrf}">'
+        '<input name="target" value="memory"><input name="content" value="owned"><button>Win</button></form>'
+    )
+
+    class OtherSite(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(form.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{served.root}/?token=wrong")
+    expect(page.get_by_text("The token in this address is wrong.")).to_be_visible()
+    page.goto(served.access.url)
+    expect(page.get_by_role("heading", name="Notes", exact=True)).to_be_visible()
+    with HTTPServer(("127.0.0.1", 0), OtherSite) as other:
+        thread = Thread(target=other.serve_forever)
+        thread.start()
+        page.goto(f"http://127.0.0.1:{other.server_port}/")
+        page.get_by_role("button", name="Win").click()
+        expect(page.get_by_text("This request comes from another site.")).to_be_visible()
+        other.shutdown()
+        thread.join()
+    context.close()
+    assert served.memory.curated.entries("memory") == ()
 
 
 def test_no_link_of_a_view_leads_nowhere(serve: Serve) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from hermes_core.storage.sqlite import Database
 if TYPE_CHECKING:
     import numpy
 
+    from hermes_core.sessions.search.embeddings import HttpEncoder
+
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,9 @@ WHOLE_WEIGHT = 0.33
 WORDS_WEIGHT = 0.43
 OWN_WORDS_WEIGHT = 0.25
 SESSION_WEIGHT = 0.42
+
+# Weight of the closest piece if the model makes no vectors of words.
+WHOLE_WEIGHT_ALONE = 0.8
 
 # Weights of the words of a message (0), the two messages before it (-1, -2), and the message after it (1).
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
@@ -64,6 +70,15 @@ MESSAGES_PER_STEP = 8
 # Seconds that closing waits for the running step and for the loading of the model: a thread that is in native
 # code when the interpreter ends aborts the process.
 CLOSE_TIMEOUT_S = 60.0
+
+# The same for a thread that waits for a server.
+SERVER_CLOSE_TIMEOUT_S = 1.0
+
+# Seconds after which a server of embeddings that did not answer is asked again.
+RETRY_AFTER_S = 30.0
+
+# Key in `state_meta` of the number of numbers in a vector, completed by the name of the model.
+DIMENSION_KEY = "meaning-dimension:"
 
 # Vectors that are multiplied at the same time: all vectors as floats would take four times the memory.
 VECTORS_PER_PRODUCT = 16_384
@@ -99,6 +114,7 @@ class Likeness:
         values: The closeness of each message of `ids`, in standard deviations above the mean, times `WHOLE_WEIGHT`.
         words: Vectors of the words of the question.
         cosines: The cosine between the question and each message of `ids`.
+        is_calibrated: True if the limits of cosines hold, which were measured with the local model only.
         pieces: Number of the closest piece of each message of `ids`.
         spans: Start and end of that piece in the text of each message of `ids`.
     """
@@ -107,17 +123,24 @@ class Likeness:
     values: Array
     words: Array
     cosines: Array
+    is_calibrated: bool
     pieces: Array
     spans: Array
 
     @property
     def is_distant(self) -> bool:
         """True if no message is close enough for a search by meaning."""
-        return bool(self.cosines.max() < MIN_COSINE)
+        return self.is_calibrated and bool(self.cosines.max() < MIN_COSINE)
 
-    def nearest(self, ids: Collection[int]) -> float:
-        """Return the highest cosine between the question and these messages; -1 if none of them has a vector."""
+    def nearest(self, ids: Collection[int]) -> float | None:
+        """Return the highest cosine between the question and these messages; -1 if none of them has a vector.
+
+        Return None if the model's cosines can't be compared with the limits.
+        """
         import numpy
+
+        if not self.is_calibrated:
+            return None
 
         return float(self.cosines[numpy.isin(self.ids, list(ids))].max(initial=-1.0))
 
@@ -163,9 +186,12 @@ class VectorIndex:
         fault: The reason why search by meaning does not work; "" if it works.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, server: HttpEncoder | None = None) -> None:
         self._database = database
-        self._done_key = f"{LAST_ID_KEY}{dense.MODEL}"
+        self._server = server
+        self._model = server.model if server is not None else dense.MODEL
+        self._done_key = f"{LAST_ID_KEY}{self._model}"
+        self._retry_at = 0.0
         self._lock = threading.Lock()
         self._loaded: _Matrix | None = None
         self._wake = threading.Event()
@@ -231,13 +257,16 @@ class VectorIndex:
             self._stopping = True
             self._wake.set()
         if self._thread is not None:
-            self._thread.join(CLOSE_TIMEOUT_S)
+            # A thread that waits for a server is in no native code.
+            self._thread.join(CLOSE_TIMEOUT_S if self._server is None else SERVER_CLOSE_TIMEOUT_S)
+        if self._server is not None:
+            self._server.close()
 
     def _run(self) -> None:
-        with contextlib.suppress(
-            ConfigError, OSError
-        ):  # `dense.encoder` raises it again where the model is used
-            dense.encoder()
+        if self._server is None:
+            # `dense.encoder` raises it again where the model is used.
+            with contextlib.suppress(ConfigError, OSError):
+                dense.encoder()
         self._load_tried.set()
         while True:
             self._wake.clear()
@@ -251,7 +280,8 @@ class VectorIndex:
                 pass  # another process makes the vectors
             except (HermesError, sqlite3.Error, OSError) as exc:
                 self._failed(exc)
-            self._wake.wait()
+            # A server that is down is tried again; a fault of the local model stays.
+            self._wake.wait(RETRY_AFTER_S if self.fault and self._server is not None else None)
 
     def _failed(self, exc: Exception) -> None:
         """Set `fault`, and log it if it is new. Search by words continues to work."""
@@ -269,17 +299,21 @@ class VectorIndex:
         if not rows:
             return 0
         cuts = [(row, piece, *span) for row in rows for piece, span in enumerate(dense.cut(row["content"]))]
-        encodings = self._encoder().encode(
+        encodings = (self._server or self._encoder()).encode(
             [
                 f"{row['speaker'] or row['role']}: {row['content'][first:last].strip()}"
                 for row, _, first, last in cuts
             ]
         )
+        if self._server is not None and encodings and self._is_new_dimension(len(encodings[0].whole)):
+            return len(rows)  # the next step begins with the first message
         made = [
-            (*place, dense.MODEL, dense.to_bytes(encoding.whole), dense.to_bits(encoding.words), row["id"])
+            (*place, self._model, *self._stored(encoding), row["id"])
             for (row, *place), encoding in zip(cuts, encodings, strict=True)
         ]
         with self._database.transaction() as connection:
+            if not self._done():
+                self._forget_others(connection)
             # Selected from `messages`, since one may have been deleted meanwhile.
             connection.executemany(
                 "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?", made
@@ -287,7 +321,7 @@ class VectorIndex:
             connection.execute(
                 "INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (self._done_key, str(rows[-1]["id"]))
             )
-        self.fault = ""
+        self.fault, self._retry_at = "", 0.0
         return len(rows)
 
     def _done(self) -> int:
@@ -304,24 +338,26 @@ class VectorIndex:
         Return None if too many messages have no vector yet, the model can't be run, or the question is in a script that
         the model doesn't know.
         """
-        if not dense.can_read(question):
+        if self._server is None and not dense.can_read(question):
             return None
         if self._database.execute(_MISSING, (self._done(), 1)).fetchone():
             self.wake()
             if self._done() < MIN_COVERAGE * self._last():
                 return None
         # Loading the model takes longer than all the rest of a command, and an empty store has nothing to compare.
-        if not self._done() or not self.works():
+        if not self._done() or not (self._server or self.works()):
             return None
         with self._lock:
-            self._loaded = _grown(self._database, self._loaded)
+            self._loaded = _grown(self._database, self._loaded, self._model)
             matrix = self._loaded
-        if matrix is None:
+        if matrix is None or (asked := self._encode_question(question, names)) is None:
+            return None
+        if len(asked.whole) != matrix.own.shape[1]:
+            self._remake(len(asked.whole))
             return None
         import numpy
 
-        (asked,) = self._encoder().encode([question], {word for name in names for word in words(name)})
-        near = _products(matrix.own, asked.whole)
+        near = self._nearness(matrix, asked.whole)
         first = numpy.diff(matrix.ids, prepend=-1) > 0
         best = numpy.maximum.reduceat(near, numpy.flatnonzero(first))
         message = numpy.cumsum(first) - 1
@@ -330,9 +366,10 @@ class VectorIndex:
         near = near[closest]
         return Likeness(
             matrix.ids[closest],
-            WHOLE_WEIGHT * _standard(near),
+            (WHOLE_WEIGHT if len(asked.words) else WHOLE_WEIGHT_ALONE) * _standard(near),
             asked.words,
             near / dense.INT8_SCALE,
+            self._server is None,
             matrix.pieces[closest],
             matrix.spans[closest],
         )
@@ -354,7 +391,7 @@ class VectorIndex:
         asked = likeness.words
         around = self._database.execute(_AROUND, (json.dumps(ids),)).fetchall()
         both = json.dumps(likeness.closest_pieces({other for *_, other in around}))
-        texts = dict(self._database.execute(_WORDS, (both, dense.MODEL)).fetchall())
+        texts = dict(self._database.execute(_WORDS, (both, self._model)).fetchall())
         if not (texts and len(asked)):
             return {}
         near = dense.nearest(asked, list(texts.values()))
@@ -384,12 +421,90 @@ class VectorIndex:
         return dict(zip(rows, closeness.tolist(), strict=True))
 
     def works(self) -> bool:
-        """Return True if the model can be run; if it can't, set `fault` to the reason."""
+        """Return True if the model can be run, or the server answers; otherwise set `fault` to the reason."""
         try:
-            self._encoder()
-        except (ConfigError, OSError) as exc:
+            if self._server is not None:
+                self._server.encode_question("Does it work?")
+                self.fault = ""
+            else:
+                self._encoder()
+        except (HermesError, OSError) as exc:
             self._failed(exc)
             return False
+        return True
+
+    def _encode_question(self, question: str, names: Collection[str]) -> dense.Encoding | None:
+        """Return the vectors of a question; None if the server does not answer, or did not a short time ago."""
+        if self._server is None:
+            without = {word for name in names for word in words(name)}
+            return self._encoder().encode([question], without)[0]
+        if self._retry_at > time.monotonic():
+            return None
+        try:
+            encoding = self._server.encode_question(question)
+        except (HermesError, OSError) as exc:
+            # Otherwise each question would wait for a server that is down.
+            self._retry_at = time.monotonic() + RETRY_AFTER_S
+            self._failed(exc)
+            return None
+        self.fault = ""
+        return encoding
+
+    def _remake(self, dimension: int) -> None:
+        """Let the builder make all vectors again, because the server's model of the same name is another one now."""
+        if self._is_new_dimension(dimension):
+            log.warning(
+                "all vectors are made again: %r makes vectors of %d numbers now", self._model, dimension
+            )
+        with self._lock:
+            self._loaded = None
+        self.wake()
+
+    def _nearness(self, matrix: _Matrix, asked: Array) -> Array:
+        """Return the cosine between a question and each piece, times `INT8_SCALE`."""
+        import numpy
+
+        if self._server is None:
+            return _products(matrix.own, asked)
+        parts = [
+            numpy.linalg.norm(matrix.own[at : at + VECTORS_PER_PRODUCT].astype(numpy.float32), axis=1)
+            for at in range(0, len(matrix.own), VECTORS_PER_PRODUCT)
+        ]
+        near: Array = _products(matrix.own, asked) / numpy.concatenate(parts) * dense.INT8_SCALE
+        return near
+
+    def _stored(self, encoding: dense.Encoding) -> tuple[bytes, bytes]:
+        """Return the vector of a piece and the signs of the vectors of its words, as they are stored."""
+        import numpy
+
+        if self._server is None:
+            return dense.to_bytes(encoding.whole), dense.to_bits(encoding.words)
+        # Models differ in how large a number may be, so each vector has a scale of its own; only its direction counts.
+        scaled = encoding.whole * (127 / (numpy.abs(encoding.whole).max() or 1.0))
+        return bytes(numpy.rint(scaled).astype(numpy.int8)), b""
+
+    def _forget_others(self, connection: sqlite3.Connection) -> None:
+        """Delete the vectors of other models, which these replace, so that none of them counts as complete."""
+        connection.execute("DELETE FROM vectors WHERE model <> ?", (self._model,))
+        connection.execute(
+            "DELETE FROM state_meta WHERE substr(key, 1, ?) = ? AND key <> ?",
+            (len(LAST_ID_KEY), LAST_ID_KEY, self._done_key),
+        )
+
+    def _is_new_dimension(self, dimension: int) -> bool:
+        """Store the number of numbers in a vector. If the server's model changed it, delete all vectors and return True."""
+        key = f"{DIMENSION_KEY}{self._model}"
+        with self._database.transaction() as connection:
+            row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
+            if row is not None and row[0] == str(dimension):
+                return False
+            connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (key, str(dimension)))
+            if row is None:
+                return False
+            connection.execute("DELETE FROM vectors")
+            connection.execute("DELETE FROM state_meta WHERE key = ?", (self._done_key,))
+        with self._lock:
+            self._loaded = None
         return True
 
     def _encoder(self) -> dense.Encoder:
@@ -419,21 +534,21 @@ class _Matrix:
     own: Array
 
 
-def _grown(database: Database, known: _Matrix | None) -> _Matrix | None:
+def _grown(database: Database, known: _Matrix | None, model: str) -> _Matrix | None:
     """Return the vectors of all messages: `known`, and the vectors that were stored after `known` was read."""
     import numpy
 
     last = int(known.ids[-1]) if known is not None else 0
     sql = """SELECT message_id, piece, first, last, own FROM vectors WHERE message_id > ? AND model = ?
         ORDER BY message_id, piece"""
-    rows = database.execute(sql, (last, dense.MODEL)).fetchall()
+    rows = database.execute(sql, (last, model)).fetchall()
     if not rows:
         return known
     ids = numpy.array([row[0] for row in rows], numpy.int64)
     pieces = numpy.array([row[1] for row in rows], numpy.int64)
     spans = numpy.array([(row[2], row[3]) for row in rows], numpy.int64)
-    own = numpy.frombuffer(b"".join(row[4] for row in rows), numpy.int8).reshape(-1, dense.DIMENSION)
-    if known is None:
+    own = numpy.frombuffer(b"".join(row[4] for row in rows), numpy.int8).reshape(len(rows), -1)
+    if known is None or own.shape[1] != known.own.shape[1]:
         return _Matrix(ids, pieces, spans, own)
     return _Matrix(
         numpy.concatenate((known.ids, ids)),

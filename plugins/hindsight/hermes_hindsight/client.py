@@ -117,6 +117,15 @@ class Client:
             return [item.id for item in listed.items]
         return []
 
+    async def page(self, bank: str, offset: int, limit: int) -> tuple[list[Any], int]:
+        """Return some documents of a bank, objects with `id` and times, and the number of all."""
+        with suppress(BackendNotFound):
+            listed = await self._ask(
+                self._sdk.documents.list_documents(_segment(bank), limit=limit, offset=offset)
+            )
+            return list(listed.items), int(listed.total)
+        return [], 0
+
     async def forget(self, bank: str, document: str) -> None:
         """Delete a document with all that was learned from it. One that is not there is no error."""
         with suppress(BackendNotFound):

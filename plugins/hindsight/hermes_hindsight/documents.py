@@ -59,6 +59,12 @@ def without(text: str, turns: frozenset[str]) -> list[Any] | None:
     return left if len(left) < len(messages) else None
 
 
+def texts_of(text: str) -> list[str]:
+    """Return what a document holds: each message of a session's document, or the whole text of another one."""
+    said = [str(m["content"]) for m in _messages(text) if isinstance(m, dict) and m.get("content")]
+    return [one.strip() for one in said or [text] if one.strip()]
+
+
 def readable(text: str) -> str:
     """Return a memory as one line. A server without a model remembers raw pieces of the document; their text is
     taken out.

@@ -15,6 +15,8 @@ from hermes_core import (
     Availability,
     Check,
     Delegation,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -30,6 +32,7 @@ from hermes_core.kit import (
     Settings,
     ToolInputInvalid,
     clip,
+    epoch_time,
     is_trivial,
     later_session,
     query_text,
@@ -46,6 +49,7 @@ from hermes_hindsight.documents import (
     mirror_tag,
     operation_id,
     readable,
+    texts_of,
     turn_item,
     without,
 )
@@ -61,6 +65,9 @@ from hermes_hindsight.settings import (
 )
 
 log = logging.getLogger(__name__)
+
+READ_AT_ONCE = 50
+"""Documents of one page of an export, each of which is a request."""
 
 START_TIMEOUT_S = 25.0
 """Seconds that `initialize` waits for a server that is started here; the host gives it 30."""
@@ -168,6 +175,41 @@ class HindsightProvider(ConfiguredProvider):
         ]
 
     # --------------------------------------------------------------- turn
+
+    async def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return the documents of the bank word for word, of a session's document each message. Facts that the server
+        made of them stay: it makes them again. A bank that all users share is the person's at home.
+        """
+        bank = bank_of(self.options, session)
+        if session.owner and bank == bank_of(self.options, at_home(session)):
+            return MemoryPage()
+        offset = int(cursor or 0)
+        documents, total = await self.client.page(bank, offset, READ_AT_ONCE)
+        records = []
+        for document in documents:
+            for text in texts_of(await self.client.document(bank, document.id) or ""):
+                made, changed = (
+                    epoch_time(str(at or "")) for at in (document.created_at, document.updated_at)
+                )
+                records.append(MemoryRecord(text, document.id, made, changed))
+        end = offset + len(documents)
+        return MemoryPage(tuple(records), str(end) if documents and end < total else "")
+
+    async def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Keep a memory in a document of its own, word for word; the server makes facts of it. Waits for that."""
+        text = record.text.strip()
+        if not text or len(text) > MAX_TEXT_CHARS:
+            raise BackendRefused(
+                f"the text has {len(text):,} characters", f"a document has 1 to {MAX_TEXT_CHARS:,}"
+            )
+        bank, document = await self._bank(session), entry_id("import", text)
+        if await self.client.document(bank, document) is None:
+            item = {
+                **labels(self.options, session),
+                "content": text,
+                "context": "a memory of another provider",
+            }
+            await self.client.retain(bank, item, document=document)
 
     def system_prompt_block(self) -> str:
         """Return what is recalled, and the purpose of the tools."""
@@ -409,3 +451,8 @@ def _asked(query: str) -> str:
     if not any(letter.isalnum() for letter in query):
         raise ToolInputInvalid(f"query has no word: {query!r}", "send a question, or words to look for")
     return query_text(query, MAX_TEXT_CHARS)
+
+
+def at_home(session: Session) -> Session:
+    """Return a session of the person at home, in the profile of this one."""
+    return Session("home", identity=session.identity, workspace=session.workspace, home=session.home)

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import open_memory
+from hermes_core.config import set_value
+from hermes_core.config.credentials import Credentials
+from hermes_core.config.keys import SEMANTIC
+from hermes_core.errors import HermesError
+from hermes_core.health.databases import examine_vectors, vector_state
+from hermes_core.home import HermesHome
+from hermes_core.recall import dense
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.search import embeddings, vectors
+from hermes_core.sessions.search.embeddings import EmbeddingServer, HttpEncoder
+
+pytest.importorskip("numpy")
+
+SUBJECTS = (("dog", "puppy", "beagle"), ("money", "rent", "budget"), ("rain", "weather", "storm"))
+TALK = [
+    "We adopted a puppy.",
+    "The rent is due on Monday.",
+    "A storm took the roof.",
+    "我们领养了一只小狗 puppy",
+]
+SECRET = "sk-proj-4fK8s0Zq1LmN7pR2tUvW3xYz5AbC6dEf"
+
+
+class Server:
+    """A server with OpenAI's /embeddings: a text's vector names its subjects."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.statuses: list[int] = []
+        self.dimension = 8
+        self.answer: Callable[[list[str]], Any] = self.embed
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append(body)
+                outer.keys.append(self.headers.get("Authorization", ""))
+                status = outer.statuses.pop(0) if outer.statuses else 200
+                known = self.path == "/v1/embeddings"
+                sent = json.dumps(
+                    outer.answer(body["input"]) if status == 200 else {"error": "busy"}
+                ).encode()
+                self.send_response(status if known else 404)
+                self.send_header("Content-Length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.http.serve_forever, daemon=True)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http.server_port}/v1"
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for request in self.requests for text in request["input"]]
+
+    def embed(self, texts: list[str]) -> Any:
+        rows = [
+            [float(any(word in text.lower() for word in words)) for words in SUBJECTS]
+            + [0.1] * (self.dimension - len(SUBJECTS))
+            for text in texts
+        ]
+        data = [{"index": number, "embedding": row} for number, row in enumerate(rows)]
+        return {"data": data[::-1], "model": "subjects"}
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with closing(Server()) as running:
+        yield running
+
+
+def opened(path: Path, server: Server, model: str = "subjects", key: str = "") -> SessionDB:
+    return SessionDB(path / "state.db", semantic=True, embeddings=EmbeddingServer(server.url, model, key))
+
+
+def filled(path: Path, server: Server, **options: str) -> SessionDB:
+    db = opened(path, server, **options)
+    db.create_session("s1")
+    for number, text in enumerate(TALK):
+        messages = [{"role": "user", "content": text}, {"role": "assistant", "content": "I see."}]
+        db.append_turn("s1", messages, f"s1-{number}", number + 1)
+    assert db.vectors is not None
+    db.vectors.build()
+    return db
+
+
+def rows(db: SessionDB, sql: str = "SELECT DISTINCT model FROM vectors") -> list[Any]:
+    return [row[0] for row in db.database.execute(sql)]
+
+
+def test_a_message_is_found_by_vectors_of_a_server(tmp_path: Path, server: Server) -> None:
+    with closing(filled(tmp_path, server, key="secret")) as db:
+        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+        assert db.search("the budget")[0].text == TALK[1]
+        assert db.vector_fault == ""
+        assert {request["model"] for request in server.requests} == {"subjects"}
+        assert set(server.keys) == {"Bearer secret"}
+        assert max(len(request["input"]) for request in server.requests) <= embeddings.BATCH
+
+
+def test_a_server_that_is_down_is_named_and_words_answer(tmp_path: Path, server: Server) -> None:
+    with closing(filled(tmp_path, server)) as db:
+        server.statuses = [503] * 3
+        assert db.search("who adopted a dog?")[0].text == TALK[0]
+        assert "503" in db.vector_fault
+        asked = len(server.requests)
+        assert db.search("who adopted a dog?")[0].text == TALK[0]
+        assert len(server.requests) == asked  # it is not asked again at once
+        assert db.vectors is not None
+        server.statuses = []
+        assert db.vectors.works()
+        assert db.vector_fault == ""
+
+
+def test_a_busy_server_is_asked_again(tmp_path: Path, server: Server) -> None:
+    server.statuses = [429, 503]
+    with closing(filled(tmp_path, server)) as db:
+        assert db.vector_fault == ""
+        assert db.search("the budget")[0].text == TALK[1]
+
+
+def test_missing_vectors_are_made_when_the_server_is_back(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "RETRY_AFTER_S", 0.05)
+    server.statuses = [400] * 2
+    with closing(opened(tmp_path, server)) as db:
+        db.create_session("s1")
+        db.append_message("s1", "user", TALK[0])
+        deadline = time.monotonic() + 20
+        assert db.vectors is not None
+        while db.vectors.missing() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert db.vectors.missing() == 0
+        assert db.vector_fault == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"data": []},
+        {"data": [{"index": 0, "embedding": "text"}]},
+        {"data": [{"index": 0, "embedding": [math.inf]}]},
+        {"data": [{"index": 7, "embedding": [1.0]}]},
+        [],
+    ],
+)
+def test_an_answer_that_holds_no_vectors_is_a_fault(server: Server, answer: Any) -> None:
+    server.answer = lambda _: answer
+    with pytest.raises(HermesError, match="embeddings"):
+        HttpEncoder(EmbeddingServer(server.url, "m")).encode_question("dog")
+
+
+def test_secrets_are_redacted_before_a_text_is_sent(tmp_path: Path, server: Server) -> None:
+    with closing(filled(tmp_path, server)) as db:
+        db.append_message("s1", "user", f"My key is {SECRET}, and the dog is fine.")
+        assert db.vectors is not None
+        db.vectors.build()
+        db.search(f"which dog has {SECRET}?")
+    assert any("the dog is fine" in text for text in server.texts)
+    assert not any(SECRET in text for text in server.texts)
+
+
+def test_another_model_makes_all_vectors_anew(tmp_path: Path, server: Server) -> None:
+    with closing(filled(tmp_path, server)) as db:
+        first = rows(db)
+    for model in ("other", "subjects"):
+        with closing(opened(tmp_path, server, model)) as db:
+            assert db.vectors is not None
+            db.vectors.build()
+            assert len(rows(db)) == 1
+            assert (rows(db) == first) == (model == "subjects")
+            assert db.vectors.missing() == 0
+            assert db.search("the budget")[0].text == TALK[1]
+
+
+def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(tmp_path: Path, server: Server) -> None:
+    with closing(filled(tmp_path, server)) as db:
+        server.dimension = 12
+        assert db.search("who adopted a dog?")[0].text == TALK[0]  # by words meanwhile
+        assert db.vectors is not None
+        db.vectors.build()
+        assert set(rows(db, "SELECT length(own) FROM vectors")) == {12}
+        assert db.search("the budget")[0].text == TALK[1]
+
+
+def test_the_memory_says_when_the_server_does_not_answer(
+    hermes_home: HermesHome, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+    set_value(hermes_home, "recall.embeddings", "http")
+    with open_memory(hermes_home) as memory:
+        assert any("recall.embeddings_url is not set" in problem for problem in memory.problems())
+        assert vector_state(memory) == "does not work"
+    set_value(hermes_home, "recall.embeddings_url", server.url)
+    set_value(hermes_home, "recall.embeddings_model", "subjects")
+    Credentials(hermes_home).set("EMBEDDINGS_API_KEY", "from-env-file")
+    with open_memory(hermes_home) as memory:
+        said = memory.start_session()
+        memory.end_turn(said, TALK[0], "noted")
+        assert memory.sessions.vectors is not None
+        memory.sessions.vectors.build()
+        assert vector_state(memory) == "on by subjects"
+        assert examine_vectors(memory)[0].state == "ok"
+        assert server.keys[-1] == "Bearer from-env-file"
+        server.statuses = [500] * 9
+        report = memory.recall("who adopted a puppy?")
+        assert any(hit.text == TALK[0] for hit in report.results)
+        assert any("search by meaning does not work" in problem for problem in report.problems)
+        answer = json.loads(memory.call_tool(memory.start_session(), "session_search", {"query": "puppy"}))
+        assert answer["count"] == 1
+        assert "by words only" in answer["warning"]
+        assert examine_vectors(memory)[0].state != "ok"
+
+
+def test_an_unasked_turn_beside_a_server_is_judged_by_words(
+    hermes_home: HermesHome, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+    config = {"recall": {"embeddings": "http", "embeddings_url": server.url, "embeddings_model": "subjects"}}
+    with open_memory(hermes_home, config=config) as memory:
+        said = memory.start_session()
+        for number in range(20):
+            memory.end_turn(said, f"{TALK[number and 1 + number % 2]} It was number {number}.", "noted")
+        assert memory.sessions.vectors is not None
+        memory.sessions.vectors.build()
+        session = memory.start_session()
+        assert memory.begin_turn(session, "Write a poem about a storm of fish.").context == ""
+        assert "puppy" in memory.begin_turn(session, "when was the puppy adopted?").context
+
+
+def test_the_local_model_takes_over_again(tmp_path: Path, server: Server) -> None:
+    if not dense.installed():
+        pytest.skip("needs the extra [semantic]")
+    filled(tmp_path, server).close()
+    with closing(SessionDB(tmp_path / "state.db", semantic=True)) as db:
+        assert db.vectors is not None
+        assert db.vectors.missing() == 2 * len(TALK)
+        db.vectors.build()
+        assert rows(db) == [dense.MODEL]
+        assert db.search("a new dog")[0].text in (TALK[0], TALK[3])
