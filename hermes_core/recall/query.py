@@ -42,7 +42,7 @@ MIN_QUESTION_TERMS = 3
 
 # Weight of all words beside the question sentence together, in words of the question: of the words in other sentences
 # with a question mark, or without such sentences of all words. They only decide what the question leaves open.
-MAX_BESIDE_WEIGHT = 4
+MAX_BESIDE_WEIGHT = 2
 
 Shape = Literal["when", "who", "where", "how many", "other"]
 Operator = Literal["AND", "OR", "NOT"]

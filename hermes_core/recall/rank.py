@@ -23,7 +23,7 @@ from typing import Literal
 
 from hermes_core.recall.amounts import LIST_RESULTS, asks_for_list
 from hermes_core.recall.query import Analysis, named_in
-from hermes_core.recall.tokens import count_tokens, fold
+from hermes_core.recall.tokens import count_tokens, dense_runs, fold, words
 
 # Place of a message: a number for its session, and its position there. Positions of neighbours differ by one.
 Place = tuple[int, int]
@@ -58,7 +58,7 @@ TYPICAL_DENSE_SIZE = 30
 
 # Weight of a standard deviation of the score by words; lower beside vectors, which measure much of the same.
 LEXICAL_WEIGHT = 1.1
-LEXICAL_BESIDE_MEANING = 0.4
+LEXICAL_BESIDE_MEANING = 0.5
 
 # Added for a message of the only person whom the question names.
 SPEAKER_WEIGHT = 0.6
@@ -83,7 +83,7 @@ REPLY_WEIGHT = 0.5
 
 # Subtracted from a message of the assistant where no speakers have names: there a person says the facts, and the
 # assistant repeats them at length.
-ASSISTANT_WEIGHT = 1.2
+ASSISTANT_WEIGHT = 1.8
 
 # Added for parts of the question in which punctuation has a meaning, such as C# or --verbose.
 EXACT_WEIGHT = 2.5
@@ -230,7 +230,8 @@ class RankCandidate:
         timestamp: Time of the text in epoch seconds; None if unknown.
         reply: True if the message before the text ends with a question mark.
         likeness: Weighted closeness of the text to the question in meaning; 0 in a search by words only.
-        unanswered: True if the text says that an answer is not known, or is the question before such a text.
+        unanswered: True if the text says that an answer is not known, or is the question before such a text. The
+            ranking also takes a text for one that only repeats the question.
         assistant: True if the assistant wrote the text.
     """
 
@@ -419,6 +420,8 @@ def rank_candidates(
     """
     if not candidates:
         return []
+    asked = set(words(analysis.text))
+    candidates = [replace(c, unanswered=True) if _repeats(asked, c.text) else c for c in candidates]
     scores = heapq.nlargest(NORMALISED_CANDIDATES, (candidate.score for candidate in candidates))
     scores += [0.0] * (NORMALISED_CANDIDATES - len(scores))
     mean = math.fsum(scores) / NORMALISED_CANDIDATES
@@ -470,6 +473,11 @@ def select_proactive(analysis: Analysis, ranked: Sequence[Ranked]) -> list[Ranke
         if 1000 * probability >= MIN_ODDS_PER_TOKEN * (LIST_ODDS_SHARE if is_list else 1) * cost:
             selected.append(entry)
     return selected[: LIST_RESULTS if is_list else MAX_PROACTIVE_HITS]
+
+
+def _repeats(asked: set[str], text: str) -> bool:
+    """Return True if a text only asks what was asked, so that it has all words of the question and tells nothing."""
+    return text.rstrip().endswith(("?", "？")) and asked.issuperset(words(text)) and not dense_runs(text)
 
 
 def _bonus(analysis: Analysis, candidate: RankCandidate, named: frozenset[str], zone: tzinfo) -> float:
