@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-real chaos frameworks lowest check e2e docs bench clean
+.PHONY: demo dist test test-engines test-real chaos frameworks lowest check e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -46,6 +46,10 @@ check: $(VENV)/installed-dev
 
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# Both engines for every test of the stores: SQLite, and PostgreSQL out of a wheel, or the server of HERMES_TEST_POSTGRES.
+test-engines: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not real" tests/storage tests/sessions tests/outbox
 
 # A real language model on this machine: llama.cpp with SmolLM2-135M, both out of packages.
 e2e: $(VENV)/installed-dev

@@ -20,7 +20,7 @@ from tables import argument_table, cell, docstring_markdown, option_table, walk
 
 from hermes_core import errors
 from hermes_core.agent.lifecycle import EVENTS, STEPS
-from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, Key
+from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD, Key
 from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract import values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
@@ -47,6 +47,8 @@ ENVIRONMENT = {
     "HERMES_HOME": "The folder that holds everything; `~/.hermes` without it (`%LOCALAPPDATA%\\hermes` on Windows).",
     "HERMES_PROFILE": "A profile's name: the home is then `$HERMES_HOME/profiles/NAME`, a whole home of its own.",
     SEMANTIC: "`auto` or `off`: whether past sessions are searched by meaning as well. Comes before `recall.semantic`.",
+    STORAGE: "The address of the server with the sessions and the outbox. Comes before `storage.url`.",
+    STORAGE_PASSWORD: "The password of the role in `storage.url`, here or in `.env`.",
     LOAD_PROVIDERS: "A comma list of the only providers that may load; set and empty, none. Comes before `providers.allow`.",
     CAPTURE_CONTENT: "`true`: spans hold the text of questions, recall and turns, unless `telemetry.content` says otherwise.",
     CATALOG: "Address or folder of the catalog that `hermes-memory plugins install NAME` looks into, in place of Hermes Agent's.",

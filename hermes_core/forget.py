@@ -60,7 +60,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         raise SessionError(f"{user!r} is the person at home", "delete the home to forget that person")
     db = memory.sessions
     rows = db.database.execute(
-        "SELECT id, message_count FROM sessions WHERE user = ? ORDER BY last_active DESC", (user,)
+        'SELECT id, message_count FROM sessions WHERE "user" = ? ORDER BY last_active DESC', (user,)
     ).fetchall()
     speaker = _session_of(memory, user, [row["id"] for row in rows])
     notes = MemoryStore(
@@ -87,12 +87,12 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         own.prune()
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
-        connection.execute("DELETE FROM daily_usage WHERE user = ?", (user,))
+        connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
     for folder in folders:
         # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
         memory.inventory.remove_below(folder)
         shutil.rmtree(folder)
-    if rows:
+    if rows and db.database.kind == "sqlite":  # a server reuses the space itself
         maintenance.vacuum(db)
     return dataclasses.replace(
         report, turns=turns, waiting=memory.manager.outbox.depth, remaining=tuple(_remaining(memory))
@@ -103,7 +103,7 @@ def _session_of(memory: Memory, user: str, ids: list[str]) -> Session:
     """Return a session of the user that is not stored. Raises `SessionError` if `user` is no `Session.owner`."""
     for session_id in ids:
         for identity in memory.sessions.database.execute(
-            "SELECT identity FROM sessions WHERE id = ? AND json_valid(identity)", (session_id,)
+            "SELECT identity FROM sessions WHERE id = ? AND identity <> ''", (session_id,)
         ):
             session = _fresh_session(memory, Session.from_dict({"id": session_id, **_object(identity[0])}))
             if session.owner == user:
@@ -124,7 +124,10 @@ def _fresh_session(memory: Memory, session: Session) -> Session:
 
 
 def _object(text: str) -> dict[str, object]:
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except ValueError:  # damaged
+        return {}
     return {key: item for key, item in value.items() if key != "id"} if isinstance(value, dict) else {}
 
 
@@ -149,7 +152,7 @@ def _is_of_user(store: MemoryStore, target: str) -> bool:
 
 def _known_users(memory: Memory) -> str:
     rows = memory.sessions.database.execute(
-        "SELECT DISTINCT user FROM sessions WHERE user > '' ORDER BY user LIMIT 20"
+        "SELECT DISTINCT s.user FROM sessions s WHERE s.user > '' ORDER BY s.user LIMIT 20"
     ).fetchall()
     return f"known are {', '.join(row[0] for row in rows)}" if rows else "no other user has written yet"
 

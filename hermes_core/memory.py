@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import time
 import uuid
 from collections import OrderedDict
@@ -81,7 +82,7 @@ from hermes_core.safety.origin import (
 )
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.lineage import delegated
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
@@ -96,7 +97,8 @@ from hermes_core.sessions.records import (
 from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
-from hermes_core.sessions.turn_records import TurnRecord, store_record
+from hermes_core.sessions.turn_records import TurnRecord, record_statements
+from hermes_core.storage.engine import Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -265,6 +267,22 @@ def _telemetry_of(
     return choice, None
 
 
+def _local_refusal(config: Config) -> str:
+    """Return why a provider that keeps files of its own can't be used on this machine; "" if it can."""
+    storage, machine = config.storage, socket.gethostname()
+    if not storage.url or storage.local_host == machine:
+        return ""
+    pinned = (
+        f"it runs on {storage.local_host!r} only"
+        if storage.local_host
+        else "other machines would not have them"
+    )
+    return (
+        f"it keeps files on this machine ({machine!r}), and the sessions are on a server that several machines share: "
+        f"{pinned}; set storage.local_host in config.yaml to the one machine that uses it, or choose another provider"
+    )
+
+
 class Memory:
     """The memory of one home. It lives as long as the process, and threads, agents and sessions may share it.
 
@@ -295,9 +313,9 @@ class Memory:
         self.home, self.config, self.at_close = home, config, ExitStack()
         self.inventory = Inventory(home.path)
         self._verdicts = Verdicts(home)
-        self.sessions = SessionDB(
-            home.state_db,
-            journal_mode=config.sessions.journal_mode,
+        self.sessions = open_sessions(
+            home,
+            config,
             semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
             embeddings=embedding_server(config.recall, home),
         )
@@ -323,6 +341,7 @@ class Memory:
             observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
             on_event=LogFile(home).on_event,
             tracer=self.tracer,
+            refuse_local=_local_refusal(config),
         )
         self.curated = MemoryStore(
             home,
@@ -837,7 +856,8 @@ class Memory:
             "open turns", lambda: OpenTurnStore(self.sessions).open_in(session.id), list[StoredOpenTurn]()
         ):
             speaker = author_origin(session, turn.author)
-            messages = self._with_origins(session, [turn.user, *turn.messages], speaker, turn.origin)
+            read = lowest([turn.origin, stored])
+            messages = self._with_origins(session, [turn.user, *turn.messages], speaker, read)
             origins += [turn.origin, *(message["origin"] for message in messages)]
             said += [
                 text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
@@ -852,7 +872,7 @@ class Memory:
         return Reading(lowest(origins), all_said)
 
     def _with_origins(
-        self, session: Session, messages: Sequence[Mapping[str, Any]], speaker: Origin, recalled: Origin
+        self, session: Session, messages: Sequence[Mapping[str, Any]], speaker: Origin, read: Origin
     ) -> list[dict[str, Any]]:
         """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
 
@@ -860,9 +880,8 @@ class Memory:
 
         Args:
             speaker: Origin of messages of the role "user".
-            recalled: The lowest origin of the recall of the turn.
+            read: The lowest origin of what the model had read before these messages.
         """
-        read = lowest([recalled, self.sessions.lowest_origin(session.id)])
         names = {
             call.get("id"): (call.get("function") or call).get("name")
             for message in messages
@@ -1059,15 +1078,16 @@ class Memory:
         speaker = message_origin(session, author, origin)
         begun = self._begun.get(session.id, BegunTurn(question, speaker=speaker))
         speaker = lowest([speaker, begun.speaker])
-        recalled = lowest([begun.origin, recalled_origin])
-        stored = self._with_origins(session, tuple(messages) or both, speaker, recalled)
+        turns, stored_origin = self.sessions.turns_and_origin(session.id)
+        read = lowest([begun.origin, recalled_origin, stored_origin])
+        stored = self._with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
         self._set_clock(session, moment)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
-            number=self.sessions.turn_count(session.id) + 1,
+            number=turns + 1,
             user=question,
             assistant=answer,
             messages=in_text(_for_provider(message, session.owner) for message in stored),
@@ -1078,20 +1098,32 @@ class Memory:
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
 
+        further: Sequence[Statement] = ()
+        if begun.record is not None:
+            further = record_statements(turn.id, session.owner, turn.at, begun.record)
+
         def store() -> None:
-            with self.sessions.transaction() as connection:
-                self.sessions.append_turn(session.id, stored, turn.id, turn.number, author=author, at=turn.at)
-                if begun.record is not None:
-                    store_record(connection, turn.id, session.owner, turn.at, begun.record)
-                # Else the provider would not be notified of the end of what follows the first end.
-                self.sessions.reopen_session(session.id)
+            with self.sessions.transaction():
+                # Reopened, or the provider would not be notified of the end of what follows the first end.
+                self.sessions.append_turn(
+                    session.id,
+                    stored,
+                    turn.id,
+                    turn.number,
+                    author=author,
+                    at=turn.at,
+                    reopen=True,
+                    further=further,
+                )
                 self._enqueue(partial(self.manager.put, row, session))
 
-        self.sessions.with_index(store)
+        # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
+        self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
         for message in stored:  # now they are stored with their origins
             self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
-        self.inventory.add(self.home.state_db)
+        if self.sessions.database.kind == "sqlite":
+            self.inventory.add(self.home.state_db)
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored, self._now(session)), session)
         return turn
@@ -1225,7 +1257,9 @@ class Memory:
     def _faults(self, session: Session | None) -> list[str]:
         """Return the problems that every turn repeats until they are gone."""
         session = self.local_session if session is None else self.complete(session)
-        lost = [str(store) for store in self.inventory.lost()]
+        # If the sessions are on a server, an earlier state.db may be moved away.
+        unread = None if self.sessions.database.kind == "sqlite" else self.home.state_db
+        lost = [str(store) for store in self.inventory.lost() if store.path != unread]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
@@ -1476,7 +1510,7 @@ class Memory:
             self.sessions.set_meta(SHARED_NOTES_KEY, "1")
         elif not shared and before == "1":
             with self.sessions.transaction() as connection:
-                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE user <> ''"
+                sql = "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE \"user\" <> ''"
                 connection.execute(sql)
                 self.sessions.set_meta(SHARED_NOTES_KEY, "0")
 

@@ -18,7 +18,7 @@ from typing import Any
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.outbox.delivery import DeliveryLock
+from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.recovery import copy_rows, has_own_outbox, is_first_outbox, provider_names
 from hermes_core.outbox.rows import encode, encode_switch, switch_from
 from hermes_core.outbox.store import REMEMBERED_S, UNKNOWN_ACCOUNT, Outbox
@@ -43,7 +43,7 @@ def upgrade_outbox(home: HermesHome, sessions: SessionDB, redact: Redact) -> Non
         DatabaseUnavailable: Another program still uses `outbox.db`.
         StorageError: The files can't be read or written.
     """
-    old, outbox = home.outbox_db, Outbox(sessions.database)
+    old, outbox = home.outbox_db, Outbox(sessions.sqlite)
     if old.exists():
         with locked(old):
             if old.exists():  # else another process was first
@@ -56,7 +56,7 @@ def _move(home: HermesHome, sessions: SessionDB, outbox: Outbox, redact: Redact)
     is_first = is_first_outbox(old)
     try:
         with _no_delivery(home):
-            with contextlib.closing(Database(old)) as source, sessions.transaction() as connection:
+            with contextlib.closing(Database(old)) as source, sessions.sqlite.transaction() as connection:
                 copy_rows(source, connection)
                 if is_first:
                     _add_turns(source, sessions, outbox, redact)
@@ -79,9 +79,11 @@ def outbox_of_home(home: HermesHome, sessions: SessionDB, redact: Redact) -> Out
     an earlier checkout can't be moved now, its rows must still be sent first, so the returned outbox sends nothing;
     `held_back` is the reason.
     """
+    if sessions.database.kind != "sqlite":
+        return Outbox(sessions.database)
     if has_own_outbox(home):
         return None
-    outbox = Outbox(sessions.database)
+    outbox = Outbox(sessions.sqlite)
     try:
         upgrade_outbox(home, sessions, redact)
     except StorageError as exc:

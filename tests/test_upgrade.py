@@ -18,7 +18,8 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.providers import DURABLE_HOOKS
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import open_memory
-from hermes_core.outbox.delivery import MAX_BACKOFF_S, DeliveryLock
+from hermes_core.outbox.delivery import MAX_BACKOFF_S
+from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import encode
 from hermes_core.outbox.store import ANY_ACCOUNT

@@ -82,7 +82,9 @@ def _selected(
 ) -> list[str]:
     """Return the ids of the sessions to export, oldest first. A named session stands for its whole conversation."""
     chosen = {other for text in session_ids for other in db.lineage(named_session(db, text).id)}
-    rows = db.database.execute("SELECT id, source, user FROM sessions ORDER BY started_at, key").fetchall()
+    rows = db.database.execute(
+        "SELECT s.id, s.source, s.user FROM sessions s ORDER BY s.started_at, s.key"
+    ).fetchall()
     filtered = bool(sources) or user is not None
     return [
         row["id"]

@@ -18,7 +18,7 @@ from hermes_core.cli.output import json_option, moment, print_document, print_st
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES
-from hermes_core.errors import SessionError
+from hermes_core.errors import ConfigError, SessionError
 from hermes_core.kit.cli import limit_option
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.memory import Memory, open_memory
@@ -26,13 +26,13 @@ from hermes_core.safety.origin import may_command
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.records import (
     DELEGATED_SOURCES,
     PROGRAM_SOURCES,
     SearchHit,
     StoredMessage,
 )
-from hermes_core.sessions.search import index
 from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.storage.sqlite import wal_of
 
@@ -198,14 +198,14 @@ def _speaker(message: StoredMessage | SearchHit) -> str:
 def _store(ctx: click.Context) -> Iterator[SessionDB]:
     """Open the home's session store alone, because maintenance must work when nothing else does."""
     home = home_of(ctx)
-    if not (home.state_db.exists() or wal_of(home.state_db).exists()):
+    config = load_config(home)
+    if not (config.storage.url or home.state_db.exists() or wal_of(home.state_db).exists()):
         raise SessionError(
             f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
         )
-    config = load_config(home)
-    db = SessionDB(
-        home.state_db,
-        journal_mode=config.sessions.journal_mode,
+    db = open_sessions(
+        home,
+        config,
         semantic=config.recall.semantic == "auto",
         embeddings=embedding_server(config.recall, home),
     )
@@ -238,6 +238,11 @@ def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
     Stop every program that uses this home first.
     """
     path = home_of(ctx).state_db
+    with contextlib.suppress(ConfigError):  # a repair must work when nothing else does
+        if url := load_config(home_of(ctx)).storage.url:
+            raise SessionError(
+                f"the sessions are on the server {url!r}, in no file", "restore a backup of the server"
+            )
     if not yes:
         click.confirm(
             f"Save what can be read of {path} into a new store? The old files are kept.", abort=True
@@ -262,9 +267,7 @@ def rebuild_index(ctx: click.Context, as_json: bool) -> None:
     """
     with _store(ctx) as db:
         total = db.counts()["messages"]
-        done = index.rebuild_in_steps(
-            db.database, lambda count: _print_progress("search index", count, total)
-        )
+        done = db.index.rebuild(lambda count: _print_progress("search index", count, total))
         vectors = maintenance.rebuild_vectors(db, partial(_print_progress, "vectors"))
     if as_json:
         print_document({"messages": done, "vectors": vectors})
@@ -382,7 +385,10 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
     elif dry_run:
         _print_sessions(memory.sessions, doomed)
     else:
-        freed = "; the file holds their text until hermes-memory sessions vacuum" if doomed else ""
+        in_file = memory.sessions.database.kind == "sqlite"
+        freed = (
+            "; the file holds their text until hermes-memory sessions vacuum" if doomed and in_file else ""
+        )
         click.echo(f"{len(doomed)} session(s) deleted{freed}")
 
 

@@ -27,6 +27,8 @@ from hermes_core.config.keys import (
     LOAD_PROVIDERS,
     PLATFORMS,
     SEMANTIC,
+    STORAGE,
+    STORAGE_PASSWORD,
     TOOLSETS,
     Config,
     Key,
@@ -44,6 +46,9 @@ _LenientLoader: Any = type("_LenientLoader", (_Loader,), {})
 _LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.serialize(node))
 _NAME = re.compile(r"[\w-]+")
 _MAX_LINE_CHARS = 1 << 20
+_STORAGE_URL = "storage.url"
+# In each form that libpq takes: ROLE:PASSWORD@HOST, a parameter of the address, and words with `=`.
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^/@?]*:[^/?]*@|(?:^|[?&\s])(?:ssl)?password\s*=", re.IGNORECASE)
 _ALIKE = 0.8
 """The similarity of two names above which one of them is taken for a slip."""
 # PyYAML and ruamel let these errors out for a value that only looks like a date or a number: `2024-02-30`, `0x_`.
@@ -58,6 +63,9 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     """
     env = os.environ if environ is None else environ
     config = parse_config(read_utf8(home.config_yaml, ConfigError))
+    if env.get(STORAGE):
+        _refuse_password(env[STORAGE], STORAGE)
+        config = dataclasses.replace(config, storage=dataclasses.replace(config.storage, url=env[STORAGE]))
     if env.get(SEMANTIC):
         config = dataclasses.replace(config, recall=_semantic(config.recall, env[SEMANTIC]))
     if LOAD_PROVIDERS not in env:
@@ -83,6 +91,7 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
             )
         for name, value in keys.items():
             key = known_key(f"{block}.{name}")
+            _refuse_password(value, key.name)
             try:
                 converted = key.convert(value, strict=True)
             except ValueError as exc:
@@ -94,6 +103,16 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
             configured = config.configured | {key.name}
             config = dataclasses.replace(config, **{block: changed, "configured": configured})
     return config
+
+
+def _refuse_password(value: object, name: str) -> None:
+    """Raise `ConfigError`, without the value, if this is an address of a server with a password in it."""
+    if name in (_STORAGE_URL, STORAGE) and isinstance(value, str) and _PASSWORD_IN_ADDRESS.search(value):
+        raise ConfigError(
+            f"{name} holds a password",
+            "write it as postgresql://ROLE@HOST/DATABASE, and put the password into .env: "
+            f"{STORAGE_PASSWORD}=...; or into the file of PGPASSFILE",
+        )
 
 
 def _semantic(recall: RecallConfig, value: str) -> RecallConfig:
@@ -110,6 +129,7 @@ def parse_config(text: str) -> Config:
     blocks = {name: reading.block(name, cls) for name, cls in BLOCKS.items()}
     if reading.faults:
         raise ConfigError("; ".join(fault for fault, _ in reading.faults), reading.remedy)
+    _refuse_password(blocks["storage"].url, _STORAGE_URL)
     foreign = [foreign_sentence(reading.foreign)] if reading.foreign else []
     return Config(**blocks, warnings=(*reading.warnings, *foreign), configured=frozenset(reading.configured))
 
@@ -148,6 +168,7 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
     """
     if not is_provider_key(key):
         known = known_key(key)
+        _refuse_password(value, key)
         fault = known.fault(value)
         if fault:
             raise ConfigError(f"{key} {fault}", known.help)
@@ -283,6 +304,9 @@ class _ConfigReader:
         if name == "model" and isinstance(self._top[name][1], yaml.ScalarNode):
             # Other programs that share the file write the model's name alone.
             return cls(name=str(self._top[name][1].value))
+        if name == "storage" and isinstance(self._top[name][1], yaml.ScalarNode):
+            self.configured.add(_STORAGE_URL)
+            return cls(url=str(self._top[name][1].value))
         pairs = self._pairs(self._top[name][1], name)
         return cls(**(self._toolsets(pairs) if name == "enabled_toolsets" else self._values(name, pairs)))
 

@@ -22,6 +22,12 @@ LOAD_PROVIDERS = "HERMES_LOAD_PROVIDERS"
 SEMANTIC = "HERMES_SEMANTIC"
 """Environment variable: what `recall.semantic` is, whatever config.yaml says."""
 
+STORAGE = "HERMES_STORAGE"
+"""Environment variable: what `storage.url` is, whatever config.yaml says."""
+
+STORAGE_PASSWORD = "HERMES_STORAGE_PASSWORD"
+"""Secret in `.env` or the environment: the password of the role in `storage.url`."""
+
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Environment variable of OpenTelemetry: `true` if spans may hold the text of questions, recall and turns."""
 
@@ -254,6 +260,29 @@ class SessionsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """The `storage:` block: where sessions and the outbox are. `storage: URL` sets the address alone."""
+
+    url: str = _key(
+        "",
+        "Address of a PostgreSQL server that several machines share, such as postgresql://hermes@db1,db2/hermes. Not "
+        "set, the sessions are in state.db of the home. The password is HERMES_STORAGE_PASSWORD in .env, or in the file "
+        "of PGPASSFILE; it must not stand here.",
+    )
+    schema: str = _key("hermes", "The schema with the tables of this home: each home has one of its own.")
+    pool: int = _key(8, "Largest number of connections of one process.", minimum=1, maximum=200)
+    prepare: Literal["auto", "off"] = _key(
+        "auto",
+        "`off` behind PgBouncer before 1.21 in transaction mode, which can't keep prepared statements.",
+        choices=("auto", "off"),
+    )
+    local_host: str = _key(
+        "",
+        "Name of the one machine that may use a provider which keeps files of its own, as `hostname` prints it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class BackupConfig:
     """The `backup:` block: backups that a program of the home makes by itself when a session begins."""
 
@@ -438,6 +467,7 @@ class Config:
     identity: IdentityConfig = IdentityConfig()
     recall: RecallConfig = RecallConfig()
     sessions: SessionsConfig = SessionsConfig()
+    storage: StorageConfig = StorageConfig()
     backup: BackupConfig = BackupConfig()
     providers: ProvidersConfig = ProvidersConfig()
     packages: PackagesConfig = PackagesConfig()
@@ -465,6 +495,7 @@ BLOCKS: dict[str, type] = {
     "identity": IdentityConfig,
     "recall": RecallConfig,
     "sessions": SessionsConfig,
+    "storage": StorageConfig,
     "backup": BackupConfig,
     "providers": ProvidersConfig,
     "packages": PackagesConfig,

@@ -520,6 +520,8 @@ class Capabilities:
             seconds. At most `concurrent` preparations run at once, of one session never two.
         checkpoints: True if `on_pre_compress` returns only after all messages are stored durably, and raises otherwise.
             With `agent.checkpoint_required` nothing is compressed without that.
+        local: True if the provider keeps files of its own on this machine. On a server that several machines share
+            (`storage.url`), one machine uses it: the others would recall nothing of what it stores.
     """
 
     tool_names: frozenset[str] | None = None
@@ -530,6 +532,7 @@ class Capabilities:
     concurrent: int = 1
     slow_prefetch: bool = False
     checkpoints: bool = False
+    local: bool = False
 
     def suppresses(self, target: str) -> bool:
         """Return whether the provider stores writes to this target instead of the local file."""

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from hermes_core.errors import DatabaseCorrupt, HermesError
+from hermes_core.config import Config, load_config
+from hermes_core.errors import ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search import index
-from hermes_core.storage.inventory import Inventory
+from hermes_core.sessions.home_store import open_sessions
+from hermes_core.storage.inventory import Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
 PROBE_TIMEOUT_S = 2.0
@@ -32,13 +33,20 @@ STATUS_CHECK_S = 3.0
 
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
-    """Return the SQLite files of a home."""
-    return home.state_db, home.outbox_db, home.journal_db, home.skills_journal_db
+    """Return the SQLite files of a home, without state.db if the sessions are on a server."""
+    sessions = () if _server_config(home) else (home.state_db,)
+    return *sessions, home.outbox_db, home.journal_db, home.skills_journal_db
 
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
     """Yield a finding for each database, with its journal mode or its fault."""
-    losses = {lost.name: lost for lost in Inventory(home.path).lost()}
+    if config := _server_config(home):
+        yield from _examine_server(home, config)
+        if _exists(home.state_db):
+            yield Finding(
+                "state.db", "note", "not read: storage.url names a server", "keep it, or move it away"
+            )
+    losses = {lost.name: lost for lost in _losses(home)}
     for path in databases(home):
         name = path.relative_to(home.path).as_posix()
         if lost := losses.get(name):
@@ -51,9 +59,24 @@ def examine_databases(home: HermesHome) -> Iterator[Finding]:
     yield from (failed(lost.name, lost.message, lost.remedy) for lost in losses.values())
 
 
+def _server_config(home: HermesHome) -> Config | None:
+    """Return the configuration if it names a server for the sessions; None if it does not, or can't be read."""
+    try:
+        config = load_config(home)
+    except ConfigError:  # which has a finding of its own
+        return None
+    return config if config.storage.url else None
+
+
+def _losses(home: HermesHome) -> list[LostStore]:
+    """Return the stores that were lost, without state.db if the sessions are on a server."""
+    unread = home.state_db if _server_config(home) else None
+    return [lost for lost in Inventory(home.path).lost() if lost.path != unread]
+
+
 def unusable(home: HermesHome) -> list[Finding]:
     """Return findings about lost stores, and about databases that are damaged or can't be read or written now."""
-    losses = Inventory(home.path).lost()
+    losses = _losses(home)
     findings = [failed(lost.name, lost.message, lost.remedy) for lost in losses]
     for path in databases(home):
         name = path.relative_to(home.path).as_posix()
@@ -134,7 +157,7 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     if not is_state:
         return
     with contextlib.closing(SessionDB(path)) as sessions:
-        faults = damage or index.check_indexes(sessions.database)
+        faults = damage or sessions.index.check()
         if not faults:
             count = counted(sessions.counts()["messages"], "message")
             yield Finding("search index", "ok", f"{count} can be found")
@@ -146,6 +169,26 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
         "hermes-memory doctor --fix makes it anew from the messages",
         repair=lambda: _rebuild(path),
     )
+
+
+def _examine_server(home: HermesHome, config: Config) -> Iterator[Finding]:
+    """Yield a finding about the server of the sessions and one about its search index, or its fault."""
+    try:
+        with contextlib.closing(open_sessions(home, config)) as sessions:
+            count = counted(sessions.counts()["messages"], "message")
+            version = sessions.database.execute("SELECT current_setting('server_version')").fetchone()[0]
+            label = sessions.database.label
+            yield Finding("server", "ok", f"PostgreSQL {version}, {label}, schema {config.storage.schema}")
+            if faults := sessions.index.check():
+                yield failed(
+                    "search index",
+                    f"it does not fit the messages: {_first(faults)}",
+                    "hermes-memory sessions rebuild makes it anew from the messages",
+                )
+            else:
+                yield Finding("search index", "ok", f"{count} can be found")
+    except HermesError as exc:
+        yield failed("server", exc.message, exc.remedy)
 
 
 def _damage(path: Path, timeout: float | None = None) -> list[str]:
@@ -164,7 +207,7 @@ def _damage(path: Path, timeout: float | None = None) -> list[str]:
 
 def _rebuild(path: Path) -> str:
     with contextlib.closing(SessionDB(path)) as sessions:
-        return f"made anew from {counted(index.rebuild_in_steps(sessions.database), 'message')}"
+        return f"made anew from {counted(sessions.index.rebuild(), 'message')}"
 
 
 def _exists(path: Path) -> bool:

@@ -229,7 +229,7 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
         if kept := pending_writes(memory, name):
             remedy = "they are sent with one of the next turns"
             yield Finding(f"writes of {name}", "note", f"{kept} write(s) wait in the provider", remedy)
-    if not outbox.path.exists():
+    if not outbox.exists:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
     backlogs = outbox.backlogs()

@@ -267,7 +267,7 @@ def _last_call(memory: Memory) -> Iterator[Finding]:
 def _outbox(memory: Memory) -> OutboxStatus:
     outbox = memory.manager.outbox
     kept = sum(pending_writes(memory, name) for name in memory.selected_providers)
-    if not outbox.path.exists():
+    if not outbox.exists:
         return OutboxStatus(kept)
     return OutboxStatus(outbox.depth + kept, len(outbox.dead_letters()), outbox.oldest_age)
 
@@ -275,7 +275,7 @@ def _outbox(memory: Memory) -> OutboxStatus:
 def _last_taken(memory: Memory, provider: str) -> float | None:
     outbox = memory.manager.outbox
     try:
-        return outbox.last_settled(provider) if outbox.path.exists() else None
+        return outbox.last_settled(provider) if outbox.exists else None
     except StorageError:
         return None  # `unusable` tells
 

@@ -82,6 +82,7 @@ class MemoryManager:
         on_event: Called with each event, on a thread of its own.
         redact: Removes secrets from everything that providers receive.
         tracer: Makes spans of what is stored for the providers; None if telemetry is off.
+        refuse_local: The reason why providers with `Capabilities.local` are refused; "" if they are not.
 
     Raises:
         ProviderInvalid: An object in `observers` is not an observer.
@@ -103,6 +104,7 @@ class MemoryManager:
         on_event: Callable[[Event], None] | None = None,
         redact: Callable[[Any], Any] = redact_value,
         tracer: Tracer | None = None,
+        refuse_local: str = "",
     ) -> None:
         self.home, self.tracer = home, tracer
         self._transcripts = transcripts
@@ -120,6 +122,7 @@ class MemoryManager:
             start_wait,
             self._emit,
             wrapping(observers),
+            refuse_local,
         )
         listeners = [Listener(on_event)] if on_event else []
         self._observers = Observers([*observers, *listeners], self._config)

@@ -17,7 +17,7 @@ import pluggy
 
 from hermes_core.contract.hooks import POLICIES, PROJECT
 from hermes_core.contract.values import BUILTIN_NAME, LONGEST_TOOL_NAME, TOOL_NAME, Capabilities, Session
-from hermes_core.errors import HermesError
+from hermes_core.errors import HermesError, ProviderUnavailable
 from hermes_core.manager.breaker import Breaker
 from hermes_core.manager.call import ABSENT, CallResult, attempt, describe, guarded_call
 from hermes_core.manager.composite import (
@@ -263,6 +263,8 @@ class ProviderInstance:
         observers = self._config.observers
         plugins = register_provider(provider, self._finish, observers)
         capabilities = capabilities_of(provider)
+        if capabilities.local and self._config.refuse_local:
+            raise ProviderUnavailable(f"{self.label} can't be used here: {self._config.refuse_local}")
         for monitor in self._config.monitors:
             monitor.attach(plugins)
         if capabilities.serial:

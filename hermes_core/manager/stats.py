@@ -118,6 +118,7 @@ class ManagerConfig:
         start_wait: Seconds that the start of a session waits for a provider's `initialize`.
         emit: Sends an event (kind, data) to the observers, and returns at once.
         observers: Observers whose hook wrappers surround the calls of every provider.
+        refuse_local: The reason why providers with `Capabilities.local` are refused; "" if they are not.
         monitors: Monitors of every hook call of all providers. The list changes while the manager runs.
     """
 
@@ -128,6 +129,7 @@ class ManagerConfig:
     start_wait: float
     emit: Callable[[str, Mapping[str, Any]], None]
     observers: Sequence[object] = ()
+    refuse_local: str = ""
     monitors: list[Monitor] = field(default_factory=list)
 
     def deadline(self, hook: str, of_provider: Mapping[str, float] = NO_DEADLINES) -> float:

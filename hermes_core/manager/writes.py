@@ -134,7 +134,7 @@ class Writes:
         """Wait until all rows are delivered. Return False after `timeout` seconds, or if no row can be sent now."""
         began = time.monotonic()
         until = began + timeout
-        if not self.outbox.path.exists():
+        if not self.outbox.exists:
             return True
         try:
             sent = [self._worker(handle).flush(until - time.monotonic()) for handle in self._durable()]
@@ -162,7 +162,7 @@ class Writes:
 
         If rows can't be sent or are dead letters, its reason says so.
         """
-        if not handle.durable or not self.outbox.path.exists():
+        if not handle.durable or not self.outbox.exists:
             return health
         try:
             backlog = self.outbox.backlog(handle.name)

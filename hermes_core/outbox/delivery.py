@@ -1,7 +1,6 @@
 """Delivery: sends the rows of the outbox to one provider, in order within each session, at least once.
 
-One process at a time delivers to a provider of a home. It holds the lock file, which the system releases when the
-process dies. A try to deliver a row ends in one of these ways:
+`lines` says which worker may send which rows. A try to deliver a row ends in one of these ways:
 
     taken           The row is deleted and its id is remembered.
     failed          The rows of its session wait, longer after each try. Rows of other sessions are sent.
@@ -22,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-import os
 import random
 import sqlite3
 import threading
@@ -31,17 +29,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
-from urllib.parse import quote
-
-from filelock import FileLock, Timeout
+from typing import Any, Literal, NamedTuple, Protocol
 
 from hermes_core.errors import HermesError
+from hermes_core.outbox.lines import LEASE_S, LeasedLines, LeaseLost, Lines, ProviderLines
 from hermes_core.outbox.rows import Row
 from hermes_core.outbox.store import Outbox
 from hermes_core.stopping import stopped_by
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
-from hermes_core.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +62,9 @@ MAX_RETRY_AFTER_S = 3600.0
 DISK_ERRORS = (HermesError, sqlite3.Error, OSError)
 """Errors that a full disk or a lost file raises."""
 
-_HELD_AFTER_STOP: dict[Path, str] = {}
-"""Lock files that stopped workers of this process still hold because a call has not returned, each with a sentence
-about this call."""
+_HELD_AFTER_STOP: dict[str, str] = {}
+"""Keys of the lines that stopped workers of this process still hold because a call has not returned, each with a
+sentence about this call."""
 
 
 class Delivery(NamedTuple):
@@ -159,6 +153,7 @@ class OutboxWorker:
         clock: Returns seconds. Measures the pauses between tries.
         emit: Sends an event (kind, data) to the observers, and returns at once.
         context: Context variables of the thread, in which all hooks run. The context of the write is not used.
+        lease: Seconds for which a session is this worker's on a shared server, unless it is extended.
     """
 
     def __init__(
@@ -170,20 +165,23 @@ class OutboxWorker:
         clock: Callable[[], float] = time.monotonic,
         emit: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _data: None,
         context: contextvars.Context | None = None,
+        lease: float = LEASE_S,
     ) -> None:
         self._receiver = receiver
         self._name = receiver.name
         self._outbox = outbox
-        self._clock = clock
         self._emit = emit
         self._context = (context or contextvars.Context()).copy()
-        self._lock = DeliveryLock.of(folder, self._name)
+        self._lines: Lines = (
+            ProviderLines(outbox, folder, self._name, clock)
+            if outbox.database.kind == "sqlite"
+            else LeasedLines(outbox, self._name, lease)
+        )
         self._start_lock = threading.Lock()  # any thread may wake the worker first, or stop it meanwhile
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._wake_up = threading.Event()
         self._moved = threading.Event()
-        self._retry_at: dict[str, tuple[float, int]] = {}
         self._unready: frozenset[str] = frozenset()
         self._in_doubt: dict[int, Row] = {}
         # A deque: the provider's thread appends while this worker's thread takes.
@@ -228,7 +226,7 @@ class OutboxWorker:
         """
         with self._start_lock:
             self._stopping = True
-            self._lock.note_row(0)  # a stop is no death of the process in the middle of a row
+            self._lines.note_row(None)  # a stop is no death of the process in the middle of a row
             thread = self._thread
         self._wake_up.set()
         if thread is None:
@@ -259,7 +257,7 @@ class OutboxWorker:
     def _blocked(self) -> str:
         if self._outbox.held_back:
             return self._outbox.held_back
-        if held := _HELD_AFTER_STOP.get(self._lock.path):
+        if held := _HELD_AFTER_STOP.get(self._lines.key):
             return held
         if self._receiver.breaker.state == "open":
             return f"write breaker open for {self._receiver.breaker.remaining:.0f} s more"
@@ -294,15 +292,15 @@ class OutboxWorker:
                 if not self._unready:
                     self._moved.set()
             else:
-                lingered = min(pause, LINGER_S) if self._lock.held else 0.0
+                lingered = min(pause, LINGER_S) if self._lines.held else 0.0
                 if lingered and self._wake_up.wait(lingered):
                     continue
                 if not self._in_doubt:
-                    self._lock.release()
+                    self._lines.release()
                 self._wake_up.wait(pause - lingered)
         if self._in_doubt:
             self._wait_for_late_result()
-        self._lock.release()
+        self._lines.release()
 
     def _wait_for_late_result(self) -> None:
         """Keep the lock after a stop until the call in doubt returns.
@@ -311,21 +309,25 @@ class OutboxWorker:
         """
         row = next(iter(self._in_doubt.values()))
         why = "its result can't be stored" if self._late else "it has not returned since this was last closed"
-        _HELD_AFTER_STOP[self._lock.path] = f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
-        while self._in_doubt and self._outbox.path.exists():
+        _HELD_AFTER_STOP[self._lines.key] = f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
+        if self._lines.shared:
+            # Its leases are extended until the call returns, and the connections of the manager are closed.
+            self._lines.use(Outbox(self._outbox.database.reopen()))
+        while self._in_doubt and self._outbox.exists:
             if not self._late:
                 self._wake_up.wait(IDLE_POLL_S)
                 self._wake_up.clear()
                 continue
             try:
-                with contextlib.closing(Database(self._outbox.path, secure_delete=True)) as database:
+                with contextlib.closing(self._outbox.database.reopen()) as database:
                     self._outbox = Outbox(database)
+                    self._lines.use(self._outbox)
                     self._note_late_results()
             except DISK_ERRORS as exc:
                 log.error("%s: the outbox can't be written: %s", self._name, exc)
                 self._wake_up.wait(IDLE_POLL_S)
                 self._wake_up.clear()
-        _HELD_AFTER_STOP.pop(self._lock.path, None)
+        _HELD_AFTER_STOP.pop(self._lines.key, None)
 
     def _guarded_step(self) -> float:
         """Run one step, and return how many seconds to wait before the next one.
@@ -347,15 +349,22 @@ class OutboxWorker:
         self._note_late_results()
         if not self._outbox.waits(self._name):
             return IDLE_POLL_S
-        if not self._lock.acquire():
+        if not self._lines.acquire():
             return LOCK_POLL_S
         self._note_death()
         row = self._choose()
+        if self._lines.shared and self._note_death():  # of the line that was taken with the row
+            return 0.0
         if row is None:
             return self._pause()
         # Only the call itself is noted: a process that dies while the provider starts did not die of the row.
-        note_row = partial(self._lock.note_row, row.number)
-        return self._settle(row, self._receiver.deliver(row, note_row, partial(self._returned_late, row)))
+        note_row = partial(self._lines.note_row, row)
+        try:
+            delivery = self._receiver.deliver(row, note_row, partial(self._returned_late, row))
+        except LeaseLost as exc:
+            log.warning("%s", exc)
+            return 0.0
+        return self._settle(row, delivery)
 
     def _note_late_results(self) -> None:
         while self._late:
@@ -369,21 +378,22 @@ class OutboxWorker:
             # Retried here, because without new turns nothing else would start the provider again.
             self._receiver.start_again()
             return None
-        now = self._clock()
-        waiting = {session for session, (retry_at, _) in self._retry_at.items() if retry_at > now}
-        skip = {*waiting, *self._unready, *(row.session_id for row in self._in_doubt.values())}
-        if self._receiver.breaker.state == "half-open" and self._last_failed not in skip:
-            # A row of another session is the better probe: the row that failed last may itself be the fault.
-            other = self._outbox.next(self._name, [*skip, self._last_failed])
-            if other is not None:
-                return other
-        return self._outbox.next(self._name, skip)
+        skip = {*self._unready, *(row.session_id for row in self._in_doubt.values())}
+        # A row of another session is the better probe: the row that failed last may itself be the fault.
+        probing = self._receiver.breaker.state == "half-open"
+        return self._lines.next(skip, self._last_failed if probing else "")
 
     def _pause(self) -> float:
-        now = self._clock()
-        waits = [retry_at - now for retry_at, _ in self._retry_at.values() if retry_at > now]
+        retry = self._lines.wait()
         self._unready = frozenset()
-        return max(0.01, min([IDLE_POLL_S, *waits, self._receiver.breaker.remaining or IDLE_POLL_S]))
+        return max(
+            0.01,
+            min(
+                IDLE_POLL_S,
+                IDLE_POLL_S if retry is None else retry,
+                self._receiver.breaker.remaining or IDLE_POLL_S,
+            ),
+        )
 
     # --------------------------------------------------------------------- row
 
@@ -395,7 +405,11 @@ class OutboxWorker:
     def _settle(self, row: Row, delivery: Delivery) -> float:
         """Store the result of a try in the outbox, and return how many seconds to wait before the next row."""
         try:
-            pause = self._store(row, delivery)
+            with self._lines.holding(row):
+                pause = self._store(row, delivery)
+        except LeaseLost as exc:
+            log.warning("%s; the result of a call is not stored: %s", exc.message, delivery.status)
+            return 0.0
         except DISK_ERRORS:
             if delivery.status in ("taken", "failed"):
                 # The provider took or refused the row. The row is not sent again, and its result is stored later.
@@ -403,7 +417,7 @@ class OutboxWorker:
                 self._late.appendleft((row, delivery))
             raise
         if delivery.status != "in doubt":
-            self._lock.note_row(0)
+            self._lines.note_row(None)
         return pause
 
     def _store(self, row: Row, delivery: Delivery) -> float:
@@ -412,7 +426,7 @@ class OutboxWorker:
             self._answered = True
         if status in ("taken", "needless"):
             self._outbox.delivered(row)
-            self._retry_at.pop(row.session_id, None)
+            self._lines.succeeded(row.session_id)
             return 0.0
         if status == "in doubt":
             self._in_doubt[row.number] = row
@@ -443,11 +457,11 @@ class OutboxWorker:
         if counted and self._answered and row.attempts + 1 >= MAX_ATTEMPTS:
             return self._bury(row, delivery.error)
         self._outbox.failed(row, delivery.error, counted=counted)
-        tries = self._retry_at.get(row.session_id, (0.0, 0))[1] + 1
+        tries = self._lines.tries(row.session_id) + 1
         # Random, so that the sessions of an outage do not all come back in the same moment.
         delay = min(MAX_BACKOFF_S, BACKOFF_S * 2 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
         delay = max(delay, min(delivery.retry_after, MAX_RETRY_AFTER_S))
-        self._retry_at[row.session_id] = (self._clock() + delay, tries)
+        self._lines.postpone(row.session_id, delay, tries)
         return 0.0
 
     def _bury(self, row: Row, error: str) -> float:
@@ -460,98 +474,28 @@ class OutboxWorker:
             extra={"event": "outbox.dead_letter"},
         )
         self._outbox.bury(row, error)
-        self._retry_at.pop(row.session_id, None)
+        self._lines.succeeded(row.session_id)
         data = {"provider": self._name, "hook": row.hook, "row": row.number, "error": error}
         self._emit("outbox.dead_letter", data)
         return 0.0
 
-    def _note_death(self) -> None:
-        """If the last holder of the lock died while it sent a row, count a failed try of that row.
+    def _note_death(self) -> bool:
+        """If the last holder of the lock or lease died while it sent a row, count a failed try of that row.
+
+        Return True if there is such a row.
 
         The row may have crashed that process, and may crash this one too. From the second crash on, the reason is
         stored with the row, and the row waits `MAX_BACKOFF_S` seconds, so that a person can see the reason.
         """
-        number = self._lock.row_of_dead_holder()
+        number = self._lines.row_of_dead_holder()
         row = self._outbox.pending_row(number) if number else None
         if row is None:
-            return
+            return False
         error = "the process ended while the provider took it"
         if row.attempts + 1 >= MAX_ATTEMPTS:
             self._bury(row, error)
-            return
+            return True
         self._outbox.failed(row, error if row.attempts else row.error, counted=True)
         if row.attempts:
-            self._retry_at[row.session_id] = (self._clock() + MAX_BACKOFF_S, row.attempts)
-
-
-class DeliveryLock:
-    """Lock file of the one process that may deliver to a provider. The system releases it when the process dies.
-
-    A file of the same name with the suffix `.row` holds the number of the row that is being sent. It is not synced
-    to disk, because it has to survive a crash of the process only, not of the machine. If it can't be written,
-    delivery works without it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._row_path = path.with_suffix(".row")
-        self._row_file: BinaryIO | None = None
-        # A stop notes "no row" from another thread than the worker's, which may close the file meanwhile.
-        self._row_lock = threading.Lock()
-        self._file = FileLock(str(path), timeout=0, mode=PRIVATE_FILE, thread_local=False)
-        self._just_acquired = False
-
-    @classmethod
-    def of(cls, folder: Path, provider: str) -> DeliveryLock:
-        """Return the lock for the provider of this name in the home at `folder`."""
-        return cls(folder / f"outbox.{quote(provider, safe='')}.lock")
-
-    @property
-    def held(self) -> bool:
-        """True if this process has the lock."""
-        return self._file.is_locked
-
-    def acquire(self) -> bool:
-        """Take the lock if no other process has it. Raises `OSError` if the file can't be made."""
-        if self.held:
-            return True
-        ensure_folder(self.path.parent)
-        try:
-            self._file.acquire()
-        except Timeout:
-            return False
-        self._just_acquired = True
-        with self._row_lock, contextlib.suppress(OSError):
-            handle = os.open(self._row_path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
-            self._row_file = os.fdopen(handle, "r+b", buffering=0)
+            self._lines.postpone(row.session_id, MAX_BACKOFF_S, row.attempts)
         return True
-
-    def row_of_dead_holder(self) -> int:
-        """Return the number of the row that the last holder of the lock was sending when it died; 0 if there is none.
-
-        Only the first call after each `acquire` returns the number.
-        """
-        if not self._just_acquired:
-            return 0
-        self._just_acquired = False
-        try:
-            number = int(self._row_path.read_text("ascii"))
-        except (OSError, ValueError):
-            return 0
-        self.note_row(0)
-        return number
-
-    def note_row(self, number: int) -> None:
-        """Write the number of the row that is being sent into the `.row` file; 0 for none."""
-        with self._row_lock, contextlib.suppress(OSError):
-            if self._row_file is not None:
-                self._row_file.seek(0)
-                self._row_file.write(b"%020d" % number)
-
-    def release(self) -> None:
-        """Release the lock, so that another process can take it."""
-        with self._row_lock:
-            if self._row_file is not None:
-                self._row_file.close()
-                self._row_file = None
-        self._file.release(force=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
+from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.sqlite import Database
 
 MAX_ROWS = 100_000
@@ -111,7 +112,11 @@ _ROW = (
 )
 """Columns by name, because a later version that uses the same file may have added a column."""
 
-_SETTLE = "INSERT OR REPLACE INTO outbox_settled (provider, hook, event, fingerprint, settled_at) VALUES (?, ?, ?, ?, ?)"
+_SETTLE = """
+    INSERT INTO outbox_settled (provider, hook, event, fingerprint, settled_at) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (provider, hook, event)
+        DO UPDATE SET fingerprint = excluded.fingerprint, settled_at = excluded.settled_at
+"""
 
 # One statement, because each statement lets another thread take the interpreter, for 5 ms if that thread computes.
 _KNOWN_AND_TOTALS = """
@@ -120,13 +125,21 @@ _KNOWN_AND_TOTALS = """
     FROM outbox_totals
 """
 
+# A row that is not known yet and has room, in one statement.
+_PUT = """
+    INSERT INTO outbox_rows (provider, session_id, hook, event, created_at, fingerprint, body)
+    SELECT ?, ?, ?, ?, ?, ?, ? FROM outbox_totals WHERE count < ? AND bytes + ? <= ?
+        AND NOT EXISTS (SELECT 1 FROM outbox_rows WHERE provider = ? AND hook = ? AND event = ?)
+        AND NOT EXISTS (SELECT 1 FROM outbox_settled WHERE provider = ? AND hook = ? AND event = ?)
+"""
+
 _BACKLOG = """
     SELECT state, count(*), (
         SELECT created_at FROM outbox_rows WHERE provider = r.provider AND state = r.state ORDER BY number LIMIT 1
     ), (
         SELECT error FROM outbox_rows
         WHERE provider = r.provider AND state = r.state AND error <> '' ORDER BY number LIMIT 1
-    ) FROM outbox_rows AS r WHERE provider = ? GROUP BY state
+    ) FROM outbox_rows AS r WHERE provider = ? GROUP BY provider, state
 """
 
 
@@ -140,7 +153,7 @@ class Outbox:
 
     def __init__(
         self,
-        database: Database,
+        database: Engine,
         *,
         wall: Callable[[], float] = time.time,
         max_rows: int = MAX_ROWS,
@@ -155,11 +168,17 @@ class Outbox:
         self._max_bytes = max_bytes
 
     @property
+    def exists(self) -> bool:
+        """False if nothing was ever stored."""
+        return self.database.exists
+
+    @property
     def path(self) -> Path:
-        """The file of the database."""
+        """The file of the database, which must be one of SQLite."""
+        assert isinstance(self.database, Database)
         return self.database.path
 
-    def transaction(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    def transaction(self) -> contextlib.AbstractContextManager[Connection]:
         """Return a context manager that makes the writes of its block one commit.
 
         An inner transaction of the same thread, also one of the session store, joins the outer one.
@@ -200,38 +219,26 @@ class Outbox:
         """
         with self.transaction() as connection:
             key = (provider, row.hook, row.event)
+            created_at = self._wall() if at is None else at
+            values = (provider, row.session_id, row.hook, row.event, created_at, fingerprint, row.body)
+            most = (self._max_rows, len(row.body), self._max_bytes) if bounded else (2**62, 0, 2**62)
+            if connection.execute(_PUT, (*values, *most, *key, *key)).rowcount:
+                # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
+                self.database.after_commit(partial(self.on_row, provider))
+                return True
             known, count, size = connection.execute(_KNOWN_AND_TOTALS, key + key).fetchone()
             if known:
                 return False
-            full = bounded and (count >= self._max_rows or size + len(row.body) > self._max_bytes)
-            if full:
-                connection.execute(
-                    "INSERT INTO outbox_refused VALUES (?, 1, ?) ON CONFLICT (provider)"
-                    " DO UPDATE SET count = count + 1, refused_at = excluded.refused_at",
-                    (provider, self._wall()),
-                )
-            else:
-                connection.execute(
-                    "INSERT INTO outbox_rows (provider, session_id, hook, event, created_at, fingerprint, body)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (
-                        provider,
-                        row.session_id,
-                        row.hook,
-                        row.event,
-                        self._wall() if at is None else at,
-                        fingerprint,
-                        row.body,
-                    ),
-                )
-                # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
-                self.database.after_commit(partial(self.on_row, provider))
-        if full:  # raised here, so that the count of refused rows is committed
-            raise OutboxFull(
-                f"the outbox in {str(self.path)!r} is full: {count} writes, {size} bytes wait for a provider",
-                "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
+            connection.execute(
+                "INSERT INTO outbox_refused VALUES (?, 1, ?) ON CONFLICT (provider)"
+                " DO UPDATE SET count = outbox_refused.count + 1, refused_at = excluded.refused_at",
+                (provider, self._wall()),
             )
-        return True
+        # Raised here, so that the count of refused rows is committed.
+        raise OutboxFull(
+            f"the outbox in {self.database.label!r} is full: {count} writes, {size} bytes wait for a provider",
+            "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
+        )
 
     def knows(self, provider: str, hook: str, event: str) -> bool:
         """Return True if a row with this event id is stored, or was delivered or dropped in the last 30 days."""
@@ -242,11 +249,18 @@ class Outbox:
 
     def next(self, provider: str, skip_sessions: Iterable[str] = ()) -> Row | None:
         """Return the oldest pending row of `provider`, but of none of `skip_sessions`; None if there is no such row."""
-        skipped = tuple(skip_sessions)
-        marks = ", ".join("?" * len(skipped))
+        condition, skipped = self.database.among("session_id", skip_sessions)
         rows = self._select(
-            f"provider = ? AND state = 'pending' AND session_id NOT IN ({marks}) ORDER BY number LIMIT 1",
+            f"provider = ? AND state = 'pending' AND NOT ({condition}) ORDER BY number LIMIT 1",
             (provider, *skipped),
+        )
+        return rows[0] if rows else None
+
+    def next_of_session(self, provider: str, session_id: str) -> Row | None:
+        """Return the oldest pending row of `provider` and this session; None if there is no such row."""
+        rows = self._select(
+            "session_id = ? AND provider = ? AND state = 'pending' ORDER BY number LIMIT 1",
+            (session_id, provider),
         )
         return rows[0] if rows else None
 
@@ -416,12 +430,12 @@ class Outbox:
 
     def _rows(self, state: RowState, provider: str | None, limit: int | None) -> list[Row]:
         condition = "state = ? AND provider = coalesce(?, provider) ORDER BY number LIMIT ?"
-        return self._select(condition, (state, provider, -1 if limit is None else limit))
+        return self._select(condition, (state, provider, 2**62 if limit is None else limit))
 
     def _chosen(self, rows: Sequence[Row], numbers: Sequence[int] | None) -> list[Row]:
         return [row for row in rows if numbers is None or row.number in numbers]
 
-    def _settle(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> int:
+    def _settle(self, connection: Connection, rows: Sequence[Row]) -> int:
         now = self._wall()
         connection.executemany(
             _SETTLE, [(row.provider, row.hook, row.event, row.fingerprint, now) for row in rows]
@@ -429,11 +443,11 @@ class Outbox:
         connection.executemany("DELETE FROM outbox_rows WHERE number = ?", [(row.number,) for row in rows])
         return len(rows)
 
-    def _forget(self, connection: sqlite3.Connection, before: float) -> None:
+    def _forget(self, connection: Connection, before: float) -> None:
         connection.execute("DELETE FROM outbox_settled WHERE settled_at < ?", (before,))
         connection.execute("DELETE FROM outbox_refused WHERE refused_at < ?", (before,))
 
-    def _is_first(self, connection: sqlite3.Connection, row: Row) -> bool:
+    def _is_first(self, connection: Connection, row: Row) -> bool:
         query = (
             "SELECT min(number) FROM outbox_rows WHERE provider = ? AND session_id = ? AND state = 'pending'"
         )

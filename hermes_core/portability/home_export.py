@@ -69,7 +69,7 @@ class HomeRecords:
 
     def _sessions(self) -> Iterator[dict[str, Any]]:
         rows = self._memory.sessions.database.execute(
-            "SELECT id, user FROM sessions ORDER BY started_at, key"
+            "SELECT s.id, s.user FROM sessions s ORDER BY s.started_at, s.key"
         )
         for row in rows.fetchall():
             if self._users is None or row["user"] in self._users:

@@ -91,7 +91,9 @@ def held_providers(memory: Memory) -> list[str]:
 
 def owners_of(memory: Memory) -> list[str]:
     """Return every user of whom something is stored, the person at home, "", first."""
-    rows = memory.sessions.database.execute("SELECT DISTINCT user FROM sessions WHERE user <> ''").fetchall()
+    rows = memory.sessions.database.execute(
+        "SELECT DISTINCT s.user FROM sessions s WHERE s.user <> ''"
+    ).fetchall()
     owners = {str(row["user"]) for row in rows} | memory.curated.writers()
     return ["", *sorted(owner for owner in owners if owner and _is_owner(owner))]
 

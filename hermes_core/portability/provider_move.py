@@ -27,7 +27,7 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory, account_of
 from hermes_core.portability.memories import ProviderMemories, as_sent
 from hermes_core.safety.redact import redact_value
-from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
 from hermes_core.upgrade import outbox_of_home
 
@@ -331,7 +331,7 @@ def opened_provider(home: HermesHome, name: str, *, delivers: bool) -> Iterator[
     """
     loaded = load_provider(name, home)
     name = loaded.entry.name
-    with contextlib.closing(SessionDB(home.state_db)) as sessions:
+    with contextlib.closing(open_sessions(home, load_config(home))) as sessions:
         outbox = outbox_of_home(home, sessions, redact_value)
         if outbox is not None and not delivers:
             outbox.held_back = "it is only read"

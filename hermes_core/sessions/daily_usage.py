@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from hermes_core.sessions.records import local_time, sqlite_text
-from hermes_core.storage.sqlite import Database
-
-# The connection of a transaction, or the database outside one.
-Reads = sqlite3.Connection | Database
+from hermes_core.storage.engine import Connection, Reader, Statement
 
 # Counters of a session that are counted for each day as well.
 DAILY_COLUMNS = ("input_tokens", "cache_read_tokens", "output_tokens")
@@ -43,44 +39,47 @@ class DailyUsage:
         return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
 
 
-def add_daily_usage(connection: sqlite3.Connection, owner: str, at: float, **amounts: float) -> None:
+def add_daily_usage(connection: Connection, owner: str, at: float, **amounts: float) -> None:
     """Add amounts to the counters of a user's day. The names are those of `DailyUsage`."""
+    for sql, parameters in usage_statements(owner, at, **amounts):
+        connection.execute(sql, parameters)
+
+
+def usage_statements(owner: str, at: float, **amounts: float) -> list[Statement]:
+    """Return the statement of `add_daily_usage`; none for a time that has no date."""
     moment = local_time(at)
     if moment is None:
-        return
+        return []
     columns = ", ".join(amounts)
-    sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in amounts)
+    sums = ", ".join(f"{name} = daily_usage.{name} + excluded.{name}" for name in amounts)
     marks = ", ".join("?" * len(amounts))
-    connection.execute(
-        f"INSERT INTO daily_usage (user, day, {columns}) VALUES (?, ?, {marks})"
-        f" ON CONFLICT (user, day) DO UPDATE SET {sums}",
-        (sqlite_text(owner), f"{moment:%Y-%m-%d}", *(int(amount) for amount in amounts.values())),
-    )
+    sql = f"""INSERT INTO daily_usage ("user", day, {columns}) VALUES (?, ?, {marks})
+              ON CONFLICT ("user", day) DO UPDATE SET {sums}"""
+    values = (sqlite_text(owner), f"{moment:%Y-%m-%d}", *(int(amount) for amount in amounts.values()))
+    return [(sql, values)]
 
 
-def daily_usage(connection: Reads, *, user: str = "", days: int = 30) -> list[DailyUsage]:
+def daily_usage(connection: Reader, *, user: str = "", days: int = 30) -> list[DailyUsage]:
     """Return the usage of the last days on which something was counted, oldest first."""
     rows = connection.execute(
         """SELECT day, turns, recall_tokens, prompt_tokens, input_tokens, cache_read_tokens, output_tokens
-           FROM daily_usage WHERE user = ? ORDER BY day DESC LIMIT ?""",
+           FROM daily_usage WHERE "user" = ? ORDER BY day DESC LIMIT ?""",
         (sqlite_text(user), days),
     )
     return [DailyUsage(*row) for row in rows.fetchall()][::-1]
 
 
-def give_daily_usage(connection: sqlite3.Connection, user: str) -> None:
+def give_daily_usage(connection: Connection, user: str) -> None:
     """Add what was counted for a user to what was counted for the person at home."""
     rows = connection.execute(
-        """DELETE FROM daily_usage WHERE user = ?
+        """DELETE FROM daily_usage WHERE "user" = ?
            RETURNING day, turns, recall_tokens, prompt_tokens, input_tokens, cache_read_tokens, output_tokens""",
         (user,),
     ).fetchall()
+    names = ("turns", "recall_tokens", "prompt_tokens", "input_tokens", "cache_read_tokens", "output_tokens")
+    sums = ", ".join(f"{name} = daily_usage.{name} + excluded.{name}" for name in names)
     connection.executemany(
-        """INSERT INTO daily_usage VALUES ('', ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (user, day) DO UPDATE SET
-           turns = turns + excluded.turns, recall_tokens = recall_tokens + excluded.recall_tokens,
-           prompt_tokens = prompt_tokens + excluded.prompt_tokens,
-           input_tokens = input_tokens + excluded.input_tokens,
-           cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
-           output_tokens = output_tokens + excluded.output_tokens""",
+        f"""INSERT INTO daily_usage ("user", day, {", ".join(names)}) VALUES ('', ?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT ("user", day) DO UPDATE SET {sums}""",
         [tuple(row) for row in rows],
     )

@@ -41,7 +41,8 @@ from hermes_core.sessions.records import (
     sqlite_text,
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER, MIGRATIONS
-from hermes_core.sessions.search import index
+from hermes_core.sessions.search.protocol import SearchIndex, search_index
+from hermes_core.storage.engine import Connection, Engine, Reader, Statement
 from hermes_core.storage.sqlite import Database, JournalMode
 
 if TYPE_CHECKING:
@@ -67,6 +68,16 @@ TURNS_PER_QUERY = 200
 MIN_SHORT_ID_CHARS = 12
 
 _MESSAGES = f"SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key"
+
+_REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ? AND ended_at IS NOT NULL"
+
+_TURN_COUNT = (
+    "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
+)
+
+# The condition has to be that of the partial index, word for word.
+_ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
+    WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -105,7 +116,7 @@ class SessionDB:
     `DatabaseUnavailable` if it can't be used.
 
     Args:
-        path: The file, usually state.db of a home.
+        path: The file, usually state.db of a home, or the database of another engine.
         journal_mode: Journal mode of SQLite, see `Database`.
         read_only: True to open an existing file without changing it.
         clock: Function that returns the current time in epoch seconds.
@@ -114,13 +125,15 @@ class SessionDB:
         embeddings: Server that makes the vectors for search by meaning, in place of the local model.
 
     Attributes:
+        database: The engine.
+        index: The search index of this engine.
         vectors: The index for search by meaning, which makes vectors in the background; None without such a search.
         vector_problem: The reason why the server of embeddings can't be used; "" if it can.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Engine,
         *,
         journal_mode: JournalMode = "auto",
         read_only: bool = False,
@@ -129,16 +142,20 @@ class SessionDB:
         semantic: bool = False,
         embeddings: EmbeddingServer | None = None,
     ) -> None:
-        self.path = Path(path)
-        self.database = Database(
-            self.path,
-            MIGRATIONS,
-            journal_mode=journal_mode,
-            read_only=read_only,
-            repair=REPAIR,
-            empty_is_damage=True,
-            queue_writers=True,
-        )
+        self.database: Engine
+        if isinstance(path, str | os.PathLike):
+            self.database = Database(
+                Path(path),
+                MIGRATIONS,
+                journal_mode=journal_mode,
+                read_only=read_only,
+                repair=REPAIR,
+                empty_is_damage=True,
+                queue_writers=True,
+            )
+        else:
+            self.database = path
+        self.index: SearchIndex = search_index(self.database)
         self._clock = clock
         local_zone = zone or datetime.now().astimezone().tzinfo
         assert local_zone is not None
@@ -146,34 +163,53 @@ class SessionDB:
         self._index_resets = 0
         self.vectors: VectorIndex | None = None
         self.vector_problem = ""
-        if semantic and not read_only:
+        if semantic and not read_only and isinstance(self.database, Database):
             try:
                 self.vectors = _vector_index(self.database, embeddings)
             except ConfigError as exc:
                 self.vector_problem = f"search by meaning does not work: {exc}"
+
+    @property
+    def sqlite(self) -> Database:
+        """The engine, for what only SQLite needs: repair, vacuum, copies of the file.
+
+        Raises:
+            SessionError: The store has another engine.
+        """
+        if not isinstance(self.database, Database):
+            raise SessionError(
+                f"{self.database.label!r} is no file",
+                "use the tools of the server, such as pg_dump and VACUUM",
+            )
+        return self.database
+
+    @property
+    def path(self) -> Path:
+        """The file of the store. Raises `SessionError` if the store has another engine than SQLite."""
+        return self.sqlite.path
 
     def close(self) -> None:
         """Close every connection to the file."""
         if self.vectors is not None:
             self.vectors.close()
         if self._index_resets:
-            index.free_lost_pages(self.database)
+            self.index.free_lost_pages()
         self.database.close()
 
     def check(self) -> list[str]:
         """Check the file and its search indexes; return a line for each fault, an empty list if there is none."""
         try:
             faults = self.database.integrity()
-            return [f"{fault}; {REPAIR}" for fault in faults] or index.check_indexes(self.database)
+            return [f"{fault}; {REPAIR}" for fault in faults] or self.index.check()
         except DatabaseCorrupt as exc:
             return [str(exc)]
 
     def backup(self, target: Path) -> None:
         """Copy the whole store to `target`, even while other threads or processes write."""
-        self.database.backup(target)
+        self.sqlite.backup(target)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """Join all writes of a `with` block into one transaction: when the block ends, all are on disk, or none.
 
         If the block fails because the search index is damaged, the index is reset, so that the next block does not.
@@ -227,31 +263,45 @@ class SessionDB:
         session_id = sqlite_text(session_id)
         if not session_id:
             raise SessionError("a session needs an id, not ''", "give any text that is unique")
-        at = epoch_seconds(started_at)
         user = sqlite_text(user)
         fields = {
             "user": user,
-            "parent_id": parent_id,
+            "parent_id": sqlite_text(parent_id),
             "relation": relation,
-            "model": model,
+            "model": sqlite_text(model),
             "model_config": records.as_json(dict(model_config or {})),
-            "system_prompt": system_prompt,
-            "cwd": cwd,
+            "system_prompt": sqlite_text(system_prompt),
+            "cwd": sqlite_text(cwd),
             "identity": records.as_json(dict(identity or {})),
         }
+        write = partial(
+            self._create, session_id, source, fields, title, bool(identity), epoch_seconds(started_at)
+        )
+        self.database.retry(write, idempotent=True)
+        return session_id
+
+    def _create(
+        self,
+        session_id: str,
+        source: str,
+        fields: Mapping[str, str],
+        title: str,
+        has_identity: bool,
+        at: float | None,
+    ) -> None:
+        """Insert a session with these fields, or fill the empty fields of the existing session."""
+        user = fields["user"]
         with self.transaction() as connection:
             row = connection.execute(
-                "SELECT user, title, message_count FROM sessions WHERE id = ?", (session_id,)
+                f'SELECT "user", title FROM sessions WHERE id = ?{self.database.row_lock}', (session_id,)
             ).fetchone()
             if row is None:
                 at = self._clock() if at is None else at
-                connection.execute(
-                    "INSERT INTO sessions (id, source, started_at, last_active) VALUES (?, ?, ?, ?)",
-                    (session_id, source, at, at),
-                )
+                values = {"id": session_id, "source": source, "started_at": at, "last_active": at, **fields}
+                self.database.insert("sessions", [values], "key")
             elif row["user"] != user and (
                 (row["user"] and user)
-                or (identity and (row["user"] or self._is_begun(connection, session_id)))
+                or (has_identity and (row["user"] or self._is_begun(connection, session_id)))
             ):
                 raise SessionError(f"session {session_id!r} belongs to another user", "use an id of your own")
             old_user, old_title = (row["user"], row["title"]) if row else ("", "")
@@ -259,16 +309,16 @@ class SessionDB:
             if old_title and gets_owner:
                 # Taken off first: a session of the new owner may have the same title, which the index forbids.
                 lineage.set_title(connection, session_id, "")
-            for column, value in fields.items():
+            if row is not None:
+                filled = ", ".join(
+                    f'"{name}" = CASE WHEN "{name}" = \'\' THEN ? ELSE "{name}" END' for name in fields
+                )
                 connection.execute(
-                    f"UPDATE sessions SET {column} = ? WHERE id = ? AND {column} = ''",
-                    (sqlite_text(value), session_id),
+                    f"UPDATE sessions SET {filled} WHERE id = ?", (*fields.values(), session_id)
                 )
             wanted = old_title or title
             if wanted and (gets_owner or not old_title):
-                free = lineage.next_title(connection, wanted, old_user or user)
-                lineage.set_title(connection, session_id, free)
-        return session_id
+                lineage.set_free_title(connection, session_id, wanted, old_user or user)
 
     @_detecting_damage
     def id_for(self, session_id: str, user: str) -> str:
@@ -278,25 +328,29 @@ class SessionDB:
         two users may have chats of one name.
         """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
-        if not self.path.exists():
+        if not self.database.exists:
             return session_id
         composed = f"{session_id}@{quote(user, safe='') or 'home'}"
-        second = self.get_session(composed)
+        sql = "SELECT s.id, s.user FROM sessions s WHERE s.id IN (?, ?)"
+        owners = {row[0]: row[1] for row in self.database.execute(sql, (session_id, composed))}
         # Also if the session with the first id was deleted meanwhile: the second one stays this user's.
-        if second is not None and second.user == user:
+        if owners.get(composed) == user:
             return composed
-        if self._is_free(session_id, user):
+        # Free, if nobody has it, or if it was made without an identity and nobody has spoken: it may hold an
+        # unfinished turn, state or a frozen prompt of its owner.
+        owner = owners.get(session_id, user)
+        if owner == user or not (owner or self._is_begun(self.database, session_id)):
             return session_id
         # Another user may have given just this id to a session.
-        return composed if second is None else self.id_for(composed, user)
+        return composed if composed not in owners else self.id_for(composed, user)
 
     @_detecting_damage
     def users(self, limit: int = 100) -> list[str]:
         """Return the owners of stored sessions, at most `limit`, without the person at home."""
         users = [""]
         # One step in the index for each owner: DISTINCT would read a row of the index for each session.
-        sql = "SELECT user FROM sessions WHERE user > ? ORDER BY user LIMIT 1"
-        while len(users) <= limit and self.path.exists():
+        sql = "SELECT s.user FROM sessions s WHERE s.user > ? ORDER BY s.user LIMIT 1"
+        while len(users) <= limit and self.database.exists:
             row = self.database.execute(sql, (users[-1],)).fetchone()
             if row is None:
                 break
@@ -308,9 +362,12 @@ class SessionDB:
 
         If sessions at home have the same titles, numbers are added.
         """
-        sql, user = "SELECT id, title FROM sessions WHERE user = ? ORDER BY last_active", sqlite_text(user)
+        sql, user = (
+            'SELECT id, title, identity FROM sessions WHERE "user" = ? ORDER BY last_active',
+            sqlite_text(user),
+        )
         # Asked before the transaction, which waits for other writers.
-        if not user or not self.path.exists() or self.database.execute(sql, (user,)).fetchone() is None:
+        if not user or not self.database.exists or self.database.execute(sql, (user,)).fetchone() is None:
             return 0
         with self.transaction() as connection:
             rows = connection.execute(sql, (user,)).fetchall()
@@ -324,32 +381,22 @@ class SessionDB:
                     (row["id"],),
                 )
                 connection.execute(
-                    """UPDATE sessions SET user = '', identity = CASE WHEN json_valid(identity)
-                       THEN json_set(identity, '$.is_owner', json('true')) ELSE identity END WHERE id = ?""",
-                    (row["id"],),
+                    "UPDATE sessions SET \"user\" = '', identity = ? WHERE id = ?",
+                    (records.with_owner(row["identity"]), row["id"]),
                 )
                 if row["title"]:
-                    free = lineage.next_title(connection, row["title"], "")
-                    lineage.set_title(connection, row["id"], free)
+                    lineage.set_free_title(connection, row["id"], row["title"], "")
             # What the home has stored under the same key stays.
             connection.execute(
-                "UPDATE OR IGNORE host_state SET owner = '' WHERE scope = 'user' AND owner = ?", (user,)
+                """UPDATE host_state SET owner = '' WHERE scope = 'user' AND owner = ? AND NOT EXISTS (
+                       SELECT 1 FROM host_state h WHERE h.scope = 'user' AND h.owner = '' AND h.key = host_state.key)""",
+                (user,),
             )
             give_daily_usage(connection, user)
         return len(rows)
 
-    def _is_free(self, session_id: str, user: str) -> bool:
-        """Return True if `user` may have a session with this id: nobody has one, or it was made without an identity.
-
-        A session in which nobody has spoken may hold an unfinished turn, state or a frozen prompt of its owner.
-        """
-        stored = self.get_session(session_id)
-        if stored is None or stored.user == user:
-            return True
-        return not stored.user and not self._is_begun(self.database, session_id)
-
     @staticmethod
-    def _is_begun(connection: sqlite3.Connection | Database, session_id: str) -> bool:
+    def _is_begun(connection: Reader, session_id: str) -> bool:
         """Return True if a session has an identity, or ever had a message, also one that was undone."""
         row = connection.execute(
             """SELECT s.identity <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.session_key = s.key)
@@ -464,10 +511,11 @@ class SessionDB:
         """
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            sql = """UPDATE sessions
-                SET memory_prompt = CASE WHEN memory_prompt IS :replaces THEN :prompt ELSE memory_prompt END
-                WHERE key = :key RETURNING memory_prompt"""
-            values = {"prompt": sqlite_text(prompt), "replaces": replaces, "key": key}
+            same, replaced = (" IS NULL", []) if replaces is None else (" = ?", [replaces])
+            sql = f"""UPDATE sessions
+                SET memory_prompt = CASE WHEN memory_prompt{same} THEN ? ELSE memory_prompt END
+                WHERE key = ? RETURNING memory_prompt"""
+            values = (*replaced, sqlite_text(prompt), key)
             return str(connection.execute(sql, values).fetchone()[0])
 
     def set_title(self, session_id: str, title: str) -> str:
@@ -495,13 +543,14 @@ class SessionDB:
             raise SessionError(f"there are no counters {unknown!r}", f"known are {', '.join(USAGE_COLUMNS)}")
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            for column, amount in amounts.items():
-                connection.execute(
-                    f"UPDATE sessions SET {column} = {column} + ? WHERE key = ?", (amount, key)
-                )
+            if amounts:
+                sums = ", ".join(f"{column} = {column} + ?" for column in amounts)
+                connection.execute(f"UPDATE sessions SET {sums} WHERE key = ?", (*amounts.values(), key))
             daily = {column: amounts[column] for column in DAILY_COLUMNS if column in amounts}
             if daily:
-                owner = connection.execute("SELECT user FROM sessions WHERE key = ?", (key,)).fetchone()[0]
+                (owner,) = connection.execute(
+                    "SELECT s.user FROM sessions s WHERE s.key = ?", (key,)
+                ).fetchone()
                 add_daily_usage(connection, owner, self._clock(), **daily)
 
     def end_session(self, session_id: str, reason: str, *, at: float | None = None) -> None:
@@ -520,7 +569,7 @@ class SessionDB:
         """Mark an ended session as open again."""
         with self.transaction() as connection:
             key = _session_key(connection, session_id)
-            connection.execute("UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ?", (key,))
+            connection.execute(_REOPEN, (key,))
 
     @_with_index
     def delete_session(self, session_id: str) -> list[str]:
@@ -530,13 +579,11 @@ class SessionDB:
         """
         deleted_turns: list[str] = []
         with self.transaction() as connection:
-            _session_key(connection, session_id)
+            self._locked_key(connection, session_id)
             for doomed in lineage.delegated(connection, session_id):
                 key = _session_key(connection, doomed)
                 deleted_turns += _turn_ids(connection, "session_key = ?", (key,))
-                index.remove_messages(
-                    connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,)
-                )
+                self.index.remove(connection, "id IN (SELECT id FROM messages WHERE session_key = ?)", (key,))
                 connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
                 connection.execute("DELETE FROM host_state WHERE scope = 'session' AND owner = ?", (doomed,))
                 connection.executemany(
@@ -553,9 +600,12 @@ class SessionDB:
         with self.transaction() as connection:
             _session_key(connection, session_id)
             key = records.meta_key(mark, session_id)
-            connection.execute("DELETE FROM state_meta WHERE key = ?", (key,))
             if on:
-                connection.execute("INSERT INTO state_meta VALUES (?, '1')", (key,))
+                connection.execute(
+                    "INSERT INTO state_meta VALUES (?, '1') ON CONFLICT (key) DO NOTHING", (key,)
+                )
+            else:
+                connection.execute("DELETE FROM state_meta WHERE key = ?", (key,))
 
     def is_marked(self, session_id: str, mark: Mark) -> bool:
         """Return True if the session has this mark."""
@@ -646,10 +696,14 @@ class SessionDB:
             "native": native,
             "origin": origin,
         }
-        with self.transaction() as connection:
-            message_id = _insert_message(
-                connection, _session_key(connection, session_id), message, self._clock()
-            )
+
+        def write() -> int:
+            with self.transaction() as connection:
+                key, known, position = self._begin_append(session_id, [message])[:3]
+                return self._append(connection, key, [message], self._clock(), known, position)[0]
+
+        # Without a `ref`, a second try could store the message twice.
+        message_id = self.database.retry(write, idempotent=bool(ref))
         self._wake_vectors()
         return message_id
 
@@ -663,6 +717,8 @@ class SessionDB:
         *,
         author: str = "",
         at: float | None = None,
+        reopen: bool = False,
+        further: Sequence[Statement] = (),
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
@@ -677,6 +733,8 @@ class SessionDB:
             number: Number of the turn in the session.
             author: Name of the person.
             at: Time of the turn in epoch seconds; now by default.
+            reopen: True to mark the session as open again, if it has ended.
+            further: Statements to run in the same transaction after the turn is stored, if it is a new one.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
@@ -684,53 +742,166 @@ class SessionDB:
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
         now = self._clock()
-        said_at = now if (given := epoch_seconds(at)) is None else given
+        time_of_turn = epoch_seconds(at)
+        write = partial(
+            self._append_turn,
+            *(session_id, messages, turn_id, number, author),
+            at=now if time_of_turn is None else time_of_turn,
+            now=now,
+            reopen=reopen,
+            further=further,
+        )
+        ids = self.database.retry(write, idempotent=True)
+        self._wake_vectors()
+        return ids
+
+    def _append_turn(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        turn_id: str,
+        number: int,
+        author: str,
+        *,
+        at: float,
+        now: float,
+        reopen: bool,
+        further: Sequence[Statement],
+    ) -> list[int]:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         with self.transaction() as connection:
-            key = _session_key(connection, session_id)
-            known = connection.execute("SELECT * FROM turns WHERE id = ?", (turn_id,)).fetchone()
-            if known is not None:
-                if known["session_key"] != key:
+            key, known, position, turn, hidden = self._begin_append(session_id, messages, turn_id)
+            if turn is not None:
+                if turn["session_key"] != key:
                     raise SessionError(
                         f"turn {turn_id!r} belongs to another session", "mint an id for each turn"
                     )
-                if known["state"] == State.REWOUND:
+                if turn["state"] == State.REWOUND:
                     raise rewound
                 rows = connection.execute(
                     # The plus keeps SQLite from using the index over sessions, which would read the whole session.
                     "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
-                    (key, known["first_message_id"], known["last_message_id"]),
+                    (key, turn["first_message_id"], turn["last_message_id"]),
                 )
                 return [row[0] for row in rows]
-            # Messages that were stored before the turn ended have the turn's id, a colon and a number as `ref`. The
-            # range ends with a semicolon, which is the character after a colon.
-            hidden = """SELECT 1 FROM messages WHERE session_key = ? AND ref >= ? AND ref < ? AND ref <> ''
-                        AND position IS NULL"""
-            if connection.execute(hidden, (key, f"{turn_id}:", f"{turn_id};")).fetchone():
+            if hidden:
                 raise rewound
-            ids = [_insert_message(connection, key, message, said_at) for message in messages]
-            connection.execute(
-                """INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
-                (turn_id, key, number, min(ids), max(ids), sqlite_text(author), said_at, now),
+            # The ids of the new messages are higher than those of the stored ones, and are not known yet.
+            first_id, last_id = (min(known.values()), max(known.values())) if known else (None, None)
+            statements: list[Statement] = [
+                (
+                    """INSERT INTO turns (id, session_key, number, first_message_id, last_message_id, author, at, stored_at)
+                       SELECT ?, ?, ?, coalesce(?, min(id)), coalesce(max(id), ?), ?, ?, ?
+                       FROM messages WHERE session_key = ? AND position >= ?""",
+                    (turn_id, key, number, first_id, last_id, sqlite_text(author), at, now, key, position),
+                ),
+                ("DELETE FROM open_turns WHERE id = ?", (turn_id,)),
+            ]
+            if reopen:
+                statements.append((_REOPEN, (key,)))
+            statements += further
+            return self._append(connection, key, messages, at, known, position, statements)
+
+    def _begin_append(
+        self, session_id: str, messages: Sequence[Mapping[str, Any]], turn_id: str = ""
+    ) -> tuple[int, dict[str, int], int, Any, bool]:
+        """Lock a session for new messages, and read what decides about them, in one round trip.
+
+        Return the row key of the session, the ids of those messages by `ref` that it has already, its next position,
+        the row of the turn if the turn is stored, and True if a message of the turn was rewound.
+        """
+        session_id = sqlite_text(session_id)
+        refs = [ref for message in messages if (ref := sqlite_text(str(message.get("ref") or "")))]
+        condition, values = self.database.among("ref", refs)
+        in_session = "session_key = (SELECT key FROM sessions WHERE id = ?)"
+        # Messages that were stored before the turn ended have the turn's id, a colon and a number as `ref`. The range
+        # ends with a semicolon, which is the character after a colon.
+        statements: list[Statement] = [
+            (f"SELECT key FROM sessions WHERE id = ?{self.database.row_lock}", (session_id,)),
+            (f"SELECT coalesce(max(position), -1) + 1 FROM messages WHERE {in_session}", (session_id,)),
+        ]
+        if refs:
+            sql = f"SELECT ref, id FROM messages WHERE {in_session} AND ref <> '' AND {condition}"
+            statements.append((sql, (session_id, *values)))
+        if turn_id:
+            sql = f"""SELECT 1 FROM messages
+                      WHERE {in_session} AND ref >= ? AND ref < ? AND ref <> '' AND position IS NULL LIMIT 1"""
+            statements += [
+                (sql, (session_id, f"{turn_id}:", f"{turn_id};")),
+                ("SELECT * FROM turns WHERE id = ?", (turn_id,)),
+            ]
+        session, position, *others = self.database.read(statements)
+        if not session:
+            raise _no_session(session_id)
+        known = {row["ref"]: int(row["id"]) for row in others.pop(0)} if refs else {}
+        hidden, turn = others or ([], [])
+        return session[0][0], known, position[0][0], turn[0] if turn else None, bool(hidden)
+
+    def _append(
+        self,
+        connection: Connection,
+        key: int,
+        messages: Sequence[Mapping[str, Any]],
+        now: float,
+        known: Mapping[str, int],
+        position: int,
+        further: Sequence[Statement] = (),
+    ) -> list[int]:
+        """Insert messages into the session with this row key, add them to the search index, and return their ids.
+
+        A message whose `ref` is in `known` is not inserted; its id is there.
+
+        Args:
+            now: Time of messages without one.
+            position: The next position in the session.
+            further: Statements to run after the messages are stored.
+        """
+        rows: list[dict[str, Any]] = []
+        calls = 0
+        row_numbers: dict[str, int] = {}  # by `ref`: two of these messages may have the same
+        places: list[tuple[int | None, int]] = []  # the id of a stored message, else the number of a row
+        for message in messages:
+            values = records.columns_of(message, now)
+            ref = values["ref"]
+            stored, number = known.get(ref), row_numbers.get(ref, len(rows))
+            places.append((stored, number))
+            if stored is not None or number < len(rows):
+                continue
+            if ref:
+                row_numbers[ref] = number
+            place = {"session_key": key, "position": position + number}
+            rows.append({**place, **values, **self.index.columns(values)})
+            calls += len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
+        statements: list[Statement] = []
+        if rows:
+            latest = max(row["timestamp"] for row in rows)
+            statements.append(
+                (
+                    """UPDATE sessions SET message_count = message_count + ?, tool_call_count = tool_call_count + ?,
+                           last_active = CASE WHEN last_active < ? THEN ? ELSE last_active END WHERE key = ?""",
+                    (len(rows), calls, latest, latest, key),
+                )
             )
-            connection.execute("DELETE FROM open_turns WHERE id = ?", (turn_id,))
-        self._wake_vectors()
-        return ids
+        new_ids = self.database.insert("messages", rows, "id", [*statements, *further])
+        self.index.add(connection, new_ids)
+        return [new_ids[number] if stored is None else stored for stored, number in places]
 
     @_detecting_damage
     def lowest_origin(self, session_id: str) -> Origin:
         """Return the lowest origin of the messages that the model gets of a session; "person" if none is low."""
-        # The condition has to be that of the partial index, word for word.
-        sql = f"""SELECT DISTINCT role, origin, tool_name FROM messages
-            WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
-        if not self.path.exists():
-            return "person"
+        return self.turns_and_origin(session_id)[1]
+
+    @_detecting_damage
+    def turns_and_origin(self, session_id: str) -> tuple[int, Origin]:
+        """Return `turn_count` and `lowest_origin` of a session, in one round trip."""
+        if not self.database.exists:
+            return 0, "person"
+        session_id = sqlite_text(session_id)
         try:
-            rows = self.database.execute(sql, (sqlite_text(session_id),)).fetchall()
+            counts, origins = self.database.read([(_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
         except sqlite3.OperationalError as exc:
             raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
-        return lowest(records.stored_origin(row[0], row[1], row[2]) for row in rows)
+        return int(counts[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
 
     @_detecting_damage
     def get_message(self, message_id: int) -> StoredMessage | None:
@@ -769,7 +940,7 @@ class SessionDB:
                 sqlite_text(session_id),
                 offset,
                 2**62 if last_message_id is None else last_message_id,
-                -1 if limit is None else limit,
+                2**62 if limit is None else limit,
             ),
         )
         return [records.message_of(row) for row in rows]
@@ -780,8 +951,8 @@ class SessionDB:
         The source of a session is the program or platform under which it is listed.
         """
         rows = self.database.execute(
-            f"""SELECT {records.MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m ON m.session_key = s.key
-                WHERE s.source = ? AND m.position < ? ORDER BY s.key, m.position""",
+            f"""SELECT {records.MESSAGE_COLUMNS} FROM sessions s CROSS JOIN messages m
+                WHERE m.session_key = s.key AND s.source = ? AND m.position < ? ORDER BY s.key, m.position""",
             (source, count),
         )
         return map(records.message_of, rows)
@@ -856,7 +1027,7 @@ class SessionDB:
         session.
         """
         with self.transaction() as connection:
-            key = _session_key(connection, session_id)
+            key = self._locked_key(connection, session_id)
             position = _position(connection, key, message_id)
             if position is None:
                 raise SessionError(
@@ -864,7 +1035,7 @@ class SessionDB:
                 )
             broken = (key, message_id)
             turns = _turn_ids(connection, "session_key = ? AND last_message_id >= ?", broken)
-            index.remove_messages(
+            self.index.remove(
                 connection,
                 "id IN (SELECT id FROM messages WHERE session_key = ? AND position >= ?)",
                 (key, position),
@@ -886,7 +1057,7 @@ class SessionDB:
     def withdraw(self, session_id: str, message_id: int) -> None:
         """Hide one message of an incomplete turn, because the turn continues in another session."""
         with self.transaction() as connection:
-            _hide(connection, _session_key(connection, session_id), message_id)
+            self._hide(connection, self._locked_key(connection, session_id), message_id)
 
     @_with_index
     def delete_copy(self, session_id: str, ref: str) -> None:
@@ -895,13 +1066,13 @@ class SessionDB:
         The caller stores the message itself in the session.
         """
         with self.transaction() as connection:
-            key = _session_key(connection, session_id)
+            key = self._locked_key(connection, session_id)
             row = connection.execute(
                 "SELECT id FROM messages WHERE session_key = ? AND ref = ? AND state = ?",
                 (key, sqlite_text(ref), State.COPIED),
             ).fetchone()
             if row is not None:
-                _hide(connection, key, row[0])
+                self._hide(connection, key, row[0])
                 connection.execute("DELETE FROM messages WHERE id = ?", (row[0],))
 
     @_with_index
@@ -972,11 +1143,13 @@ class SessionDB:
         Args:
             sources: Only sessions of these sources; default: all.
         """
+        condition, parameters = self.database.among("s.source", sources)
+        of_sources = f"AND {condition}" if sources else ""
         rows = self.database.execute(
             f"""SELECT {records.SESSION_COLUMNS} FROM sessions s
-                WHERE s.last_active < ? AND s.ended_at IS NULL AND s.message_count > 0
-                    AND (? = '[]' OR s.source IN (SELECT value FROM json_each(?))) ORDER BY s.last_active""",
-            (before, json.dumps(list(sources)), json.dumps(list(sources))),
+                WHERE s.last_active < ? AND s.ended_at IS NULL AND s.message_count > 0 {of_sources}
+                ORDER BY s.last_active""",
+            (before, *(parameters if sources else ())),
         )
         return [records.session_of(row) for row in rows]
 
@@ -999,8 +1172,7 @@ class SessionDB:
 
     def turn_count(self, session_id: str) -> int:
         """Return the number of completed turns of the session, without rewound turns."""
-        sql = "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
-        return int(self.database.execute(sql, (sqlite_text(session_id),)).fetchone()[0])
+        return int(self.database.execute(_TURN_COUNT, (sqlite_text(session_id),)).fetchone()[0])
 
     def complete_turns(
         self,
@@ -1083,14 +1255,13 @@ class SessionDB:
         """
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.lookup import Filters
+        from hermes_core.sessions.search.filters import Filters
 
         filters = Filters(
             roles=_as_tuple(role),
             sources=_as_tuple(source),
             sessions=_as_tuple(session),
-            # A source that is not stored would only make the search read the session of each message.
-            exclude_sources=self.stored_sources(exclude_sources),
+            exclude_sources=tuple(exclude_sources),
             exclude_sessions=tuple(exclude_sessions),
             since=since,
             until=until,
@@ -1098,9 +1269,12 @@ class SessionDB:
         )
         now = self._clock() if now is None else now
         query = sqlite_text(query)
-        analysis = analyse(
-            query, now=now, names=candidates.known_names(self.database, query, filters), zone=self._zone
+        facts = self.index.scope_facts(query, filters, {*exclude_sources, *records.PROGRAM_SOURCES})
+        # A source that is not stored would only make the search read the session of each message.
+        filters = replace(
+            filters, exclude_sources=tuple(source for source in exclude_sources if source in facts.sources)
         )
+        analysis = analyse(query, now=now, names=facts.names, zone=self._zone)
         limit = max(limit, 0)
 
         def search_in(filters: Filters, count: int, distinct: candidates.Distinct) -> list[SearchHit]:
@@ -1113,11 +1287,11 @@ class SessionDB:
                 order=sort,
                 proactive=proactive,
             )
-            if index.problem(self.database):
+            if not self.index.is_usable():
                 return plainly()
             try:
                 return candidates.search(
-                    self.database,
+                    self.index,
                     analysis,
                     filters,
                     limit=count,
@@ -1139,7 +1313,11 @@ class SessionDB:
         once: candidates.Distinct = "text" if distinct else ""
         programs: tuple[str, ...] = ()
         if not (filters.sources or filters.sessions):
-            programs = self.stored_sources(set(records.PROGRAM_SOURCES) - set(exclude_sources))
+            programs = tuple(
+                source
+                for source in facts.sources
+                if source in records.PROGRAM_SOURCES and source not in exclude_sources
+            )
         hits = search_in(filters.without_sources(programs), limit, once)
         if programs and len(hits) < limit:
             hits += search_in(replace(filters, sources=programs), limit - len(hits), "words")
@@ -1174,25 +1352,22 @@ class SessionDB:
 
         Messages count and the index is made from them, so no write may fail because of the index.
         """
-        resets = self._index_resets
-        try:
-            return write()
-        except DatabaseCorrupt:
-            if self.database.in_transaction or self._index_resets == resets:
-                raise
-            return write()
+
+        def write_once() -> Result:
+            resets = self._index_resets
+            try:
+                return write()
+            except DatabaseCorrupt:
+                if self.database.in_transaction or self._index_resets == resets:
+                    raise
+                return write()
+
+        # Two programs may lock the same rows in another order.
+        return self.database.retry(write_once, idempotent=False)
 
     def _reset_index(self, exc: Exception) -> None:
         """Make the search index anew if it is damaged, else raise `exc`."""
-        if not index.damaged(self.database):
-            cause = exc.__cause__
-            if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
-                fact = f"can't read the search index of {str(self.path)!r}, which is whole: {cause}"
-                raise DatabaseUnavailable(fact, "see that the disk works, then try again") from exc
-            raise exc
-        log.warning("the search index of %s is damaged and is built again: %s", self.path, exc)
-        with self.database.transaction() as connection:
-            index.reset_indexes(connection, damaged=True)
+        self.index.reset(exc)
         self._index_resets += 1
 
     @property
@@ -1203,7 +1378,7 @@ class SessionDB:
     @property
     def search_problem(self) -> str:
         """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
-        return index.problem(self.database) if self.path.exists() else ""
+        return self.index.problem() if self.database.exists else ""
 
     @_detecting_damage
     def everything(
@@ -1219,7 +1394,7 @@ class SessionDB:
             exclude_sessions: Ids of sessions to leave out.
         """
         from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.lookup import Filters
+        from hermes_core.sessions.search.filters import Filters
 
         filters = Filters(
             user=user and sqlite_text(user),
@@ -1238,7 +1413,7 @@ class SessionDB:
         from hermes_core.sessions.search import candidates
 
         analysis = analyse(sqlite_text(query), now=self._clock(), zone=self._zone)
-        if index.problem(self.database):
+        if not self.index.is_usable():
             message = self.get_message(message_id)
             return candidates.around_first(message.content, analysis) if message else ""
         return candidates.snippet_of(self.database, analysis, message_id)
@@ -1258,11 +1433,36 @@ class SessionDB:
                 (key, value),
             )
 
+    def _locked_key(self, connection: Connection, session_id: str) -> int:
+        """Return the row key of a session, and let other writers of the session wait until the transaction ends."""
+        sql = f"SELECT key FROM sessions WHERE id = ?{self.database.row_lock}"
+        row = connection.execute(sql, (sqlite_text(session_id),)).fetchone()
+        if row is None:
+            raise _no_session(session_id)
+        return int(row[0])
+
+    def _hide(self, connection: Connection, key: int, message_id: int) -> None:
+        """Hide one message. Later messages of the session move up by one, because positions have no gaps."""
+        position = _position(connection, key, message_id)
+        if position is None:
+            return
+        self.index.remove(connection, "id = ?", (message_id,))
+        connection.execute(
+            "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
+        )
+        later = connection.execute(
+            "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position",
+            (key, position),
+        )
+        # Updated one by one, in order, because the unique index over positions must hold after each update.
+        connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
+        connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
+
     def _wake_vectors(self) -> None:
         if self.vectors is not None:
             self.vectors.wake()
 
-    def _completed(self, row: sqlite3.Row) -> CompletedTurn:
+    def _completed(self, row: Any) -> CompletedTurn:
         with self.database.detecting_damage():
             messages = self.database.execute(
                 # The plus keeps SQLite from using the index over sessions, which would read the whole session.
@@ -1292,15 +1492,19 @@ def _vector_index(database: Database, server: EmbeddingServer | None) -> VectorI
     return VectorIndex(database, HttpEncoder(server))
 
 
-def _session_key(connection: sqlite3.Connection, session_id: str) -> int:
+def _session_key(connection: Reader, session_id: str) -> int:
     """Return the row key of a session. Raise `SessionError` if the session doesn't exist."""
     row = connection.execute("SELECT key FROM sessions WHERE id = ?", (sqlite_text(session_id),)).fetchone()
     if row is None:
-        raise SessionError(f"there is no session {session_id!r}", "create it first")
+        raise _no_session(session_id)
     return int(row[0])
 
 
-def _position(connection: sqlite3.Connection, key: int, message_id: int) -> int | None:
+def _no_session(session_id: str) -> SessionError:
+    return SessionError(f"there is no session {session_id!r}", "create it first")
+
+
+def _position(connection: Reader, key: int, message_id: int) -> int | None:
     """Return the position of a message in its session; None if the session has no such message, or it is hidden."""
     row = connection.execute(
         "SELECT position FROM messages WHERE session_key = ? AND id = ? AND position IS NOT NULL",
@@ -1309,56 +1513,7 @@ def _position(connection: sqlite3.Connection, key: int, message_id: int) -> int 
     return None if row is None else int(row[0])
 
 
-def _insert_message(connection: sqlite3.Connection, key: int, message: Mapping[str, Any], now: float) -> int:
-    """Insert a message into the session with this row key, add it to the search indexes, and return its id.
-
-    If the session has a message with the same `ref`, insert nothing and return that message's id.
-    """
-    values = records.columns_of(message, now)
-    if values["ref"]:
-        known = connection.execute(
-            "SELECT id FROM messages WHERE session_key = ? AND ref = ?", (key, values["ref"])
-        ).fetchone()
-        if known is not None:
-            return int(known[0])
-    cursor = connection.execute(
-        """INSERT INTO messages (session_key, position, state, size, timestamp, role, speaker, ref, tool_name,
-               tool_call_id, content, tool_calls, reasoning, parts, native, origin)
-           VALUES (:session_key,
-               (SELECT coalesce(max(position), -1) + 1 FROM messages WHERE session_key = :session_key),
-               :state, :size, :timestamp, :role, :speaker, :ref, :tool_name,
-               :tool_call_id, :content, :tool_calls, :reasoning, :parts, :native, :origin)""",
-        {"session_key": key, **values},
-    )
-    message_id = int(cursor.lastrowid or 0)
-    index.add_message(connection, message_id)
-    calls = len(message.get("tool_calls") or ()) if values["tool_calls"] else 0
-    connection.execute(
-        """UPDATE sessions SET message_count = message_count + 1, tool_call_count = tool_call_count + ?,
-               last_active = max(last_active, ?) WHERE key = ?""",
-        (calls, values["timestamp"], key),
-    )
-    return message_id
-
-
-def _hide(connection: sqlite3.Connection, key: int, message_id: int) -> None:
-    """Hide one message. Later messages of the session move up by one, because positions have no gaps."""
-    position = _position(connection, key, message_id)
-    if position is None:
-        return
-    index.remove_messages(connection, "id = ?", (message_id,))
-    connection.execute(
-        "UPDATE messages SET state = ?, position = NULL WHERE id = ?", (State.REWOUND, message_id)
-    )
-    later = connection.execute(
-        "SELECT id FROM messages WHERE session_key = ? AND position > ? ORDER BY position", (key, position)
-    )
-    # Updated one by one, in order, because the unique index over positions must hold after each update.
-    connection.executemany("UPDATE messages SET position = position - 1 WHERE id = ?", later.fetchall())
-    connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
-
-
-def _turn_ids(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[str]:
+def _turn_ids(connection: Reader, condition: str, parameters: tuple[object, ...]) -> list[str]:
     sql = f"SELECT id FROM turns WHERE {condition} AND state = 0 ORDER BY key"
     return [row[0] for row in connection.execute(sql, parameters)]
 

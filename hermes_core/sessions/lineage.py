@@ -8,16 +8,13 @@ means that the session came after it.
 from __future__ import annotations
 
 import re
-import sqlite3
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from hermes_core.errors import SessionError
-from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, StoredSession, meta_key, sqlite_text
-from hermes_core.storage.sqlite import Database
-
-# The connection of a transaction, or the database outside one.
-Reads = sqlite3.Connection | Database
+from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, meta_key, session_of, sqlite_text
+from hermes_core.storage.engine import Engine, Reader
 
 # Largest number of sessions in a chain or under one root. Damaged rows could make an endless chain.
 MAX_SESSIONS = 10_000
@@ -38,9 +35,11 @@ _CONTINUES = """
 _BRANCHES = "(c.user = p.user AND (c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch')))"
 
 # Older versions and other programs stored no relation: then the source or the kind of the child tells a delegation.
+# A quote within a value of JSON has a backslash before it, so that no name or title can look like this field.
 _IS_DELEGATED = """
     (c.parent_id <> '' AND (c.relation = 'delegation' OR (c.relation = '' AND (c.source IN ('subagent', 'tool')
-         OR json_valid(c.identity) AND json_extract(c.identity, '$.agent_context') IN ('subagent', 'review', 'flush')))))
+         OR c.identity LIKE '%"agent_context":"subagent"%' OR c.identity LIKE '%"agent_context":"review"%'
+         OR c.identity LIKE '%"agent_context":"flush"%'))))
 """
 # Any other parent without a relation only means that the child came after it: two conversations.
 _RELATED = f"({_CONTINUES} OR {_BRANCHES} OR {_IS_DELEGATED})"
@@ -52,7 +51,7 @@ _JOINERS = "\u200c\u200d"  # part of correct spelling in Persian, in the scripts
 _NUMBERED = re.compile(r"^(.*?)\s+#(\d+)$")
 
 
-def tip(connection: Reads, session_id: str) -> str:
+def tip(connection: Reader, session_id: str) -> str:
     """Return the id of the newest session into which this session was compressed; `session_id` if it never was.
 
     If a session was compressed into several sessions, follow the one that was compressed again, else an open one, else
@@ -60,7 +59,7 @@ def tip(connection: Reads, session_id: str) -> str:
     """
     rows = connection.execute(
         f"""WITH RECURSIVE down (id) AS (
-                VALUES (?)
+                SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT (SELECT c.id FROM sessions c JOIN sessions p ON p.id = c.parent_id
                         WHERE c.parent_id = down.id AND c.parent_id <> '' AND {_CONTINUES}
@@ -69,10 +68,10 @@ def tip(connection: Reads, session_id: str) -> str:
             ) SELECT id FROM down WHERE id IS NOT NULL LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
-    return str([row[0] for row in rows][-1])
+    return str([session_id, *(row[0] for row in rows)][-1])
 
 
-def root(connection: Reads, session_id: str) -> str:
+def root(connection: Reader, session_id: str) -> str:
     """Return the id of the session's oldest ancestor; `session_id` if the session has no parent.
 
     A parent without a relation, after which the session only came, is no ancestor.
@@ -80,29 +79,29 @@ def root(connection: Reads, session_id: str) -> str:
     return _ancestors(connection, session_id, _RELATED)[-1]
 
 
-def compressed_from(connection: Reads, session_id: str) -> list[str]:
+def compressed_from(connection: Reader, session_id: str) -> list[str]:
     """Return the ids of the sessions that were compressed into this session, oldest first, then `session_id`."""
     return _ancestors(connection, session_id, _CONTINUES)[::-1]
 
 
-def _ancestors(connection: Reads, session_id: str, link: str) -> list[str]:
+def _ancestors(connection: Reader, session_id: str, link: str) -> list[str]:
     """Return `session_id` and the ids of the session's ancestors, nearest first.
 
     Stop at the first ancestor for which the SQL condition `link` on child `c` and parent `p` does not hold.
     """
     rows = connection.execute(
         f"""WITH RECURSIVE up (id) AS (
-                VALUES (?)
+                SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
                 WHERE c.user = p.user AND {link}
             ) SELECT id FROM up LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
-    return [row[0] for row in rows]
+    return [row[0] for row in rows] or [session_id]
 
 
-def in_context(connection: Reads, session_id: str) -> frozenset[str]:
+def in_context(connection: Reader, session_id: str) -> frozenset[str]:
     """Return the ids of this session and related sessions whose messages the model can still see.
 
     Sessions that were compressed are left out, because their messages have left the context. The session itself is left
@@ -115,11 +114,11 @@ def in_context(connection: Reads, session_id: str) -> frozenset[str]:
     return family(connection, session_id) - removed
 
 
-def _compressed_away(connection: Reads, session_id: str) -> list[str]:
+def _compressed_away(connection: Reader, session_id: str) -> list[str]:
     """Return the ids of the sessions that were compressed into this session, or into one that it branched from."""
     rows = connection.execute(
         f"""WITH RECURSIVE up (id, gone) AS (
-                VALUES (?, 0)
+                SELECT id, FALSE FROM sessions WHERE id = ?
                 UNION
                 SELECT p.id, {_CONTINUES} FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
                 WHERE {_CONTINUES} OR {_BRANCHES}
@@ -129,7 +128,7 @@ def _compressed_away(connection: Reads, session_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def family(connection: Reads, session_id: str) -> frozenset[str]:
+def family(connection: Reader, session_id: str) -> frozenset[str]:
     """Return `session_id` and the ids of all sessions that are connected with it by parents and children.
 
     A compression, a branch or a delegation connects two sessions.
@@ -137,30 +136,30 @@ def family(connection: Reads, session_id: str) -> frozenset[str]:
     return frozenset(_under(connection, root(connection, session_id), _RELATED))
 
 
-def delegated(connection: Reads, session_id: str) -> list[str]:
+def delegated(connection: Reader, session_id: str) -> list[str]:
     """Return `session_id`, the ids of sessions to which it delegated tasks, and the ids of their delegations."""
     return _under(connection, session_id, f"{_IS_DELEGATED} AND NOT {_CONTINUES}")
 
 
-def _under(connection: Reads, session_id: str, link: str) -> list[str]:
+def _under(connection: Reader, session_id: str, link: str) -> list[str]:
     """Return `session_id` and the ids of the session's descendants.
 
     Do not follow a child for which the SQL condition `link` on child `c` and parent `p` does not hold.
     """
     rows = connection.execute(
         f"""WITH RECURSIVE under (id) AS (
-                VALUES (?)
+                SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
                 WHERE c.user = p.user AND {link}
             ) SELECT id FROM under LIMIT {MAX_SESSIONS}""",
         (session_id,),
     )
-    return [row[0] for row in rows]
+    return [row[0] for row in rows] or [session_id]
 
 
 def list_conversations(
-    connection: Reads,
+    database: Engine,
     *,
     sources: Sequence[str],
     exclude_sources: Sequence[str],
@@ -194,26 +193,27 @@ def list_conversations(
         parameters.extend([sqlite_text(before)] * 3)
     if archived:
         # Few sessions are archived, so that their marks are the way to them.
-        table = f"({_MARKS}) k CROSS JOIN sessions s ON s.id = k.id"
+        table = f"({_MARKS}) k CROSS JOIN sessions s"
+        conditions.append("s.id = k.id")
     else:
         conditions.append(f"s.id NOT IN ({_MARKS})")
         # With so many conditions SQLite would read and sort all sessions, instead of an index in order up to the limit.
         by = "sessions_by_activity" if user is None else "sessions_by_user"
-        table = f"sessions s INDEXED BY {by}"
+        table = f"sessions s {database.index_hint(by)}"
     if archived or user is None or not (sources or exclude_sources):
         for column, wanted, names in (("source", "IN", sources), ("source", "NOT IN", exclude_sources)):
             if names:
                 conditions.append(f"s.{column} {wanted} ({', '.join('?' * len(names))})")
                 parameters.extend(map(sqlite_text, names))
-        rows = _listed(connection, table, conditions, parameters, limit, offset)
+        rows = _listed(database, table, conditions, parameters, limit, offset)
     else:
         # Jobs may have begun most sessions of a store. Each source is read alone, so that those are not read.
-        chosen = [name for name in sources or stored_sources(connection) if name not in exclude_sources]
+        chosen = [name for name in sources or stored_sources(database) if name not in exclude_sources]
         rows = []
         for name in dict.fromkeys(map(sqlite_text, chosen)):
             rows += _listed(
-                connection,
-                "sessions s INDEXED BY sessions_by_source_user",
+                database,
+                f"sessions s {database.index_hint('sessions_by_source_user')}",
                 [*conditions, "s.source = ?"],
                 [*parameters, name],
                 limit + offset,
@@ -221,17 +221,17 @@ def list_conversations(
             )
         rows.sort(key=lambda row: (-row["last_active"], -row["key"]))
         rows = rows[offset : offset + limit]
-    return [_entry(connection, row) for row in rows]
+    return [_entry(database, row) for row in rows]
 
 
 def _listed(
-    connection: Reads,
+    connection: Reader,
     table: str,
     conditions: Sequence[str],
     parameters: Sequence[object],
     limit: int,
     offset: int,
-) -> list[sqlite3.Row]:
+) -> list[Any]:
     """Return the rows of sessions that meet all conditions, the last active first."""
     return connection.execute(
         f"""SELECT {SESSION_COLUMNS}, s.key FROM {table} WHERE {" AND ".join(conditions)}
@@ -240,7 +240,7 @@ def _listed(
     ).fetchall()
 
 
-def stored_sources(connection: Reads) -> list[str]:
+def stored_sources(connection: Reader) -> list[str]:
     """Return the sources of the stored sessions. Each is one step in an index, however many sessions it has."""
     rows = connection.execute(
         """WITH RECURSIVE names (source) AS (
@@ -253,8 +253,8 @@ def stored_sources(connection: Reads) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _entry(connection: Reads, row: sqlite3.Row) -> ListedSession:
-    session = StoredSession(*tuple(row)[:-1])  # the last column is for the order
+def _entry(connection: Reader, row: Any) -> ListedSession:
+    session = session_of(tuple(row)[:-1])  # the last column is for the order
     root_id = compressed_from(connection, session.id)[0]
     first = connection.execute(
         """SELECT substr(m.content, 1, 200) FROM messages m JOIN sessions s ON s.key = m.session_key
@@ -280,7 +280,7 @@ def clean_title(title: str) -> str:
     return " ".join(shown.split())[:MAX_TITLE_CHARS].rstrip()
 
 
-def next_title(connection: Reads, title: str, user: str) -> str:
+def next_title(connection: Reader, title: str, user: str) -> str:
     """Return `title` if no session of the user has it, else `title` with the next number: "Plan #2", "Plan #3".
 
     A number with which a title was given by hand is a part of the title: after "Issue #5" comes "Issue #5 #2".
@@ -295,7 +295,16 @@ def next_title(connection: Reads, title: str, user: str) -> str:
     return _with_number(base, highest + 1) if highest else base
 
 
-def set_title(connection: Reads, session_id: str, title: str) -> str:
+def set_free_title(connection: Reader, session_id: str, title: str, user: str) -> None:
+    """Set the title of a session of this user to `title`, with the next number if another session has it.
+
+    If another program takes the same title meanwhile, the unique index refuses this one.
+    """
+    values = (next_title(connection, title, user), session_id)
+    connection.execute("UPDATE sessions SET title = ? WHERE id = ?", values)
+
+
+def set_title(connection: Reader, session_id: str, title: str) -> str:
     """Set the title of a session and return the title as stored.
 
     If a session that was compressed into this session has the title, it loses the title. Raises `SessionError` if
@@ -304,7 +313,7 @@ def set_title(connection: Reads, session_id: str, title: str) -> str:
     cleaned = clean_title(title)
     holder = connection.execute(
         """SELECT id FROM sessions WHERE title = :title AND title <> '' AND id <> :id
-           AND user = (SELECT user FROM sessions WHERE id = :id)""",
+           AND "user" = (SELECT h."user" FROM sessions h WHERE h.id = :id)""",
         {"title": cleaned, "id": session_id},
     ).fetchone()
     if holder is not None:
@@ -315,7 +324,7 @@ def set_title(connection: Reads, session_id: str, title: str) -> str:
     return cleaned
 
 
-def resolve(connection: Reads, text: str, user: str | None = None) -> str | None:
+def resolve(connection: Reader, text: str, user: str | None = None) -> str | None:
     """Return the id of the session that `text` names; None if there is none.
 
     Args:
@@ -325,20 +334,20 @@ def resolve(connection: Reads, text: str, user: str | None = None) -> str | None
     """
     if not text:
         return None
-    of_user, parameters = "AND (:user IS NULL OR user = :user)", {"text": text, "user": user}
-    exact = connection.execute(f"SELECT id FROM sessions WHERE id = :text {of_user}", parameters).fetchone()
+    of_user, owner = _of_user(user)
+    exact = connection.execute(f"SELECT id FROM sessions WHERE id = ? {of_user}", (text, *owner)).fetchone()
     if exact:
         return str(exact[0])
     prefixed = connection.execute(
-        f"SELECT id FROM sessions WHERE id >= :text AND id < :text || char(0x10ffff) {of_user} LIMIT 2",
-        parameters,
+        f"SELECT id FROM sessions WHERE id >= ? AND id < ? {of_user} LIMIT 2",
+        (text, f"{text}{chr(0x10FFFF)}", *owner),
     ).fetchall()
     if len(prefixed) == 1:
         return str(prefixed[0][0])
     return find_titled(connection, text, user)
 
 
-def find_titled(connection: Reads, title: str, user: str | None = None) -> str | None:
+def find_titled(connection: Reader, title: str, user: str | None = None) -> str | None:
     """Return the id of the session with this title, or with this title and the highest number; None if there is none.
 
     With `user`, search only sessions of this owner. Without, those of the person at home come first: numbers count
@@ -361,51 +370,50 @@ def _with_number(base: str, number: int) -> str:
     return base[: MAX_TITLE_CHARS - len(suffix)].rstrip() + suffix
 
 
-def _highest_number(connection: Reads, base: str, user: str) -> int:
+def _highest_number(connection: Reader, base: str, user: str) -> int:
     """Return the highest number of a title of this user that begins with `base`: 1 for `base` itself, 0 for none.
 
     Jobs make thousands of sessions of one title, and each new one asks this. So each number of digits is one look-up
     in the index: titles of one length are in the order of their numbers.
     """
-    highest = int(_taken(connection, base, user))
+    parts, parameters = [], list[object]()
     for digits in range(1, MAX_NUMBER_DIGITS + 1):
         # A long title is cut to make room for its number: with more digits, fewer characters of it are left.
         first = _with_number(base, 10 ** (digits - 1))
         prefix = first[:-digits]
-        row = connection.execute(
-            """SELECT title FROM sessions
-               WHERE title <> '' AND user = :user AND length(title) = :length AND title BETWEEN :first AND :last
-               AND substr(title, :start) NOT GLOB '*[^0-9]*' ORDER BY title DESC LIMIT 1""",
-            {
-                "user": user,
-                "length": len(first),
-                "first": first,
-                "last": prefix + "9" * digits,
-                "start": len(prefix) + 1,
-            },
-        ).fetchone()
-        if row is not None:
-            highest = int(row[0][len(prefix) :])
-    return highest
+        parts.append(
+            """SELECT * FROM (SELECT substr(title, CAST(? AS INTEGER)) AS number FROM sessions
+               WHERE title <> '' AND "user" = ? AND length(title) = ? AND title BETWEEN ? AND ?
+               AND trim(substr(title, CAST(? AS INTEGER)), '0123456789') = '' ORDER BY title DESC LIMIT 1) numbered"""
+        )
+        start = len(prefix) + 1
+        parameters += (start, user, len(first), first, prefix + "9" * digits, start)
+    numbers = [int(row[0]) for row in connection.execute(" UNION ALL ".join(parts), parameters)]
+    return max([int(_taken(connection, base, user)), *numbers])
 
 
-def _taken(connection: Reads, title: str, user: str) -> bool:
-    sql = "SELECT 1 FROM sessions WHERE title = ? AND title <> '' AND user = ?"
+def _of_user(user: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the condition that a session is of this owner, and its parameters; none if `user` is None."""
+    return ("", ()) if user is None else ('AND "user" = ?', (user,))
+
+
+def _taken(connection: Reader, title: str, user: str) -> bool:
+    sql = "SELECT 1 FROM sessions WHERE title = ? AND title <> '' AND \"user\" = ?"
     return connection.execute(sql, (title, user)).fetchone() is not None
 
 
-def _numbers(connection: Reads, base: str, user: str | None = None) -> dict[int, str]:
+def _numbers(connection: Reader, base: str, user: str | None = None) -> dict[int, str]:
     """Return session ids by the number in their title: 1 for the title `base`, N for the title "base #N".
 
     With `user`, return only sessions of this owner. If sessions of two users have the same title, return the session
     of the person at home.
     """
+    of_user, owner = _of_user(user)
     rows = connection.execute(
         # A range, so that the index is used; `$` is the character after `#`.
-        """SELECT title, id FROM sessions
-           WHERE title <> '' AND (title = :base OR title >= :base || ' #' AND title < :base || ' $')
-           AND (:user IS NULL OR user = :user) ORDER BY user = ''""",
-        {"base": base, "user": user},
+        f"""SELECT title, id FROM sessions
+           WHERE title <> '' AND (title = ? OR title >= ? AND title < ?) {of_user} ORDER BY "user" = ''""",
+        (base, f"{base} #", f"{base} $", *owner),
     )
     numbers = {}
     for title, session_id in rows:

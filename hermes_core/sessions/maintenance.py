@@ -427,7 +427,7 @@ def vacuum(sessions: SessionDB, *, dry_run: bool = False) -> Vacuumed:
 
     Other writers have to wait until this is done. With `dry_run`, only measure the space and change nothing.
     """
-    database = sessions.database
+    database = sessions.sqlite
 
     def sizes() -> tuple[int, int]:
         """Return the bytes of the whole file and of its free pages."""
@@ -480,7 +480,7 @@ def idle_sessions(
         limit: Largest number of ids; None for all.
     """
     rows = sessions.database.execute(
-        "SELECT id, source, user, message_count FROM sessions WHERE last_active < ? ORDER BY last_active",
+        'SELECT id, source, "user", message_count FROM sessions WHERE last_active < ? ORDER BY last_active',
         (before,),
     ).fetchall()
     idle = {row["id"] for row in rows} - sessions.marked("pinned")

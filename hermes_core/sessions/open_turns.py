@@ -7,7 +7,6 @@ them before the turn is finished.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from hermes_core.errors import SessionError
 from hermes_core.safety.origin import as_origin
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import sqlite_text
+from hermes_core.storage.engine import Connection
 
 # Whose values a state holds: one conversation, all conversations of a user, or all users of a platform.
 StateScope = Literal["session", "user", "app"]
@@ -61,7 +61,7 @@ class OpenTurnStore:
             if connection.execute("SELECT 1 FROM turns WHERE id = ?", (turn.id,)).fetchone():
                 raise SessionError(f"turn {turn.id!r} is finished", "give each turn an id of its own")
             cursor = connection.execute(
-                "INSERT INTO open_turns (id, session_key, user, author, contexts, updated_at)"
+                'INSERT INTO open_turns (id, session_key, "user", author, contexts, updated_at)'
                 " SELECT ?, key, ?, ?, ?, ? FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING",
                 (
                     sqlite_text(turn.id),
@@ -161,7 +161,7 @@ def _recall(text: str) -> tuple[tuple[tuple[str, str], ...] | None, Origin]:
     return tuple((label, part) for label, part in value["contexts"]), as_origin(value["origin"])
 
 
-def _delete(connection: sqlite3.Connection, condition: str, value: object) -> int:
+def _delete(connection: Connection, condition: str, value: object) -> int:
     return connection.execute(f"DELETE FROM open_turns WHERE {condition}", (value,)).rowcount
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -325,7 +324,7 @@ SESSION_COLUMNS = """
 """
 
 
-def message_of(row: sqlite3.Row) -> StoredMessage:
+def message_of(row: Any) -> StoredMessage:
     """Return a row with the columns `MESSAGE_COLUMNS` as a message."""
     return StoredMessage(
         id=row["id"],
@@ -356,12 +355,12 @@ def stored_origin(role: str, origin: str, tool_name: str) -> Origin:
     return "assistant" if role == "assistant" else "person"
 
 
-def session_of(row: sqlite3.Row) -> StoredSession:
+def session_of(row: Any) -> StoredSession:
     """Return a row with the columns `SESSION_COLUMNS` as a session."""
     return StoredSession(*row)
 
 
-def turn_from_row(turn: sqlite3.Row, messages: Sequence[StoredMessage]) -> Turn:
+def turn_from_row(turn: Any, messages: Sequence[StoredMessage]) -> Turn:
     """Return a row of the table `turns` and the turn's messages as the contract's `Turn`.
 
     `Turn.user` joins the texts of the messages with the role user, and `Turn.assistant` those with the role assistant.
@@ -383,6 +382,14 @@ def _joined(messages: Sequence[StoredMessage], role: str) -> str:
 
 
 # ---------------------------------------------------------------------- values to rows
+
+
+def with_owner(identity: str) -> str:
+    """Return the stored identity of a session, as JSON, as that of a session of the person at home."""
+    try:
+        return as_json({**json.loads(identity), "is_owner": True})
+    except (ValueError, TypeError):  # none, or damaged
+        return identity
 
 
 def sqlite_text(text: str) -> str:

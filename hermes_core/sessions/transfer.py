@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 from hermes_core.errors import SessionError
@@ -11,7 +11,7 @@ from hermes_core.safety.origin import RANKS
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import SESSION_META, State, meta_key, sqlite_text
-from hermes_core.sessions.search import index
+from hermes_core.storage.engine import Engine, Reader
 
 FORMAT = "hermes-memory-session"
 VERSION = 1
@@ -21,7 +21,9 @@ Imported = Literal["imported", "present", "different"]
 # Columns that a store counts or numbers for itself.
 _OWN_COLUMNS = {
     "sessions": {"key", "message_count"},
-    "messages": {"id", "session_key", "position", "size"},
+    "messages": {"id", "session_key", "position", "size"}
+    # The search index of PostgreSQL stands in columns of the messages.
+    | {"owner_key", "ordinal", "bucket", "words", "grams"},
     "turns": {"key", "session_key", "first_message_id", "last_message_id"},
 }
 
@@ -31,7 +33,7 @@ def session_document(db: SessionDB, session_id: str) -> dict[str, Any]:
 
     Raises `SessionError` if there is no such session.
     """
-    connection = db.database.connection
+    connection = db.database
     with db.database.detecting_damage():
         session = connection.execute(
             "SELECT * FROM sessions WHERE id = ?", (sqlite_text(session_id),)
@@ -101,13 +103,14 @@ def _store(
             return "present" if same else "different"
         title = str(session.get("title") or "")
         # Anybody may have written the file: its prompts are not sent, and nobody here said its texts.
-        key = _insert(
-            connection, "sessions", {**session, "title": "", "system_prompt": "", "memory_prompt": None}
+        (key,) = _insert(
+            db.database,
+            "sessions",
+            [{**session, "title": "", "system_prompt": "", "memory_prompt": None}],
         )
         if title:
-            free = lineage.next_title(connection, title, str(session.get("user", "")))
-            lineage.set_title(connection, session["id"], free)
-        ids: list[int] = []
+            lineage.set_free_title(connection, session["id"], title, str(session.get("user", "")))
+        rows = []
         position = 0
         for message in messages:
             hidden = message.get("state") == State.REWOUND
@@ -119,18 +122,24 @@ def _store(
             }
             if not keep_origins or message.get("origin", "") not in ("", *RANKS):
                 place["origin"] = "import"
-            ids.append(_insert(connection, "messages", {**message, **place}))
-            if not hidden:
-                position += 1
-                index.add_message(connection, ids[-1])
+            values = {name: value for name, value in message.items() if name not in _OWN_COLUMNS["messages"]}
+            rows.append({**values, **place, **({} if hidden else db.index.columns(message))})
+            position += not hidden
+        ids = _insert(db.database, "messages", rows)
+        db.index.add(
+            connection,
+            [message_id for message_id, row in zip(ids, rows, strict=True) if row["position"] is not None],
+        )
         connection.execute("UPDATE sessions SET message_count = ? WHERE key = ?", (position, key))
+        new_turns = []
         for turn in turns:
             taken = connection.execute("SELECT 1 FROM turns WHERE id = ?", (str(turn.get("id")),)).fetchone()
             if taken:  # a fork of this conversation is stored already, and a provider must get the turn once
                 continue
             first, last = ids[turn["first"]], ids[turn["last"]]
             place = {"session_key": key, "first_message_id": first, "last_message_id": last}
-            _insert(connection, "turns", {**turn, **place})
+            new_turns.append({**turn, **place})
+        _insert(db.database, "turns", new_turns)
         connection.executemany(
             "INSERT INTO state_meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
             [(meta_key(kind, session["id"]), value) for kind, value in meta.items()],
@@ -193,22 +202,26 @@ def _row_of(row: object, name: str) -> dict[str, Any]:
     }
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
-    """Insert the columns that this version has and return the row id. Raise `SessionError` for a wrong value."""
-    columns = [info["name"] for info in connection.execute(f"PRAGMA table_info({table})")]
-    names = [name for name in columns if name in row]
-    sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    try:
-        return int(connection.execute(sql, [row[name] for name in names]).lastrowid or 0)
-    except (sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError, OverflowError) as exc:
-        raise SessionError(
-            f"a row of {table!r} has a wrong or a missing value ({exc})", "export the session again"
-        ) from exc
+def _insert(database: Engine, table: str, rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Insert the columns that this version has and return the row ids. Raise `SessionError` for a wrong value."""
+    columns = database.columns(table)
+    key = "id" if table == "messages" else "key"
+    ids: list[int] = []
+    # Rows of an export may have different columns: those with the same ones are inserted together.
+    for names, group in groupby(rows, lambda row: [name for name in columns if name in row]):
+        values = [{name: row[name] for name in names} for row in group]
+        try:
+            ids += database.insert(table, values, key)
+        except database.value_errors as exc:
+            raise SessionError(
+                f"a row of {table!r} has a wrong or a missing value ({exc})", "export the session again"
+            ) from exc
+    return ids
 
 
-def _rows(connection: sqlite3.Connection, sql: str, key: int) -> list[sqlite3.Row]:
+def _rows(connection: Reader, sql: str, key: int) -> list[Any]:
     return connection.execute(sql, (key,)).fetchall()
 
 
-def _portable(table: str, row: sqlite3.Row) -> dict[str, Any]:
+def _portable(table: str, row: Any) -> dict[str, Any]:
     return {name: row[name] for name in row.keys() if name not in _OWN_COLUMNS[table]}  # noqa: SIM118  a Row iterates over values

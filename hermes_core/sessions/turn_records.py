@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes_core.sessions.daily_usage import add_daily_usage
+from hermes_core.sessions.daily_usage import usage_statements
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import StoredMessage, sqlite_text
+from hermes_core.storage.engine import Statement
 
 MAX_RECORDS = 2_000
 MAX_ITEMS = 20
@@ -120,30 +120,21 @@ def clipped_item(text: str, tokens: int, **fields: Any) -> RecalledItem:
     return RecalledItem(sqlite_text(text[:MAX_TEXT_CHARS]), tokens, **fields)
 
 
-def store_record(
-    connection: sqlite3.Connection, turn_id: str, owner: str, at: float, record: TurnRecord
-) -> None:
-    """Store the record of a turn in the transaction that stores the turn, and drop the oldest records.
+def record_statements(turn_id: str, owner: str, at: float, record: TurnRecord) -> list[Statement]:
+    """Return statements that store the record of a new turn, and drop the oldest records.
 
-    A turn that has a record keeps it.
+    Run them in the transaction that stores the turn, after its row.
     """
-    row = connection.execute("SELECT key FROM turns WHERE id = ?", (turn_id,)).fetchone()
-    if (
-        row is None
-        or connection.execute("SELECT 1 FROM turn_records WHERE turn_key = ?", (row[0],)).fetchone()
-    ):
-        return
     text = sqlite_text(json.dumps(dataclasses.asdict(record), ensure_ascii=False))
-    connection.execute("INSERT INTO turn_records VALUES (?, ?)", (row[0], text))
-    connection.execute("DELETE FROM turn_records WHERE turn_key <= ?", (row[0] - MAX_RECORDS,))
-    add_daily_usage(
-        connection,
-        owner,
-        at,
-        turns=1,
-        recall_tokens=record.recall_tokens,
-        prompt_tokens=record.prompt_tokens,
-    )
+    tokens = {"recall_tokens": record.recall_tokens, "prompt_tokens": record.prompt_tokens}
+    return [
+        ("INSERT INTO turn_records SELECT key, ? FROM turns WHERE id = ?", (text, turn_id)),
+        (
+            "DELETE FROM turn_records WHERE turn_key <= (SELECT key FROM turns WHERE id = ?) - ?",
+            (turn_id, MAX_RECORDS),
+        ),
+        *usage_statements(owner, at, turns=1, **tokens),
+    ]
 
 
 def list_turns(
@@ -156,17 +147,18 @@ def list_turns(
         before: Only turns with a lower key; None for all.
         limit: Largest number of turns.
     """
+    owned = "" if user is None else "AND s.user = :user"
     rows = db.database.execute(
-        # The records are walked, of which there are few, and not the turns of all users.
-        """SELECT t.key, t.id, s.id AS session_id, t.number, t.at, r.record,
+        # SQLite then walks the records, of which there are few, and not the turns of all users.
+        f"""SELECT t.key, t.id, s.id AS session_id, t.number, t.at, r.record,
                   (SELECT substr(content, 1, 200) FROM messages m WHERE m.id = t.first_message_id) AS question
-           FROM turn_records r CROSS JOIN turns t ON t.key = r.turn_key CROSS JOIN sessions s ON s.key = t.session_key
-           WHERE r.turn_key < :before AND (:user IS NULL OR s.user = :user) AND t.state = 0
+           FROM turn_records r CROSS JOIN turns t CROSS JOIN sessions s
+           WHERE t.key = r.turn_key AND s.key = t.session_key AND r.turn_key < :before {owned} AND t.state = 0
            ORDER BY r.turn_key DESC LIMIT :limit""",
         {
             "before": 2**63 - 1 if before is None else before,
-            "user": user if user is None else sqlite_text(user),
             "limit": limit,
+            **({} if user is None else {"user": sqlite_text(user)}),
         },
     )
     turns = []

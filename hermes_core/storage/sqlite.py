@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
+from hermes_core.storage.engine import EngineKind, Statement
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
@@ -55,6 +56,8 @@ RESTORE = (
     "it was left as it is: restore a backup, or move it away and run `hermes-memory doctor --accept-loss`"
 )
 
+Result = TypeVar("Result")
+
 JournalMode = Literal["auto", "wal", "delete"]
 Synchronous = Literal["NORMAL", "FULL"]
 
@@ -87,6 +90,15 @@ class Database:
         queue_writers: True if several processes write to this file all the time. They then wait in a queue.
         fixed_sql: True if all statements are constants, so that a missing table or column is damage of the file.
     """
+
+    kind: EngineKind = "sqlite"
+    row_lock = ""  # a transaction holds the write lock of the whole file
+    value_errors: tuple[type[Exception], ...] = (
+        sqlite3.IntegrityError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+        OverflowError,
+    )
 
     def __init__(
         self,
@@ -199,6 +211,62 @@ class Database:
             callback()
 
     @property
+    def label(self) -> str:
+        """The path of the file, for messages."""
+        return str(self.path)
+
+    @property
+    def exists(self) -> bool:
+        """False if there is no file: nothing was ever stored."""
+        return self.path.exists()
+
+    def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements that change nothing, one after the other, and return the rows of each."""
+        return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
+
+    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements in order, within a transaction, and return the rows of each."""
+        with self.transaction() as connection:
+            return [connection.execute(sql, parameters).fetchall() for sql, parameters in statements]
+
+    def insert(
+        self,
+        table: str,
+        rows: Sequence[Mapping[str, Any]],
+        key: str,  # noqa: ARG002  always the row id
+        further: Sequence[Statement] = (),
+    ) -> list[int]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order."""
+        keys: list[int] = []
+        with self.transaction() as connection:
+            # One by one: for an INSERT of several rows, or with RETURNING, SQLite opens a savepoint, at which FTS5
+            # writes the words so far into a segment of their own.
+            for row in rows:
+                names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
+                sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
+                keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
+            for sql, parameters in further:
+                connection.execute(sql, parameters)
+        return keys
+
+    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition that a column has one of these values, and its parameters."""
+        # One parameter, because SQLite limits their number.
+        return f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(list(values)),)  # noqa: S608  our own column
+
+    def index_hint(self, index: str) -> str:
+        """Return what stands after a table's name so that a statement walks this index."""
+        return f"INDEXED BY {index}"
+
+    def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
+        """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
+        return write()
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+        return [row["name"] for row in self.execute(f"PRAGMA table_info({table})")]
+
+    @property
     def in_transaction(self) -> bool:
         """True within a `transaction` of the current thread."""
         return self.connection.in_transaction
@@ -216,6 +284,10 @@ class Database:
         """Wait at most a second for locks of other processes from now on, because the program ends."""
         self._busy_timeout = min(self._busy_timeout, EXIT_TIMEOUT_S)
         self._patience = min(self._patience, self._busy_timeout)
+
+    def reopen(self) -> Database:
+        """Return a database on the same file, for a thread that outlives this one."""
+        return Database(self.path, secure_delete=self._secure_delete)
 
     def give_back(self) -> None:
         """Make the file smaller if most of its pages are free. Do nothing if another process writes at the moment."""

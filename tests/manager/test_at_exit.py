@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.outbox.delivery import DeliveryLock
+from hermes_core.outbox.lines import DeliveryLock
 
 FORGETFUL = """
 import os, sys
@@ -86,7 +86,7 @@ def test_a_fork_that_closes_its_parents_memory_leaves_it_alone_and_does_not_wait
 HELD_AT_DEATH = """
 import os, sys
 from pathlib import Path
-from hermes_core.outbox.delivery import DeliveryLock
+from hermes_core.outbox.lines import DeliveryLock
 
 folder = Path(sys.argv[1])
 lock = DeliveryLock(folder / "outbox.notes.lock")

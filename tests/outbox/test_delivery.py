@@ -18,7 +18,8 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
-from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S, DeliveryLock
+from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S
+from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import Transcript
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Message, SessionSwitch, Turn
 from hermes_core.errors import DatabaseCorrupt, OutboxError, OutboxFull
 from hermes_core.home import HermesHome
+from hermes_core.outbox.postgres_tables import create_outbox
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import (
     MAX_TRANSCRIPT,
@@ -30,22 +31,47 @@ from hermes_core.outbox.rows import (
     plain,
 )
 from hermes_core.outbox.store import ANY_ACCOUNT, REMEMBERED_S, Outbox
+from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.testing.fakes import Clock, make_session, make_turn
 
 
-@pytest.fixture
-def outbox(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
-    outbox = open_outbox(hermes_home, wall=clock, max_rows=10, max_bytes=2000)
-    yield outbox
-    outbox.close()
+@pytest.fixture(params=["sqlite", "postgresql"])
+def open_store(
+    request: pytest.FixtureRequest, hermes_home: HermesHome, clock: Clock
+) -> Iterator[Callable[..., Outbox]]:
+    """Open the test's outbox, on each engine."""
+    opened: list[Outbox] = []
+
+    def open_it(**options: Any) -> Outbox:
+        if request.param == "sqlite":
+            opened.append(open_outbox(hermes_home, wall=clock, **options))
+        else:
+            url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
+            database = PostgresDatabase(url, (("outbox", create_outbox),), schema=schema)
+            opened.append(Outbox(database, wall=clock, **options))
+        return opened[-1]
+
+    yield open_it
+    for outbox in opened:
+        outbox.close()
 
 
 @pytest.fixture
-def roomy(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
+def outbox(open_store: Callable[..., Outbox]) -> Outbox:
+    return open_store(max_rows=10, max_bytes=2000)
+
+
+@pytest.fixture
+def roomy(open_store: Callable[..., Outbox]) -> Outbox:
     """An outbox that never gets full."""
-    outbox = open_outbox(hermes_home, wall=clock)
-    yield outbox
-    outbox.close()
+    return open_store()
+
+
+@pytest.fixture
+def outbox_file(hermes_home: HermesHome, clock: Clock) -> Iterator[Outbox]:
+    """An outbox in a file."""
+    with contextlib.closing(open_outbox(hermes_home, wall=clock)) as outbox:
+        yield outbox
 
 
 def add(outbox: Outbox, provider: str, rows: Sequence[NewRow], fingerprint: str = "") -> int:
@@ -246,18 +272,18 @@ def test_the_backlog_tells_why_the_first_try_of_what_waits_failed(outbox: Outbox
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
-def test_the_file_is_private_and_synced(outbox: Outbox) -> None:
-    add(outbox, "fake", [write("a")])
-    assert stat.S_IMODE(outbox.path.stat().st_mode) == 0o600
-    assert outbox.database.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
-    assert outbox.database.connection.execute("PRAGMA secure_delete").fetchone()[0] == 1
+def test_the_file_is_private_and_synced(outbox_file: Outbox) -> None:
+    add(outbox_file, "fake", [write("a")])
+    assert stat.S_IMODE(outbox_file.path.stat().st_mode) == 0o600
+    assert outbox_file.database.connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert outbox_file.database.connection.execute("PRAGMA secure_delete").fetchone()[0] == 1
 
 
-def test_what_was_sent_is_not_left_in_the_file(roomy: Outbox) -> None:
-    roomy.put("fake", write("a", body="a-very-private-sentence"))
-    roomy.delivered(head(roomy))
-    roomy.close()
-    assert b"a-very-private-sentence" not in roomy.path.read_bytes()
+def test_what_was_sent_is_not_left_in_the_file(outbox_file: Outbox) -> None:
+    outbox_file.put("fake", write("a", body="a-very-private-sentence"))
+    outbox_file.delivered(head(outbox_file))
+    outbox_file.close()
+    assert b"a-very-private-sentence" not in outbox_file.path.read_bytes()
 
 
 def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
@@ -305,18 +331,18 @@ def test_a_write_is_refused_exactly_when_there_is_no_room(
     outbox.close()
 
 
-def test_damage_is_named_whatever_the_outbox_is_asked(outbox: Outbox) -> None:
-    add(outbox, "fake", [write("a")])
-    outbox.delivered(head(outbox))
-    outbox.close()
-    with contextlib.closing(sqlite3.connect(outbox.path)) as connection:
+def test_damage_is_named_whatever_the_outbox_is_asked(outbox_file: Outbox) -> None:
+    add(outbox_file, "fake", [write("a")])
+    outbox_file.delivered(head(outbox_file))
+    outbox_file.close()
+    with contextlib.closing(sqlite3.connect(outbox_file.path)) as connection:
         roots = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'outbox_settled'"
         pages = [row[0] for row in connection.execute(roots)]
-    with outbox.path.open("r+b") as file:
+    with outbox_file.path.open("r+b") as file:
         for page in pages:
             file.seek((page - 1) * 4096)
             file.write(b"\xff" * 4096)
-    damaged = open_outbox(HermesHome(outbox.path.parent))
+    damaged = open_outbox(HermesHome(outbox_file.path.parent))
     for ask in (
         lambda: damaged.knows("fake", "sync_turn", "a"),
         lambda: add(damaged, "fake", [write("a")]),
@@ -478,16 +504,16 @@ def test_what_json_cannot_carry_becomes_text() -> None:
 
 
 def test_a_program_that_runs_beside_a_newer_one_reads_rows_that_have_a_column_more(
-    outbox: Outbox, hermes_home: HermesHome
+    outbox_file: Outbox, hermes_home: HermesHome
 ) -> None:
-    add(outbox, "fake", [write("a"), write("b", "s2")])
-    with contextlib.closing(sqlite3.connect(outbox.path)) as newer:
+    add(outbox_file, "fake", [write("a"), write("b", "s2")])
+    with contextlib.closing(sqlite3.connect(outbox_file.path)) as newer:
         newer.execute("ALTER TABLE outbox_rows ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0")
-    assert [row.event for row in outbox.pending()] == ["a", "b"]
-    assert outbox.pending_row(head(outbox).number)
-    assert outbox.drop_session("s2") == 1
-    outbox.drop_turns("fake", ["a"])
-    assert outbox.pending() == []
+    assert [row.event for row in outbox_file.pending()] == ["a", "b"]
+    assert outbox_file.pending_row(head(outbox_file).number)
+    assert outbox_file.drop_session("s2") == 1
+    outbox_file.drop_turns("fake", ["a"])
+    assert outbox_file.pending() == []
 
 
 def test_the_file_is_made_small_again_after_an_outage_while_others_use_it(

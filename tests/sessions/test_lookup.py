@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hermes_core.recall.query import analyse
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES, Filters, Lookup
+from hermes_core.sessions.search.filters import Filters
+from hermes_core.sessions.search.fts5 import Fts5Reader
+from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES
+from hermes_core.sessions.search.match import match_of
+from hermes_core.sessions.search.reader import Request
 from hermes_core.storage.sqlite import Database
 
 MANY = MAX_RARE_MESSAGES + 100
@@ -63,11 +69,40 @@ def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(larg
     for number in range(MANY):
         large.append_message("s1", "user", f"other {number}")
     database = Database(large.path)
-    lookup = Lookup(database, Filters())
+    reader = Fts5Reader(database, Filters(), None, 10)
 
     (plan,) = analyse("plan").terms
-    found = lookup._find(plan)
+    ((found,), _) = reader.find([Request(match_of(plan), MAX_RARE_MESSAGES)])
 
     assert not found.whole
     assert MANY * 0.3 < found.frequency < MANY * 1.2
     database.close()
+
+
+@pytest.mark.parametrize("sessions", [3, 150])
+def test_a_word_weighs_the_same_for_its_owner_beside_messages_of_others(
+    tmp_path: Path, sessions: int
+) -> None:
+    def fill(db: SessionDB, others: int) -> None:
+        with db.transaction():
+            for number in range(sessions):
+                db.create_session(f"mine{number}", user="me")
+                turn = [
+                    {"role": "user", "content": f"{('plan', 'plan boat', 'plan house tree')[i % 3]} {i}"}
+                    for i in range(1_500 // sessions)
+                ]
+                db.append_turn(f"mine{number}", turn, f"turn{number}", 1)
+            db.create_session("theirs", user="them")
+            turn = [{"role": "user", "content": ("boat", "rain")[i % 2]} for i in range(others)]
+            db.append_turn("theirs", turn, "theirs", 1)
+
+    alone, shared = SessionDB(tmp_path / "alone.db"), SessionDB(tmp_path / "shared.db")
+    fill(alone, 2)
+    fill(shared, 3_000)
+
+    def scores(db: SessionDB) -> list[tuple[str, float]]:
+        return [(hit.text, round(hit.score, 6)) for hit in db.search("plan boat 7", user="me", limit=20)]
+
+    assert scores(shared) == scores(alone)
+    alone.close()
+    shared.close()

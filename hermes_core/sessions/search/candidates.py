@@ -1,23 +1,16 @@
-"""Search over messages: SQL finds the candidates, and `hermes_core.recall` ranks them.
-
-All text reaches FTS5, SQLite's full-text index, as quoted strings. So a question can neither use the syntax of FTS5 nor
-cause syntax errors.
-"""
+"""Search over messages: a reader of the search index finds the candidates, and `hermes_core.recall` ranks them."""
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Literal
+from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
 from hermes_core.recall.dates import FAR_FUTURE, When, asks_for_first
-from hermes_core.recall.query import Analysis, Expression, named_in
+from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
-    MAX_UNANSWERED_CHARS,
     MIN_TELLING_WORDS,
     Place,
     RankCandidate,
@@ -30,20 +23,14 @@ from hermes_core.recall.rank import (
 )
 from hermes_core.recall.tokens import words
 from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored_origin
-from hermes_core.sessions.search.lookup import (
-    MAX_COMMON_HITS,
-    MAX_LEAVES,
-    Filters,
-    Lookup,
-    Span,
-    condition_sql,
-    match_of,
-    native_match,
-    required_words,
-)
+from hermes_core.sessions.search.filters import Filters, message_condition
+from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
+from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
+from hermes_core.sessions.search.protocol import SearchIndex
+from hermes_core.sessions.search.reader import IndexReader
 from hermes_core.sessions.search.snippets import best_part, snippet
 from hermes_core.sessions.search.vectors import VectorIndex
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
 MAX_CANDIDATES = 150
@@ -58,6 +45,12 @@ PLAIN_SNIPPET_CHARS = 400
 # Share of the best score that a hit needs in an answer sorted by time, so that chance hits don't lead it.
 MIN_SCORE_SHARE = 0.5
 
+# Words of a search without the index; the rest is ignored, so that a pasted text does not become a huge SQL query.
+MAX_PLAIN_WORDS = 64
+
+# Columns of the text and of the time in the rows of candidates.
+_TEXT, _TIMESTAMP = 3, 4
+
 # Distance of a score, the logarithm of odds, from the best one up to which a message counts as a good answer to "When did
 # I first ...". Of good answers, the oldest is the first.
 MAX_SCORE_BEHIND = 2.0
@@ -65,37 +58,9 @@ MAX_SCORE_BEHIND = 2.0
 # Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
 Distinct = Literal["", "text", "words"]
 
-# All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite
-# begin at `name` and not at '': otherwise it walks over all messages before it, for each name again.
-_SPEAKERS = """
-    WITH RECURSIVE found (name) AS (
-        SELECT min(speaker) FROM messages WHERE speaker > ''
-        UNION ALL
-        SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
-    ) SELECT name FROM found WHERE name <> '' LIMIT 2000
-"""
-
-# Messages after a question among which its answer is sought; between them stand calls and results of tools.
-MAX_TURN_ROWS = 20
-
 # Share of common words above which two texts of programs count as the same: daily reports differ in dates and numbers.
 MIN_COMMON_WORDS = 0.8
 
-# Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.
-_CANDIDATE_COLUMNS = f"""
-    m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
-        SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
-        WHERE b.session_key = m.session_key AND b.position = m.position - 1
-    ), 0) AS reply, CASE
-        WHEN m.size > {MAX_UNANSWERED_CHARS} THEN ''
-        WHEN m.role = 'assistant' THEN m.content
-        WHEN m.role = 'user' THEN (
-            SELECT CASE b.role WHEN 'assistant' THEN substr(b.content, 1, {MAX_UNANSWERED_CHARS + 1}) ELSE '' END
-            FROM messages b
-            WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
-                AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
-    END AS answer, m.role
-"""
 _HIT_COLUMNS = """
     m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
     m.origin, s.source, s.model, s.title, s.started_at
@@ -104,7 +69,7 @@ _HITS = f"SELECT {_HIT_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.ses
 
 
 def search(
-    database: Database,
+    index: SearchIndex,
     analysis: Analysis,
     filters: Filters,
     *,
@@ -120,7 +85,7 @@ def search(
     """Return the messages that answer a question best; see `SessionDB.search`.
 
     Args:
-        database: The store.
+        index: The search index of the store.
         analysis: The question.
         filters: Filters of the messages.
         limit: Largest number of messages.
@@ -134,8 +99,9 @@ def search(
     """
     if limit < 1 or not analysis:
         return []
-    lookup = Lookup(database, filters, order)
-    reader = _CandidateReader(database, filters, max(MAX_CANDIDATES, limit))
+    ranked_limit = max(MAX_CANDIDATES, limit)
+    reader = index.reader(filters, order, ranked_limit)
+    lookup = Lookup(reader)
     likeness = vectors.likeness(analysis.text, analysis.names) if vectors and order is None else None
     if likeness is not None and likeness.is_distant:
         if proactive:
@@ -149,6 +115,7 @@ def search(
         order,
         spans,
         likeness.best(MAX_CLOSE_IN_MEANING) if likeness else (),
+        max(MAX_COMMON_HITS, ranked_limit),
     )
     ids = [row[0] for row in rows]
     near = vectors.closeness(likeness, ids) if vectors and likeness else {}
@@ -157,7 +124,7 @@ def search(
     if proactive:
         # "today" and "this week" are in any talk, and say nothing of the past.
         past = [span for span in spans if span[1] <= now or span[1] == FAR_FUTURE]
-        said_before = {row["id"] for row in rows if words(row["content"]) == words(analysis.text)}
+        said_before = {row[0] for row in rows if words(row[_TEXT]) == words(analysis.text)}
         telling = _telling(lookup, analysis, rows, past, said_before)
         others = [row_id for row_id in ids if row_id not in said_before]
         near_ids = ids if telling.question >= MIN_TELLING_WORDS else others
@@ -177,15 +144,13 @@ def search(
             key=lambda entry: (entry.candidate.timestamp, entry.candidate.id), reverse=order == "newest"
         )
     shown = ranked[:limit]
-    sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"
-    asked = json.dumps([entry.candidate.id for entry in shown])
-    by_id = {row["id"]: row for row in database.execute(sql, (asked,))}
+    by_id = reader.hits([entry.candidate.id for entry in shown])
     return [
         _hit(
             row,
             entry.score,
-            _snippet(database, row, lookup.expressions) if snippets else "",
-            best_part(row["content"], lookup.expressions, likeness.span(row["id"]) if likeness else None),
+            _snippet(row, lookup.matches) if snippets else "",
+            best_part(row["content"], lookup.matches, likeness.span(row["id"]) if likeness else None),
         )
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
@@ -195,22 +160,23 @@ def search(
 def _telling(
     lookup: Lookup,
     analysis: Analysis,
-    rows: Sequence[sqlite3.Row],
+    rows: Sequence[tuple[Any, ...]],
     past: Sequence[tuple[float, float]],
     said_before: Collection[int],
 ) -> Telling:
     """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
-    places = {row["id"]: (row["session_key"], row["position"]) for row in rows}
+    places = {message_id: (key, position) for message_id, key, position, *_ in rows}
     telling = lookup.telling(analysis, places.values(), {places[row_id] for row_id in said_before})
     if analysis.names:
         telling = telling.with_match()
-    if any(start <= row["timestamp"] < end for start, end in past for row in rows):
+    times = [row[_TIMESTAMP] for row in rows]
+    if any(start <= time < end for start, end in past for time in times):
         telling = telling.with_match()
     return telling
 
 
 def search_plainly(
-    database: Database,
+    database: Engine,
     analysis: Analysis,
     filters: Filters,
     *,
@@ -224,10 +190,10 @@ def search_plainly(
 
     This reads all messages that pass the filters. Conditions in the question, as AND and NOT, are not regarded.
     """
-    terms = [term.text for term in analysis.terms][:MAX_LEAVES]
+    terms = [term.text for term in analysis.terms][:MAX_PLAIN_WORDS]
     if limit < 1 or not terms:
         return []
-    condition, parameters = filters.sql()
+    condition, parameters = message_condition(database, filters)
     likes = ["%" + re.sub("([%_!])", r"!\1", term) + "%" for term in terms]
     matches = " + ".join(["(m.content LIKE ? ESCAPE '!')"] * len(likes))
     direction = "ASC" if order == "oldest" else "DESC"
@@ -248,16 +214,16 @@ def around_first(text: str, analysis: Analysis) -> str:
     return text[start : start + PLAIN_SNIPPET_CHARS]
 
 
-def everything(database: Database, filters: Filters, max_chars: int) -> list[SearchHit] | None:
+def everything(database: Engine, filters: Filters, max_chars: int) -> list[SearchHit] | None:
     """Return all messages with text that pass the filters, oldest first.
 
     Return None if their text has more than `max_chars` characters.
     """
-    condition, parameters = filters.sql()
+    condition, parameters = message_condition(database, filters)
     condition = f"{condition} AND trim(m.content) <> ''"
     source = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
     # Each message has at least one character, so `max_chars` + 1 rows are enough to exceed the limit.
-    total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {source} LIMIT ?)"
+    total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {source} LIMIT ?) AS texts"
     if database.execute(total, (*parameters, max_chars + 1)).fetchone()[0] > max_chars:
         return None
     rows = database.execute(f"{_HITS} WHERE {condition} ORDER BY m.timestamp, m.id", parameters)
@@ -266,29 +232,31 @@ def everything(database: Database, filters: Filters, max_chars: int) -> list[Sea
 
 def _candidates(
     lookup: Lookup,
-    reader: _CandidateReader,
+    reader: IndexReader,
     analysis: Analysis,
     order: Order | None,
     spans: Sequence[tuple[float, float]],
     close: Sequence[int],
-) -> tuple[list[sqlite3.Row], dict[Place, float]]:
+    enough: int,
+) -> tuple[list[tuple[Any, ...]], dict[Place, float]]:
     """Return the rows of messages to rank, and the scores by words of their places.
 
     Messages are candidates because of their words, because of a time that the question names (`spans`), or because they
-    are close in meaning (`close`, message ids).
+    are close in meaning (`close`, message ids). Of those that fulfil a condition, `enough` are read.
     """
     if analysis.condition is not None:
-        fulfilling, sizes = reader.fulfilling(analysis.condition, order, lookup.spans)
-        scores = lookup.scores_among(analysis, fulfilling, sizes, required_words(analysis.condition))
-        places: Iterable[Place] = fulfilling.values()
-        return reader.rows(list(places) if order else _by_score(places, scores)), scores
+        found = reader.fulfilling(match_of_condition(analysis.condition), enough)
+        scores = lookup.scores_among(analysis, found, required_words(analysis.condition))
+        places: Iterable[Place] = [(key, position) for key, position, _, _ in found]
+        return reader.candidates(list(places) if order else _by_score(places, scores), ()), scores
     if order:
         scores = lookup.scores(analysis)
-        return reader.rows(_relevant(lookup, scores, order)) if scores else reader.between(spans), scores
-    others = {row["id"]: row for row in (*reader.between(spans), *reader.with_ids(close))}
-    scores = lookup.scores(analysis, [(row["session_key"], row["position"]) for row in others.values()])
-    best = {row["id"]: row for row in reader.rows(_by_score(scores, scores))}
-    return list((best | others).values()), scores
+        if scores:
+            return reader.candidates(_relevant(lookup, scores, order), ()), scores
+        _, others = reader.find((), spans)
+        return reader.candidates((), [row[3] for row in others]), scores
+    scores = lookup.scores(analysis, spans, close)
+    return reader.candidates(_by_score(scores, scores), [row[3] for row in lookup.others]), scores
 
 
 def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:
@@ -302,115 +270,18 @@ def _relevant(lookup: Lookup, scores: Mapping[Place, float], order: Order) -> li
     return sorted(relevant, key=lookup.holding.__getitem__, reverse=order == "newest")
 
 
-def snippet_of(database: Database, analysis: Analysis, message_id: int) -> str:
+def snippet_of(database: Engine, analysis: Analysis, message_id: int) -> str:
     """Return the part of a message that matches the question; "" if the message doesn't exist."""
-    sql = "SELECT id, content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
+    sql = "SELECT content, tool_calls FROM messages WHERE id = ? AND position IS NOT NULL"
     row = database.execute(sql, (message_id,)).fetchone()
-    return _snippet(database, row, [match_of(term) for term in analysis.terms]) if row else ""
+    return _snippet(row, [match_of(term) for term in analysis.terms]) if row else ""
 
 
-def _snippet(database: Database, row: sqlite3.Row, hits: Sequence[str]) -> str:
-    return snippet(database, row["id"], row["content"] or calls_as_text(row["tool_calls"]), hits)
+def _snippet(row: Any, matches: Sequence[Match]) -> str:
+    return snippet(row["content"] or calls_as_text(row["tool_calls"]), matches)
 
 
-def known_names(database: Database, query: str, filters: Filters) -> list[str]:
-    """Return the speakers whom the question names, and who have messages in the user and sessions of the filters."""
-    named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
-    condition, parameters = filters.scope().session_sql()
-    sql = (
-        "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
-        f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
-    )
-    return [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
-
-
-class _CandidateReader:
-    """A reader of messages that pass the filters; most methods return at most `limit` messages."""
-
-    def __init__(self, database: Database, filters: Filters, limit: int) -> None:
-        self._database = database
-        self._limit = limit
-        self._filters, self._parameters = filters.sql()
-        # CROSS keeps SQLite from reading the sessions first.
-        self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.needs_sessions else ""
-
-    def rows(self, places: Sequence[Place]) -> list[sqlite3.Row]:
-        """Return the rows of the first `limit` messages at these places that exist and pass the filters."""
-        rows: list[sqlite3.Row] = []
-        start, step = 0, self._limit
-        while start < len(places) and len(rows) < self._limit:
-            rows += self._at(places[start : start + step])
-            start, step = start + step, 2 * step
-        return rows[: self._limit]
-
-    def with_ids(self, ids: Sequence[int]) -> list[sqlite3.Row]:
-        """Return the rows of the messages with these ids that pass the filters."""
-        sql = f"""
-            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value {self._sessions}
-            WHERE {self._filters}
-        """
-        return self._database.execute(sql, (json.dumps(ids), *self._parameters)).fetchall()
-
-    def fulfilling(
-        self, condition: Expression, order: Order | None, spans: Sequence[Span]
-    ) -> tuple[dict[int, Place], dict[Place, int]]:
-        """Return the newest messages that fulfil a condition, as places by message id and sizes by place.
-
-        With `order` "oldest", return the oldest messages. `spans` are the ranges of message ids to read.
-        """
-        enough = max(MAX_COMMON_HITS, self._limit)
-        direction = "ASC" if order == "oldest" else "DESC"
-        native = native_match(condition)
-        if native is not None:  # the index then returns ids in order, so the reading stops early
-            table, expression = native
-            source, sql, parameters = (
-                f"{table} f CROSS JOIN messages m ON m.id = f.rowid",
-                f"{table} MATCH ?",
-                [expression],
-            )
-            by = "f.rowid"
-        else:
-            sql, parameters = condition_sql(condition)
-            source, by = "messages m", "m.id"
-        statement = f"""
-            SELECT m.id, m.session_key, m.position, m.size FROM {source} {self._sessions}
-            WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {direction} LIMIT ?
-        """
-        places: dict[int, Place] = {}
-        sizes: dict[Place, int] = {}
-        for first, last in spans:
-            asked = (*self._parameters, *parameters, first, last, enough - len(places))
-            for message_id, key, position, size in self._database.execute(statement, asked).fetchall():
-                places[message_id] = place = (key, position)
-                sizes[place] = size
-            if len(places) >= enough:
-                break
-        return places, sizes
-
-    def between(self, spans: Iterable[tuple[float, float]]) -> list[sqlite3.Row]:
-        """Return the rows of messages within spans of time (epoch seconds), for a question that names a time."""
-        rows: dict[int, sqlite3.Row] = {}
-        for start, end in spans:
-            sql = f"""
-                SELECT {_CANDIDATE_COLUMNS} FROM messages m JOIN sessions s ON s.key = m.session_key
-                WHERE {self._filters} AND s.last_active >= ? AND s.started_at < ?
-                    AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._limit}
-            """
-            found = self._database.execute(sql, (*self._parameters, start, end, start, end))
-            rows.update((row["id"], row) for row in found)
-        return list(rows.values())
-
-    def _at(self, places: Sequence[Place]) -> list[sqlite3.Row]:
-        sql = f"""
-            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w
-            CROSS JOIN messages m ON m.session_key = w.value >> 32 AND m.position = w.value & 0xffffffff
-            {self._sessions} WHERE {self._filters}
-        """
-        packed = json.dumps([key << 32 | position for key, position in places])
-        return self._database.execute(sql, (packed, *self._parameters)).fetchall()
-
-
-def _candidate(row: sqlite3.Row, scores: Mapping[Place, float], likeness: float) -> RankCandidate:
+def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: float) -> RankCandidate:
     message_id, key, position, content, timestamp, speaker, reply, answer, role = row
     score = scores.get((key, position), 0.0)
     unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
@@ -452,7 +323,7 @@ def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
     return good + [entry for entry in ranked if entry not in good]
 
 
-def _hit(row: sqlite3.Row, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
+def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
         session_id=row["session_id"],

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.recall.tokens import grams, index_text
-from hermes_core.sessions.records import sqlite_text
+from hermes_core.sessions.records import Order
+from hermes_core.sessions.search.texts import readable_calls
+from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
+
+if TYPE_CHECKING:
+    from hermes_core.sessions.search.filters import Filters
+    from hermes_core.sessions.search.reader import IndexReader, ScopeFacts
 
 # A rebuild in one transaction reads this many rows at once: fewer cost more queries, more cost memory.
 BATCH = 1_000
@@ -56,10 +62,72 @@ _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VAL
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
 _GRAMS_OUT = "INSERT INTO messages_grams (messages_grams, rowid, ones, pairs) VALUES ('delete', ?, ?, ?)"
 
-_ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})")
-
 # Id, content and calls of a message, as the view `indexed_messages` shows them.
 IndexedRow = tuple[int, str, str]
+
+
+class Fts5Index:
+    """Both full-text indexes of a state.db, as a `SearchIndex`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def columns(self, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  the protocol's
+        """Return no columns: the indexes are tables of their own."""
+        return {}
+
+    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
+        """Add new messages to both indexes."""
+        for message_id in message_ids:
+            add_message(cast(sqlite3.Connection, connection), message_id)
+
+    def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
+        """Remove the messages that fulfil an SQL condition from both indexes."""
+        remove_messages(cast(sqlite3.Connection, connection), condition, parameters)
+
+    def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
+        """Return whom a question names, and which of these sources are stored."""
+        from hermes_core.sessions.search.fts5 import scope_facts
+
+        return scope_facts(self._database, query, filters, sources)
+
+    def reader(self, filters: Filters, order: Order | None, limit: int) -> IndexReader:
+        """Return a reader for one search that ranks at most `limit` messages."""
+        from hermes_core.sessions.search.fts5 import Fts5Reader
+
+        return Fts5Reader(self._database, filters, order, limit)
+
+    def is_usable(self) -> bool:
+        """Return False if an index is missing, or is being built again."""
+        return not self.problem()
+
+    def problem(self) -> str:
+        """Return a sentence if a search does not find all messages by the index; "" if it does."""
+        return problem(self._database)
+
+    def check(self) -> list[str]:
+        """Return a line for each damage and for each difference from the messages."""
+        return check_indexes(self._database)
+
+    def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
+        """Rebuild both indexes in short transactions; return the number of indexed messages."""
+        return rebuild_in_steps(self._database, progress)
+
+    def reset(self, exc: Exception) -> None:
+        """Make both indexes anew if one is damaged, else raise `exc`."""
+        if not damaged(self._database):
+            cause = exc.__cause__
+            if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
+                fact = f"can't read the search index of {self._database.label!r}, which is whole: {cause}"
+                raise DatabaseUnavailable(fact, "see that the disk works, then try again") from exc
+            raise exc
+        log.warning("the search index of %s is damaged and is built again: %s", self._database.label, exc)
+        with self._database.transaction() as connection:
+            reset_indexes(connection, damaged=True)
+
+    def free_lost_pages(self) -> None:
+        """Free the pages of an index that was too damaged to be dropped."""
+        free_lost_pages(self._database)
 
 
 def create_indexes(connection: sqlite3.Connection) -> None:
@@ -311,14 +379,7 @@ def _set_progress(connection: sqlite3.Connection, done: int, last: int) -> None:
 
 def _read(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> list[IndexedRow]:
     sql = f"SELECT id, content, calls FROM indexed_messages WHERE {condition}"
-    return [(row[0], row[1], _unescaped(row[2])) for row in connection.execute(sql, parameters)]
-
-
-def _unescaped(calls: str) -> str:
-    r"""Return the JSON of tool calls with \uXXXX escapes replaced by their letters, so that a search finds them."""
-    if "\\u" not in calls:
-        return calls
-    return sqlite_text(_ESCAPED.sub(lambda match: chr(int(match[1], 16)), calls))
+    return [(row[0], row[1], readable_calls(row[2])) for row in connection.execute(sql, parameters)]
 
 
 def _add(connection: sqlite3.Connection, rows: Sequence[IndexedRow]) -> None:

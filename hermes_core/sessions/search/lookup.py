@@ -1,4 +1,4 @@
-"""Look-up of a question's terms in the search indexes, scores of their places, and filters as SQL.
+"""Look-up of a question's terms in a search index, and scores of their places.
 
 A place is the position of a message in its session. The messages with rare terms of the question are candidates. Common
 terms, which are in a large part of the store, only add to the scores of the best candidates. So the cost of a question
@@ -8,17 +8,12 @@ hardly grows with the store.
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal
 
-from hermes_core.recall.letters import hebrew_forms
-from hermes_core.recall.query import MAX_TERMS, Analysis, Expression, Leaf, Node, Term
+from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
-    CONTEXT_AFTER,
-    CONTEXT_BEFORE,
     GRAM_SHARE,
     MIN_TELLING_WORDS,
     SIMILAR_WORD_WEIGHT,
@@ -28,9 +23,9 @@ from hermes_core.recall.rank import (
     count_telling,
     score_places,
 )
-from hermes_core.recall.tokens import dense_runs, grams, index_text, is_stop_word, strip_possessive, words
-from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES, Order
-from hermes_core.storage.sqlite import Database
+from hermes_core.recall.tokens import is_stop_word, words
+from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
+from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRow, Postings, Request
 
 # A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
@@ -49,19 +44,8 @@ MAX_WEIGHED_PLACES = 160
 # 100000`) for 3 ms.
 PAIRED_TERMS = 3
 
-# A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a
-# hit takes 70 ns, seeking a span in a long list 22 us (SQLite 3.40).
-SEEK_FREQUENCY = 300
-
-# If at most this many sessions are in scope, the span of each is sought, at 30 us each; with more sessions, reading
-# whole lists is cheaper.
-MAX_SPAN_SESSIONS = 100
-
 # A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
-
-# A range of message ids: the first and the last.
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +53,14 @@ class _TermPlaces:
     """The places of a term in the index.
 
     Attributes:
-        kind: Kind of the term: "word" or "gram".
-        expression: The FTS5 expression for the term.
+        match: The condition that a message has the term.
         places: Strength, from 0 to 1, by place.
         whole: True if `places` holds all places of the term.
         frequency: Approximate number of messages with the term.
         weight: Weight of the term, see `Term.weight`.
     """
 
-    kind: Literal["word", "gram"]
-    expression: str
+    match: Match
     places: dict[Place, float]
     whole: bool
     frequency: int
@@ -86,48 +68,45 @@ class _TermPlaces:
 
     @property
     def hits(self) -> TermHits:
-        return TermHits(self.frequency, self.places, self.weight, self.kind)
+        return TermHits(self.frequency, self.places, self.weight, kind_of(self.match) or "word")
 
 
 class Lookup:
     """A look-up of one question's terms among the messages in the sessions of the filters.
 
-    Of the messages with a common term only the newest are read, or the oldest if `order` is "oldest".
+    Of the messages with a common term only the newest are read, or the oldest if the search begins with them.
 
     Attributes:
         holding: Message ids by place, for the places with a term of the question. Filled by `scores`.
-        expressions: The FTS5 expressions for the terms. Filled by `scores`.
-        spans: The ranges of message ids that are searched.
+        matches: The conditions that a message has a term. Filled by `scores`.
+        others: The messages of `scores` by their time or id.
     """
 
-    def __init__(self, database: Database, filters: Filters, order: Order | None = None) -> None:
-        self._database = database
-        scope = filters.scope()
-        condition, self._parameters = scope.session_sql()
-        self._scope = "WHERE"
-        if scope.needs_sessions:
-            self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
+    def __init__(self, reader: IndexReader) -> None:
+        self._reader = reader
         self._sizes: dict[Place, int] = {}
-        self._counts: dict[tuple[str, str], tuple[int, int]] = {}
-        self._direction = "ASC" if order == "oldest" else "DESC"
         self.holding: dict[Place, int] = {}
-        self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
-        named = scope.sources or scope.sessions or scope.user is not None
-        self._total = count_messages(database, scope) if named else self._newest
-        self.spans = scope_spans(database, filters, self._newest, order)
-        self.expressions: list[str] = []
+        self.matches: list[Match] = []
+        self.others: list[IndexRow] = []
         self._weighed: dict[Term, TermHits] = {}
 
-    def scores(self, analysis: Analysis, also: Collection[Place] = ()) -> dict[Place, float]:
-        """Return the scores of the best places for a question, and of the places in `also`.
+    def scores(
+        self, analysis: Analysis, spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+    ) -> dict[Place, float]:
+        """Return the scores of the best places for a question, and of the messages in `spans` and `ids`.
 
         The words of a message count, and at lower weights the words of its neighbours.
+
+        Args:
+            analysis: The question.
+            spans: Spans of time that the question names, in epoch seconds.
+            ids: Ids of messages that are candidates for another reason than their words.
         """
-        looked_up = [(term, self._find(term)) for term in self._chosen(analysis)]
+        looked_up, verbatim = self._find(analysis, spans, ids)
         self._weighed = {term: places.hits for term, places in looked_up}
-        found = [term for _, term in looked_up if term.places or not term.whole]
-        self.expressions = [term.expression for term in found]
-        bringing = [term for term in found if term.whole] + self._verbatim(analysis)
+        found = [places for _, places in looked_up if places.places or not places.whole]
+        self.matches = [term.match for term in found]
+        bringing = [term for term in found if term.whole] + verbatim
         weighing = sorted(
             (term for term in found if not term.whole), key=lambda term: (-term.weight, term.frequency)
         )
@@ -139,13 +118,13 @@ class Lookup:
         scores = self._scored(bringing + more)
         if len(weighing) <= few:
             return scores
+        also = [(key, position) for key, position, _, _ in self.others]
         best = {*heapq.nlargest(MAX_WEIGHED_PLACES, scores, key=scores.__getitem__), *also}
-        around = self._around(best)
-        near = {place for places in around.values() for place in places.values()}
+        near, rows = self._reader.around(best, [CommonMatch(term.match, term.frequency) for term in weighing])
         terms = [replace(t, places={p: w for p, w in t.places.items() if p in near}) for t in bringing]
-        among = {term.expression: self._among(term, around) for term in weighing}
+        among = {t.match: self._with_rows(t, hits) for t, hits in zip(weighing, rows, strict=True)}
         terms += among.values()
-        self._weighed |= {t: among[p.expression].hits for t, p in looked_up if p.expression in among}
+        self._weighed |= {t: among[p.match].hits for t, p in looked_up if p.match in among}
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
@@ -167,455 +146,121 @@ class Lookup:
                 continue
             hits = self._weighed.get(term, TermHits(0, {}))
             terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
-        telling = count_telling(terms, self._total, self._sizes, places)
+        telling = count_telling(terms, self._reader.total, self._sizes, places)
         if not repeats or telling.exchange >= MIN_TELLING_WORDS:
             return telling
         others = [
             (replace(hits, places={at: w for at, w in hits.places.items() if at not in repeats}), weight)
             for hits, weight in terms
         ]
-        return count_telling(others, self._total, self._sizes, places)
+        return count_telling(others, self._reader.total, self._sizes, places)
 
     def scores_among(
-        self,
-        analysis: Analysis,
-        ids: Mapping[int, Place],
-        sizes: Mapping[Place, int],
-        required: Collection[str],
+        self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]
     ) -> dict[Place, float]:
         """Return the scores of given messages by their own words, without the words of their neighbours.
 
         Args:
             analysis: The question.
-            ids: The messages: places by message id.
-            sizes: Characters of the messages, by place.
+            rows: The messages.
             required: Words that each of the messages is known to have, so that they need no look-up.
         """
-        self.expressions = [match_of(term) for term in analysis.terms]
-        span = {(min(ids), max(ids)): ids} if ids else {}
-        self._sizes.update(sizes)
-        terms = []
-        for term in analysis.terms:
-            found = _TermPlaces(term.kind, match_of(term), dict.fromkeys(ids.values(), 1.0), True, len(ids))
-            terms.append(found if term.text in required else self._among(found, span))
-            self._weighed[term] = terms[-1].hits
+        self.matches = [match_of(term) for term in analysis.terms]
+        places: dict[Place, float] = {(key, position): 1.0 for key, position, _, _ in rows}
+        self._sizes.update(((key, position), size) for key, position, size, _ in rows)
+        terms = [_TermPlaces(match, places, True, len(rows)) for match in self.matches]
+        unknown = [at for at, term in enumerate(analysis.terms) if term.text not in required and places]
+        asked = [CommonMatch(terms[at].match, terms[at].frequency) for at in unknown]
+        for at, hits in zip(unknown, self._reader.among(rows, asked) if asked else (), strict=True):
+            terms[at] = self._with_rows(terms[at], hits)
+        self._weighed |= {term: found.hits for term, found in zip(analysis.terms, terms, strict=True)}
         scores = self._scored([term for term in terms if term.places])
-        return {place: scores.get(place, 0.0) for place in ids.values()}
+        return {place: scores.get(place, 0.0) for place in places}
 
     def _scored(self, terms: Sequence[_TermPlaces]) -> dict[Place, float]:
-        return score_places([term.hits for term in terms], self._total, self._sizes)
+        return score_places([term.hits for term in terms], self._reader.total, self._sizes)
 
-    def _chosen(self, analysis: Analysis) -> Sequence[Term]:
-        """Return the terms to look up: of a long text, the terms with the highest weight, and of these the rarest."""
-        if not analysis.others:
-            return analysis.terms
-        terms = [*analysis.terms, *analysis.others]
-        frequency = {term: self._count(term.kind, match_of(term))[0] for term in terms}
-        present = sorted(filter(frequency.get, terms), key=lambda term: (-term.weight, frequency[term]))
-        return present[: max(MAX_TERMS, len(analysis.terms))]
+    def _find(
+        self, analysis: Analysis, spans: Sequence[tuple[float, float]], ids: Sequence[int]
+    ) -> tuple[list[tuple[Term, _TermPlaces]], list[_TermPlaces]]:
+        """Look up each term with its other forms, and with similar words at a lower weight.
 
-    def _find(self, term: Term) -> _TermPlaces:
-        """Look up a term with its other forms, and with similar words at a lower weight.
-
-        If the term is common, estimate its frequency and leave its places out.
+        If a term is common, its places are left out. Also return the whole question as one term, a phrase, if a message
+        contains it.
         """
-        similar = " OR ".join(map(quoted, term.similar))
-        weak = {}
-        if similar:
-            weak = dict.fromkeys(self._places("word", similar, MAX_RARE_MESSAGES), SIMILAR_WORD_WEIGHT)
-        expression = match_of(term)
-        count, last = self._count(term.kind, expression)
-        if count <= MAX_RARE_MESSAGES:
-            strong = self._places(term.kind, expression, MAX_RARE_MESSAGES) if count else []
-            places = weak | dict.fromkeys(strong, 1.0)
-            return _TermPlaces(term.kind, expression, places, True, len(places), term.weight)
-        # Estimated from the distance between the counted hits, because counting all hits would mean reading them all.
-        span = last if self._direction == "ASC" else self._newest - last + 1
-        frequency = count * self._newest // max(span, 1)
-        return _TermPlaces(term.kind, expression, weak, False, max(frequency, count), term.weight)
+        asked = [*analysis.terms, *analysis.others]
+        requests = [Request(match_of(term), MAX_RARE_MESSAGES) for term in asked]
+        similar = [term for term in asked if term.similar]
+        requests += [Request(any_word(term.similar), MAX_RARE_MESSAGES, partial=True) for term in similar]
+        question = words(analysis.text)
+        if len(question) in PHRASE_WORDS:
+            phrase = Phrase("word", " ".join(question))
+            requests.append(Request(phrase, MAX_RARE_MESSAGES, partial=True))
+        postings, self.others = self._reader.find(requests, spans, ids)
+        of_terms = dict(zip(asked, postings, strict=False))
+        of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
+        terms = []
+        for term in _chosen(analysis, of_terms):
+            rows = of_similar[term].rows if term.similar else ()
+            weak = dict.fromkeys(self._places(rows), SIMILAR_WORD_WEIGHT)
+            terms.append((term, self._term_places(match_of(term), of_terms[term], weak, term.weight)))
+        verbatim = [
+            self._term_places(request.match, found, {})
+            for request, found in list(zip(requests, postings, strict=True))[len(asked) + len(similar) :]
+        ]
+        return terms, [term for term in verbatim if term.places]
+
+    def _term_places(
+        self, match: Match, found: Postings, weak: dict[Place, float], weight: float = 1.0
+    ) -> _TermPlaces:
+        if not found.whole:
+            return _TermPlaces(match, weak, False, found.frequency, weight)
+        places = weak | dict.fromkeys(self._places(found.rows), 1.0)
+        return _TermPlaces(match, places, True, len(places), weight)
+
+    def _places(self, rows: Iterable[IndexRow]) -> list[Place]:
+        """Return the places of messages, and remember their sizes and ids."""
+        places = []
+        for key, position, size, message_id in rows:
+            place = (key, position)
+            places.append(place)
+            self._sizes[place] = size
+            self.holding[place] = message_id
+        return places
+
+    def _with_rows(self, term: _TermPlaces, rows: Iterable[IndexRow]) -> _TermPlaces:
+        """Return a term with only those of its places at which these messages stand."""
+        places = dict.fromkeys(self._places(rows), 1.0)
+        return replace(term, places=places, whole=True, frequency=term.frequency or len(places))
 
     def _widened(self, term: _TermPlaces) -> _TermPlaces:
         """Return a common term with its newest (or oldest) `MAX_COMMON_HITS` places."""
-        places = self._places(term.kind, term.expression, MAX_COMMON_HITS)
+        places = self._places(self._reader.newest(term.match, MAX_COMMON_HITS))
         return replace(term, places=term.places | dict.fromkeys(places, 1.0), whole=True)
 
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
         """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
-        pairs = []
-        for a, b in combinations(terms, 2):
-            if a.kind == b.kind:
-                expression = f"({a.expression}) AND ({b.expression})"
-                places = self._places(a.kind, expression, MIN_RARE_HITS)
-                pairs.append(_TermPlaces(a.kind, expression, dict.fromkeys(places, 1.0), True, len(places)))
+        requests = [
+            Request(Combination("AND", (a.match, b.match)), MIN_RARE_HITS, partial=True)
+            for a, b in combinations(terms, 2)
+            if kind_of(a.match) == kind_of(b.match)
+        ]
+        if not requests:
+            return []
+        postings, _ = self._reader.find(requests)
+        pairs = [
+            self._term_places(request.match, found, {})
+            for request, found in zip(requests, postings, strict=True)
+        ]
         return [pair for pair in pairs if pair.places]
 
-    def _verbatim(self, analysis: Analysis) -> list[_TermPlaces]:
-        """Return the whole question as one term, a phrase, if a message contains it; else an empty list."""
-        question = words(analysis.text)
-        if len(question) not in PHRASE_WORDS:
-            return []
-        expression = quoted(" ".join(question))
-        places = self._places("word", expression, MAX_RARE_MESSAGES)
-        return (
-            [_TermPlaces("word", expression, dict.fromkeys(places, 1.0), True, len(places))] if places else []
-        )
 
-    def _count(self, kind: str, expression: str) -> tuple[int, int]:
-        """Return how many messages match an FTS5 expression, and the id at which counting stopped.
-
-        Counting stops after `MAX_RARE_MESSAGES` + 1 messages. It reads the index alone. Reading the places too would
-        take three times as long, and most places of a common term are not needed.
-        """
-        if (kind, expression) in self._counts:
-            return self._counts[kind, expression]
-        table, count, last = table_of(kind), 0, 0
-        scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._parameters else "WHERE"
-        sql = f"""SELECT f.rowid FROM {table} f {scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ?
-            ORDER BY f.rowid {self._direction} LIMIT ?"""
-        for first, end in self.spans:
-            asked = (*self._parameters, expression, first, end, MAX_RARE_MESSAGES + 1 - count)
-            rows = self._database.execute(sql, asked).fetchall()
-            if rows:
-                count, last = count + len(rows), rows[-1][0]
-            if count > MAX_RARE_MESSAGES:
-                break
-        self._counts[kind, expression] = (count, last)
-        return count, last
-
-    def _places(self, kind: str, expression: str, limit: int) -> list[Place]:
-        """Return the newest `limit` places where an FTS5 expression matches, or the oldest."""
-        table = table_of(kind)
-        sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
-            {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
-        places: list[Place] = []
-        for first, last in self.spans:
-            asked = (*self._parameters, expression, first, last, limit - len(places))
-            for key, position, size, message_id in self._database.execute(sql, asked).fetchall():
-                place = (key, position)
-                places.append(place)
-                self._sizes[place] = size
-                self.holding[place] = message_id
-            if len(places) >= limit:
-                break
-        return places
-
-    def _among(self, term: _TermPlaces, around: Mapping[Span, Mapping[int, Place]]) -> _TermPlaces:
-        """Return the term with only those of its places that are in `around`, as the method `_around` returns it."""
-        if not around:
-            return replace(term, places={})
-        table = table_of(term.kind)
-        spanned = term.frequency * sum(last - first + 1 for first, last in around) // max(self._newest, 1)
-        if term.frequency > SEEK_FREQUENCY * len(around) + spanned:
-            source = "json_each(?) w CROSS JOIN"
-            within = "f.rowid BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]')"
-            asked: tuple[object, ...] = (json.dumps(list(around)), term.expression)
-        else:
-            # The plus keeps SQLite from asking FTS5 once for each id, because reading the whole list is cheaper here.
-            source, within = "", "f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))"
-            first, last = min(start for start, _ in around), max(end for _, end in around)
-            asked = (term.expression, first, last, json.dumps([i for ids in around.values() for i in ids]))
-        rows = self._database.execute(
-            f"""SELECT m.id, m.session_key, m.position, m.size FROM {source} {table} f
-                JOIN messages m ON m.id = f.rowid WHERE {table} MATCH ? AND {within}""",
-            asked,
-        ).fetchall()
-        ids = {message_id for span in around.values() for message_id in span}
-        rows = [row for row in rows if row[0] in ids]  # other sessions' messages lie between those of a span
-        self._sizes.update(((key, position), size) for _, key, position, size in rows)
-        self.holding.update(((key, position), message_id) for message_id, key, position, _ in rows)
-        places = {(key, position): 1.0 for _, key, position, _ in rows}
-        return replace(term, places=places, whole=True, frequency=term.frequency or len(places))
-
-    def _around(self, places: Iterable[Place]) -> dict[Span, dict[int, Place]]:
-        """Return the messages whose words count for these places: places by message id, grouped by range of ids.
-
-        These are the messages at the places and their neighbours.
-        """
-        windows = _windows(places)
-        rows = self._database.execute(
-            """SELECT w.key, m.id, m.session_key, m.position FROM json_each(?) w
-               CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
-                   AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]')""",
-            (json.dumps(windows),),
-        )
-        by_window: dict[int, dict[int, Place]] = {}
-        for window, message_id, key, position in rows:
-            by_window.setdefault(window, {})[message_id] = (key, position)
-        return {(min(ids), max(ids)): ids for ids in by_window.values()}
-
-
-def count_messages(database: Database, scope: Filters) -> int:
-    """Return the number of messages in the sessions of a scope, so that other owners' messages change no ranking."""
-    condition, parameters = scope.session_sql()
-    sql = f"SELECT coalesce(sum(s.message_count), 0) FROM sessions s WHERE {condition}"
-    return int(database.execute(sql, parameters).fetchone()[0])
-
-
-def scope_spans(database: Database, filters: Filters, newest: int, order: Order | None) -> list[Span]:
-    """Return the ranges of message ids to search, newest first, or oldest first if `order` is "oldest".
-
-    If the filters name a user or sessions, these are the ranges of their sessions, so that a search for one user reads
-    few messages of others. If they name neither, or too many sessions, it is the range of all messages.
-    """
-    everywhere = [(0, newest)]
-    narrow = Filters(sessions=filters.sessions, user=filters.user)
-    if not narrow.needs_sessions:
-        return everywhere
-    condition, parameters = filters.scope().session_sql()
-    # In a session, message ids grow with positions, so the first and last position give its range of ids.
-    end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
-    rows = database.execute(
-        f"""SELECT {end.format("ASC")}, {end.format("DESC")} FROM sessions s
-            WHERE {condition} LIMIT {MAX_SPAN_SESSIONS + 1}""",
-        parameters,
-    ).fetchall()
-    if len(rows) > MAX_SPAN_SESSIONS:
-        return everywhere
-    joined: list[Span] = []
-    for first, last in sorted((first, last) for first, last in rows if first is not None):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return joined if order == "oldest" else joined[::-1]
-
-
-def _windows(places: Iterable[Place]) -> list[tuple[int, int, int]]:
-    """Return windows around these places, as session, first and last position. Overlapping windows are joined.
-
-    A window holds a place and the neighbours whose words count for it.
-    """
-    windows: list[tuple[int, int, int]] = []
-    for group, position in sorted(places):
-        start, end = position - len(CONTEXT_BEFORE), position + len(CONTEXT_AFTER)
-        if windows and windows[-1][0] == group and start <= windows[-1][2] + 1:
-            windows[-1] = (group, windows[-1][1], end)
-        else:
-            windows.append((group, start, end))
-    return windows
-
-
-# ---------------------------------------------------------------------- filters and conditions as SQL
-
-# Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
-# become a huge SQL query.
-MAX_LEAVES = 64
-
-_ONE_OF = "(SELECT value FROM json_each(?))"
-_NO_SYSTEM_ROLE = f"m.role NOT IN {tuple(sorted(SYSTEM_ROLES))}"
-# Only messages without text are read for their calls: they stand behind the text, perhaps on other pages.
-_NO_MEMORY_TOOL = f"""
-    NOT (m.role = 'tool' AND m.tool_name IN {MEMORY_TOOLS})
-    AND NOT (m.content = '' AND m.tool_calls <> '' AND json_valid(m.tool_calls) AND NOT EXISTS (
-        SELECT 1 FROM json_each(m.tool_calls) c
-        WHERE coalesce(json_extract(c.value, '$.function.name'), json_extract(c.value, '$.name'), '') NOT IN {MEMORY_TOOLS}))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Filters of messages. An empty tuple and None filter nothing.
-
-    Attributes:
-        roles: Roles of the messages.
-        sources: Sources of their sessions.
-        sessions: Ids of their sessions.
-        exclude_sources: Sources of sessions to leave out.
-        exclude_sessions: Ids of sessions to leave out.
-        since: First time in epoch seconds.
-        until: Time in epoch seconds before which the messages are.
-        user: Owner of the sessions.
-    """
-
-    roles: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    exclude_sources: tuple[str, ...] = ()
-    exclude_sessions: tuple[str, ...] = ()
-    since: float | None = None
-    until: float | None = None
-    user: str | None = None
-
-    def sql(self) -> tuple[str, list[Any]]:
-        """Return the filters as an SQL condition on messages `m` and sessions `s`, and its parameters.
-
-        Instructions of a host, and the calls and results of the tools of memory, pass only if a role is asked for.
-        """
-        conditions: list[str] = ["m.state < 2"]
-        parameters: list[Any] = []
-        if not self.roles:
-            conditions.append(_NO_SYSTEM_ROLE)
-        if "tool" not in self.roles:
-            conditions.append(_NO_MEMORY_TOOL)
-        if self.roles:
-            conditions.append(f"m.role IN {_ONE_OF}")
-            parameters.append(json.dumps(self.roles))
-        for operator, moment in ((">=", self.since), ("<", self.until)):
-            if moment is not None:
-                conditions.append(f"m.timestamp {operator} ?")
-                parameters.append(moment)
-        if self.needs_sessions:
-            condition, of_sessions = self.session_sql()
-            conditions.append(condition)
-            parameters += of_sessions
-        return " AND ".join(conditions), parameters
-
-    def session_sql(self) -> tuple[str, list[Any]]:
-        """Return the filters of sessions as an SQL condition on sessions `s`, and its parameters."""
-        conditions: list[str] = ["s.message_count > 0"]
-        parameters: list[Any] = []
-        for column, operator, values in (
-            ("s.source", "IN", self.sources),
-            ("s.id", "IN", self.sessions),
-            ("s.source", "NOT IN", self.exclude_sources),
-            ("s.id", "NOT IN", self.exclude_sessions),
-        ):
-            if values:
-                conditions.append(f"{column} {operator} {_ONE_OF}")
-                parameters.append(json.dumps(values))
-        if self.user is not None:
-            conditions.append("s.user = ?")
-            parameters.append(self.user)
-        return " AND ".join(conditions), parameters
-
-    @property
-    def needs_sessions(self) -> bool:
-        """True if the conditions read columns of sessions."""
-        named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
-        return any(named) or self.user is not None
-
-    def without_sources(self, sources: Sequence[str]) -> Filters:
-        """Return these filters with further sources to leave out."""
-        return replace(self, exclude_sources=(*self.exclude_sources, *sources))
-
-    def scope(self) -> Filters:
-        """Return only the filters of sessions, which also apply to the neighbours of a message.
-
-        Left out are excluded sessions: they are those of the current conversation, a small part of the store.
-        """
-        return Filters(
-            sources=self.sources,
-            sessions=self.sessions,
-            exclude_sources=self.exclude_sources,
-            user=self.user,
-        )
-
-
-def quoted(text: str) -> str:
-    """Return `text` as one FTS5 string, without syntax of FTS5. It matches the words of `text` side by side."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def table_of(kind: str) -> str:
-    """Return the name of the index for terms of this kind, "word" or "gram"."""
-    return "messages_grams" if kind == "gram" else "messages_fts"
-
-
-def match_of(term: Term) -> str:
-    """Return the FTS5 expression for a term and its other forms."""
-    if term.kind == "gram":
-        return f"{'pairs' if len(term.text) == 2 else 'ones'} : {quoted(term.text)}"
-    return _any_of((term.text, *term.forms))
-
-
-def _any_of(forms: Iterable[str]) -> str:
-    return " OR ".join(quoted(index_text(form)) for form in forms)
-
-
-def condition_sql(condition: Expression) -> tuple[str, list[str]]:
-    """Return the condition of a question as an SQL condition on `m.id`, and its parameters.
-
-    Parts that one index can answer become one FTS5 query; SQL joins the parts.
-    """
-    parameters: list[str] = []
-
-    def build(part: Expression) -> str:
-        if len(parameters) >= MAX_LEAVES:
-            return "1"
-        if (native := native_match(part)) is not None:
-            table, expression = native
-            parameters.append(expression)
-            return f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
-        if isinstance(part, Leaf):
-            return f"({' AND '.join(map(looked_up, _look_ups(part))) or '1'})"
-        inner = [build(operand) for operand in part.operands]
-        return f"NOT ({inner[0]})" if part.operator == "NOT" else f"({f' {part.operator} '.join(inner)})"
-
-    def looked_up(look_up: tuple[str, str]) -> str:
-        table, expression = look_up
-        parameters.append(expression)
-        return f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
-
-    return build(condition), parameters
-
-
-def native_match(condition: Expression) -> tuple[str, str] | None:
-    """Return the name of the one index that can answer the whole condition, and the FTS5 expression to ask it.
-
-    Return None if the condition needs both indexes or SQL.
-    """
-    if isinstance(condition, Leaf):
-        look_ups = _look_ups(condition)
-        return look_ups[0] if len(look_ups) == 1 else None
-    if condition.operator == "NOT" or _count_leaves(condition) > MAX_LEAVES:
-        return None
-    wanted = [part for part in condition.operands if not _negates(part)]
-    unwanted = [part.operands[0] for part in condition.operands if isinstance(part, Node) and _negates(part)]
-    if not wanted or (unwanted and condition.operator == "OR"):
-        return None
-    parts = [native_match(part) for part in (*wanted, *unwanted)]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or len({table for table, _ in known}) > 1:
-        return None
-    texts = [f"({text})" for _, text in known]
-    expression = f" {condition.operator} ".join(texts[: len(wanted)])
-    if unwanted:
-        expression = f"({expression}) NOT ({' OR '.join(texts[len(wanted) :])})"
-    return known[0][0], expression
-
-
-def _count_leaves(condition: Expression) -> int:
-    if isinstance(condition, Leaf):
-        return 1
-    return sum(map(_count_leaves, condition.operands))
-
-
-def required_words(condition: Expression) -> set[str]:
-    """Return the words and grams that a message must have to fulfil the condition."""
-    if isinstance(condition, Leaf):
-        exact = [] if condition.prefix or _forms(condition) else words(condition.text)
-        return {strip_possessive(word) for word in exact} | {
-            gram for run in dense_runs(condition.text) for gram in (grams(run)[1] or grams(run)[0])
-        }
-    if condition.operator != "AND":
-        return set()
-    return set().union(*map(required_words, condition.operands))
-
-
-def _negates(part: Expression) -> bool:
-    return isinstance(part, Node) and part.operator == "NOT"
-
-
-def _forms(leaf: Leaf) -> tuple[str, ...]:
-    """Return the other (Hebrew) forms of a leaf that is a single word; no forms for a phrase or a prefix."""
-    leaf_words = words(leaf.text)
-    return hebrew_forms(leaf_words[0]) if len(leaf_words) == 1 and not (leaf.phrase or leaf.prefix) else ()
-
-
-def _look_ups(leaf: Leaf) -> list[tuple[str, str]]:
-    """Return the index and the FTS5 expression for each part of a leaf.
-
-    Its words are one phrase in the word index. Each run of text in a script without spaces between words is a phrase of
-    pairs of characters, or a single character, in the gram index.
-    """
-    look_ups = []
-    if leaf_words := words(leaf.text):
-        phrase = quoted(index_text(" ".join(leaf_words))) + ("*" if leaf.prefix else "")
-        look_ups.append(
-            ("messages_fts", _any_of((*leaf_words, *forms)) if (forms := _forms(leaf)) else phrase)
-        )
-    for run in dense_runs(leaf.text):
-        ones, pairs = grams(run)
-        column, run_grams = ("pairs", pairs) if pairs else ("ones", ones)
-        look_ups.append(("messages_grams", f"{column} : {quoted(' '.join(run_grams))}"))
-    return look_ups
+def _chosen(analysis: Analysis, postings: Mapping[Term, Postings]) -> Sequence[Term]:
+    """Return the terms to rank by: of a long text, the terms with the highest weight, and of these the rarest."""
+    if not analysis.others:
+        return analysis.terms
+    frequency = {
+        term: found.frequency if found.whole else MAX_RARE_MESSAGES + 1 for term, found in postings.items()
+    }
+    present = sorted(filter(frequency.get, postings), key=lambda term: (-term.weight, frequency[term]))
+    return present[: max(MAX_TERMS, len(analysis.terms))]

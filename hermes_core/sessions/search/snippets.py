@@ -10,9 +10,10 @@ from functools import cache
 from itertools import islice
 
 from hermes_core.recall.letters import unaccented
+from hermes_core.recall.porter import index_word_spans, index_words
 from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.recall.tokens import DENSE, MARKS, dense_runs, index_text
-from hermes_core.storage.sqlite import Database
+from hermes_core.sessions.search.match import Match, phrases_of
 
 # Length of a snippet in words; a short message is shown whole.
 SNIPPET_TOKENS = 40
@@ -26,48 +27,45 @@ _MAX_PLACES = 500
 # Only words in this many characters of a message are compared by their stems, because each word has to be stemmed.
 _MAX_STEMMED_CHARS = 20_000
 
+# Characters of a message whose words are cut as in the index: 30 ms.
+_MAX_INDEXED_CHARS = 100_000
+
 _LETTER = rf"(?:(?![{DENSE}])(?:[^\W_]|[{MARKS}]))"
 _FORMS = """
     's s es ed ing e d r er ers y ies ied ier ly ment ments ation ations ion ions ate ates ated ating ator al ive able
 """
-# Endings by which two forms of a word may differ. They are less exact than the stems of the index, but need no query;
-# the index is asked if no word of a text looks like a match.
+# Endings by which two forms of a word may differ. They are less exact than the stems of the index, but cost less; the
+# stems are compared if no word of a text looks like a match.
 _ENDINGS = {"", *_FORMS.split()}
 
 
-def snippet(database: Database, message_id: int, content: str, expressions: Sequence[str]) -> str:
-    """Return the part of a message that matches FTS5 expressions, with the matches marked as >>>this<<<.
+def snippet(content: str, matches: Sequence[Match]) -> str:
+    """Return the part of a message that fulfils conditions, with the matches marked as >>>this<<<.
 
     If only the neighbours of the message match, return the beginning of the message.
     """
     content = unicodedata.normalize("NFC", content)
     lowered = content.lower().replace("’", "'")
-    for_words = [expression for expression in expressions if " : " not in expression]
-    possible = [e for e in for_words if _may_match(e, lowered)] if not dense_runs(content) else []
+    for_words = list(filter(_is_of_words, matches))
+    possible = [m for m in for_words if _may_match(m, lowered)] if not dense_runs(content) else []
     spans = sorted(
         {span for word in _words_of(possible) for span in islice(_places(lowered, word), _MAX_PLACES)}
     )
     if len(lowered) != len(content):  # lower case changed lengths, so that the places don't fit
         spans = []
-    if not spans and not possible and (marked := _mark_first(content, lowered, expressions)):
+    if not spans and not possible and (marked := _mark_first(content, lowered, matches)):
         return marked
     if not content.isascii():
         spans = sorted({*spans, *islice(_places_of_stems(content, _words_of(for_words)), _MAX_PLACES)})
+    if not spans and possible:
+        spans = list(islice(_places_in_index(content, _words_of(possible)), _MAX_PLACES))
     if spans:
         return _window(content, spans)
-    if possible:
-        row = database.execute(
-            f"SELECT snippet(messages_fts, -1, '>>>', '<<<', '...', {SNIPPET_TOKENS}) FROM messages_fts"
-            " WHERE messages_fts MATCH ? AND rowid = ?",
-            (" OR ".join(possible), message_id),
-        ).fetchone()
-        if row and row[0] and len(row[0]) < 20 * SNIPPET_TOKENS:
-            return str(row[0])
-    return _mark_first(content, lowered, expressions) or _head(content)
+    return _mark_first(content, lowered, matches) or _head(content)
 
 
 def best_part(
-    content: str, expressions: Sequence[str], close: tuple[int, int] | None = None
+    content: str, matches: Sequence[Match], close: tuple[int, int] | None = None
 ) -> tuple[int, int] | None:
     """Return start and end of the part of a long text that answers best; None for a text of `MAX_EXCERPT_CHARS`.
 
@@ -75,7 +73,7 @@ def best_part(
 
     Args:
         content: The text.
-        expressions: The FTS5 expressions of the question's terms.
+        matches: The conditions that a message has a term of the question.
         close: Start and end of the piece that is closest to the question in meaning, which counts like a word.
     """
     if len(content) <= MAX_EXCERPT_CHARS:
@@ -84,12 +82,10 @@ def best_part(
     places: list[tuple[int, int]] = [((close[0] + close[1]) // 2, -1)] if close else []
     if len(lowered) == len(content):
         places += (
-            (start, number)
-            for number, expression in enumerate(expressions)
-            for start in _starts(lowered, expression)
+            (start, number) for number, match in enumerate(matches) for start in _starts(lowered, match)
         )
     if not places and not content.isascii():
-        stems = _words_of(expression for expression in expressions if " : " not in expression)
+        stems = _words_of(filter(_is_of_words, matches))
         places += ((start, start) for start, _ in islice(_places_of_stems(content, stems), _MAX_PLACES))
     places.sort()
     best, start, first = 0, 0, 0
@@ -108,18 +104,21 @@ def best_part(
     return _whole_words(content, start, start + MAX_EXCERPT_CHARS)
 
 
-def _starts(lowered: str, expression: str) -> Iterator[int]:
-    """Yield the places of an FTS5 expression's word or gram in a text in lower case."""
-    _, is_gram, gram = expression.partition(" : ")
-    if not is_gram:
-        for word in _words_of([expression]):
+def _starts(lowered: str, match: Match) -> Iterator[int]:
+    """Yield the places of a condition's words or gram in a text in lower case."""
+    if _is_of_words(match):
+        for word in _words_of([match]):
             yield from (start for start, _ in islice(_places(lowered, word), _MAX_PLACES))
         return
-    gram = gram.strip('"')
+    gram = next(phrases_of(match)).text
     at = lowered.find(gram)
     while at >= 0:
         yield at
         at = lowered.find(gram, at + 1)
+
+
+def _is_of_words(match: Match) -> bool:
+    return next(phrases_of(match)).kind == "word"
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
@@ -133,15 +132,23 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _words_of(expressions: Iterable[str]) -> set[str]:
-    """Return all words in the quoted strings of FTS5 expressions."""
-    phrases = (phrase for expression in expressions for phrase in expression.split('"')[1::2])
-    return {word for phrase in phrases for word in _word_pattern().findall(phrase)}
+def _words_of(matches: Iterable[Match]) -> set[str]:
+    """Return all words of conditions."""
+    phrases = (phrase for match in matches for phrase in phrases_of(match))
+    return {word for phrase in phrases for word in _word_pattern().findall(phrase.text)}
 
 
-def _may_match(expression: str, lowered: str) -> bool:
-    """Return False if no word of an FTS5 expression can match the text. This saves look-ups in the index."""
-    return any(not word.isascii() or word[:3] in lowered for word in expression.split('"')[1::2])
+def _may_match(match: Match, lowered: str) -> bool:
+    """Return False if no word of a condition can be in the text, so that it need not be sought."""
+    return any(not phrase.text.isascii() or phrase.text[:3] in lowered for phrase in phrases_of(match))
+
+
+def _places_in_index(content: str, asked: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each word of a text that the index treats like a word in `asked`."""
+    stems = {stem for word in asked for stem in index_words(word)}
+    for stem, start, end in index_word_spans(content[:_MAX_INDEXED_CHARS]):
+        if stem in stems:
+            yield start, end
 
 
 def _places(lowered: str, word: str) -> Iterator[tuple[int, int]]:
@@ -205,16 +212,16 @@ def _window(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join([*parts, text[at:end], "..." if end < len(text) else ""])
 
 
-def _mark_first(text: str, lowered: str, expressions: Sequence[str]) -> str:
-    """Return the part of a text around the first exact occurrence of a word or gram of the expressions.
+def _mark_first(text: str, lowered: str, matches: Sequence[Match]) -> str:
+    """Return the part of a text around the first exact occurrence of a word or gram of the conditions.
 
     Return "" if the text has none. `lowered` is the text in lower case.
     """
-    for expression in expressions:
-        asked = expression.partition(" : ")[2] or expression.partition(" OR ")[0]
-        start = lowered.find(asked.strip('"')) if len(lowered) == len(text) else -1
+    for match in matches:
+        asked = next(phrases_of(match)).text
+        start = lowered.find(asked) if len(lowered) == len(text) else -1
         if start >= 0:
-            end = start + len(asked) - 2
+            end = start + len(asked)
             before, after = text[max(start - 60, 0) : start], text[end : end + 100]
             marked = f"{before}>>>{text[start:end]}<<<{after}"
             return ("..." if start > 60 else "") + marked + ("..." if end + 100 < len(text) else "")

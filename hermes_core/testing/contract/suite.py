@@ -196,7 +196,7 @@ class Run:
             return
         timeout = HUNG_CLOSE_S if self.hung else 5.0
         outbox = self.manager.outbox
-        if outbox.path.exists():
+        if outbox.exists:
             outbox.drop([row.number for row in outbox.pending(self.name)])
         self.close(timeout)
 

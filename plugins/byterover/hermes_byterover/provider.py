@@ -15,6 +15,7 @@ from hermes_byterover.settings import NAME, SETTINGS
 from hermes_byterover.tree import Tree, body_of, folder_of
 from hermes_core import (
     Availability,
+    Capabilities,
     Check,
     Delegation,
     MemoryPage,
@@ -93,6 +94,7 @@ class ByteRoverProvider(BackendProvider[Brv]):
 
     name = NAME
     settings = SETTINGS
+    capabilities = Capabilities(local=True)
     commands = "hermes_byterover.cli:COMMANDS"
 
     def __init__(self, pause: float = FIRST_PAUSE_S) -> None:

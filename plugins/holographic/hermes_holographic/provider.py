@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from hermes_core import (
     Availability,
+    Capabilities,
     Check,
     Field,
     MemoryPage,
@@ -102,6 +103,7 @@ class HolographicProvider(ConfiguredProvider):
 
     name = NAME
     settings = SETTINGS
+    capabilities = Capabilities(local=True)
     commands = "hermes_holographic.cli:COMMANDS"
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

@@ -75,8 +75,8 @@ class HonchoProvider(BackendProvider[Client]):
 
     name = NAME
     settings = SETTINGS
-    # The reasoning takes seconds, and the HTTP client serves many threads.
-    capabilities = Capabilities(concurrent=8, slow_prefetch=True)
+    # The reasoning takes seconds, and the HTTP client serves many threads. The ledger of what was sent is a file.
+    capabilities = Capabilities(concurrent=8, slow_prefetch=True, local=True)
     commands = "hermes_honcho.cli:COMMANDS"
 
     def __init__(self, folder: Callable[[], Path] = Path.cwd) -> None:

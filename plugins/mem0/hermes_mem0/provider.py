@@ -90,7 +90,8 @@ class Mem0Provider(BackendProvider[Backend]):
             return Capabilities()
         from hermes_mem0.oss import embedded
 
-        return Capabilities(serial=embedded(self.options))
+        in_files = embedded(self.options)
+        return Capabilities(serial=in_files, local=in_files)
 
     def availability(self, options: Settings) -> Availability:
         """Return whether the SDK, the packages of the mode and the keys are there."""

@@ -1,0 +1,118 @@
+"""Filters of a search: which messages and which sessions, and the SQL of these conditions for both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hermes_core.sessions.records import MEMORY_TOOLS, SYSTEM_ROLES
+from hermes_core.storage.engine import Engine
+
+# An SQL condition and its parameters.
+Condition = tuple[str, list[Any]]
+
+_NO_SYSTEM_ROLE = f"m.role NOT IN {tuple(sorted(SYSTEM_ROLES))}"
+_NO_RESULT_OF_MEMORY = f"NOT (m.role = 'tool' AND m.tool_name IN {MEMORY_TOOLS})"
+
+# Only messages without text are read for their calls: they stand behind the text, perhaps on other pages.
+_NO_CALL_OF_MEMORY = {
+    "sqlite": f"""NOT (m.content = '' AND m.tool_calls <> '' AND json_valid(m.tool_calls) AND NOT EXISTS (
+        SELECT 1 FROM json_each(m.tool_calls) c
+        WHERE coalesce(json_extract(c.value, '$.function.name'), json_extract(c.value, '$.name'), '')
+            NOT IN {MEMORY_TOOLS}))""",
+    # JSON is stored as text of this package, so that it can be read without a check.
+    "postgresql": f"""NOT (m.content = '' AND CASE WHEN m.tool_calls LIKE '[%' THEN NOT EXISTS (
+        SELECT 1 FROM json_array_elements(m.tool_calls::json) c
+        WHERE coalesce(c.value -> 'function' ->> 'name', c.value ->> 'name', '') NOT IN {MEMORY_TOOLS})
+        ELSE false END)""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters of messages. An empty tuple and None filter nothing.
+
+    Attributes:
+        roles: Roles of the messages.
+        sources: Sources of their sessions.
+        sessions: Ids of their sessions.
+        exclude_sources: Sources of sessions to leave out.
+        exclude_sessions: Ids of sessions to leave out.
+        since: First time in epoch seconds.
+        until: Time in epoch seconds before which the messages are.
+        user: Owner of the sessions.
+    """
+
+    roles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+    exclude_sources: tuple[str, ...] = ()
+    exclude_sessions: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    user: str | None = None
+
+    @property
+    def needs_sessions(self) -> bool:
+        """True if the conditions read columns of sessions."""
+        named = (self.sources, self.sessions, self.exclude_sources, self.exclude_sessions)
+        return any(named) or self.user is not None
+
+    def without_sources(self, sources: Sequence[str]) -> Filters:
+        """Return these filters with further sources to leave out."""
+        return replace(self, exclude_sources=(*self.exclude_sources, *sources))
+
+    def scope(self) -> Filters:
+        """Return only the filters of sessions, which also apply to the neighbours of a message.
+
+        Left out are excluded sessions: they are those of the current conversation, a small part of the store.
+        """
+        return Filters(
+            sources=self.sources,
+            sessions=self.sessions,
+            exclude_sources=self.exclude_sources,
+            user=self.user,
+        )
+
+
+def message_condition(database: Engine, filters: Filters) -> Condition:
+    """Return the filters as a condition on messages `m` and sessions `s`.
+
+    Instructions of a host, and the calls and results of the tools of memory, pass only if a role is asked for.
+    """
+    conditions: list[str] = ["m.state < 2"]
+    parameters: list[Any] = []
+    if not filters.roles:
+        conditions.append(_NO_SYSTEM_ROLE)
+    if "tool" not in filters.roles:
+        conditions += [_NO_RESULT_OF_MEMORY, _NO_CALL_OF_MEMORY[database.kind]]
+    if filters.roles:
+        _add(conditions, parameters, database.among("m.role", filters.roles))
+    for operator, moment in ((">=", filters.since), ("<", filters.until)):
+        if moment is not None:
+            _add(conditions, parameters, (f"m.timestamp {operator} ?", [moment]))
+    if filters.needs_sessions:
+        _add(conditions, parameters, session_condition(database, filters))
+    return " AND ".join(conditions), parameters
+
+
+def session_condition(database: Engine, filters: Filters) -> Condition:
+    """Return the filters of sessions as a condition on sessions `s`."""
+    conditions: list[str] = ["s.message_count > 0"]
+    parameters: list[Any] = []
+    for column, values in (("s.source", filters.sources), ("s.id", filters.sessions)):
+        if values:
+            _add(conditions, parameters, database.among(column, values))
+    for column, values in (("s.source", filters.exclude_sources), ("s.id", filters.exclude_sessions)):
+        if values:
+            condition, of_condition = database.among(column, values)
+            _add(conditions, parameters, (f"NOT ({condition})", of_condition))
+    if filters.user is not None:
+        _add(conditions, parameters, ("s.user = ?", [filters.user]))
+    return " AND ".join(conditions), parameters
+
+
+def _add(conditions: list[str], parameters: list[Any], condition: tuple[str, Iterable[Any]]) -> None:
+    conditions.append(condition[0])
+    parameters += condition[1]

@@ -1,0 +1,455 @@
+"""Candidates of a search in SQLite: look-ups in the two FTS5 indexes that `search.index` maintains.
+
+All text reaches FTS5, SQLite's full-text index, as quoted strings. So a question can neither use the syntax of FTS5 nor
+cause syntax errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from hermes_core.recall.query import named_in
+from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
+from hermes_core.sessions.lineage import stored_sources
+from hermes_core.sessions.records import Order
+from hermes_core.sessions.search.filters import Filters, message_condition, session_condition
+from hermes_core.sessions.search.match import (
+    Combination,
+    Kind,
+    Match,
+    Phrase,
+    is_bounded,
+    kind_of,
+    negates,
+    phrases_of,
+)
+from hermes_core.sessions.search.reader import (
+    MAX_LEAVES,
+    MAX_TURN_ROWS,
+    CommonMatch,
+    IndexRow,
+    Postings,
+    Request,
+    ScopeFacts,
+    windows_around,
+)
+from hermes_core.storage.sqlite import Database
+
+# A term is sought in each span of messages alone if it has more hits than this for each span. Reading past a
+# hit takes 70 ns, seeking a span in a long list 22 us (SQLite 3.40).
+SEEK_FREQUENCY = 300
+
+# If at most this many sessions are in scope, the span of each is sought, at 30 us each; with more sessions, reading
+# whole lists is cheaper.
+MAX_SPAN_SESSIONS = 100
+
+# A range of message ids: the first and the last.
+Span = tuple[int, int]
+
+# All speakers. Each step seeks the next name in an index that holds speakers only. `likely` makes SQLite
+# begin at `name` and not at '': otherwise it walks over all messages before it, for each name again.
+_SPEAKERS = """
+    WITH RECURSIVE found (name) AS (
+        SELECT min(speaker) FROM messages WHERE speaker > ''
+        UNION ALL
+        SELECT (SELECT min(speaker) FROM messages WHERE speaker > name AND likely(speaker > '')) FROM found WHERE name <> ''
+    ) SELECT name FROM found WHERE name <> '' LIMIT 2000
+"""
+
+# Ranking reads few columns of many candidates; the others are read only of the few messages that are shown.
+_CANDIDATE_COLUMNS = f"""
+    m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
+        SELECT substr(rtrim(b.content), -1) IN ('?', '？') FROM messages b
+        WHERE b.session_key = m.session_key AND b.position = m.position - 1
+    ), 0) AS reply, CASE
+        WHEN m.size > {MAX_UNANSWERED_CHARS} THEN ''
+        WHEN m.role = 'assistant' THEN m.content
+        WHEN m.role = 'user' THEN (
+            SELECT CASE b.role WHEN 'assistant' THEN substr(b.content, 1, {MAX_UNANSWERED_CHARS + 1}) ELSE '' END
+            FROM messages b
+            WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
+                AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
+    END AS answer, m.role
+"""
+_HITS = """
+    SELECT m.id, s.id AS session_id, m.role, m.content, m.timestamp, m.speaker, m.ref, m.tool_name, m.tool_calls,
+        m.origin, s.source, s.model, s.title, s.started_at
+    FROM messages m JOIN sessions s ON s.key = m.session_key
+"""
+
+
+def scope_facts(database: Database, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
+    """Return whom a question names, and which of these sources are stored."""
+    named = sorted(named_in(query, [row[0] for row in database.execute(_SPEAKERS)]))
+    condition, parameters = session_condition(database, filters.scope())
+    sql = (
+        "SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key"
+        f" WHERE m.speaker = ? AND m.speaker > '' AND {condition} LIMIT 1"
+    )
+    names = [name for name in named if database.execute(sql, (name, *parameters)).fetchone()]
+    stored = tuple(name for name in stored_sources(database) if name in sources)
+    return ScopeFacts(names, stored)
+
+
+class Fts5Reader:
+    """A reader of both full-text indexes, and of messages that pass the filters, for one search.
+
+    Attributes:
+        total: Number of messages in the sessions of the filters.
+    """
+
+    def __init__(self, database: Database, filters: Filters, order: Order | None, limit: int) -> None:
+        self._database = database
+        self._limit = limit
+        self._direction = "ASC" if order == "oldest" else "DESC"
+        self._filters, self._parameters = message_condition(database, filters)
+        # CROSS keeps SQLite from reading the sessions first.
+        self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.needs_sessions else ""
+        scope = filters.scope()
+        condition, parameters = session_condition(database, scope)
+        self._scope, self._scope_parameters = "WHERE", [] if not scope.needs_sessions else parameters
+        if scope.needs_sessions:
+            self._scope = f"JOIN sessions s ON s.key = m.session_key WHERE {condition} AND"
+        self._newest = int(database.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
+        self._counter = ScopeCounter(database, filters, self._newest)
+        self.total = self._counter.total
+        self._spans = self._counter.spans(order)
+
+    # ------------------------------------------------------------------ look-ups
+
+    def find(
+        self, requests: Sequence[Request], spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+    ) -> tuple[list[Postings], list[IndexRow]]:
+        """Look up conditions, and messages that pass the filters by their time or id; see `IndexReader`."""
+        others = {row[3]: row for row in (*self._between(spans), *self._with_ids(ids))}
+        return list(map(self._postings, requests)), list(others.values())
+
+    def newest(self, match: Match, limit: int) -> list[IndexRow]:
+        """Return the newest `limit` messages that fulfil a condition, or the oldest."""
+        kind = kind_of(match)
+        if kind is None:
+            return []
+        table = _table_of(kind)
+        sql = f"""SELECT m.session_key, m.position, m.size, m.id FROM {table} f JOIN messages m ON m.id = f.rowid
+            {self._scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ? ORDER BY f.rowid {self._direction} LIMIT ?"""
+        rows: list[IndexRow] = []
+        for first, last in self._spans:
+            asked = (*self._scope_parameters, expression_of(match), first, last, limit - len(rows))
+            rows += self._database.execute(sql, asked).fetchall()
+            if len(rows) >= limit:
+                break
+        return rows
+
+    def _postings(self, request: Request) -> Postings:
+        if request.partial:
+            rows = self.newest(request.match, request.limit)
+            return Postings(rows, len(rows))
+        count, last = self._count(request.match, request.limit)
+        if count <= request.limit:
+            rows = self.newest(request.match, request.limit) if count else []
+            return Postings(rows, len(rows))
+        # Estimated from the messages among which the counted hits lie, because counting all hits would mean reading
+        # them all. Messages of others between them don't count: a word is as rare for its owner in a shared store.
+        passed = self._counter.messages_from(last)
+        passed = self.total - passed + 1 if self._direction == "ASC" else passed
+        frequency = count * self.total // max(passed, count)
+        return Postings((), max(frequency, count), whole=False)
+
+    def _count(self, match: Match, limit: int) -> tuple[int, int]:
+        """Return how many messages fulfil a condition, and the id at which counting stopped.
+
+        Counting stops after `limit` + 1 messages. It reads the index alone. Reading the places too would take three
+        times as long, and most places of a common term are not needed.
+        """
+        kind = kind_of(match)
+        if kind is None:
+            return 0, 0
+        table, count, last = _table_of(kind), 0, 0
+        scope = f"JOIN messages m ON m.id = f.rowid {self._scope}" if self._scope_parameters else "WHERE"
+        sql = f"""SELECT f.rowid FROM {table} f {scope} {table} MATCH ? AND f.rowid BETWEEN ? AND ?
+            ORDER BY f.rowid {self._direction} LIMIT ?"""
+        for first, end in self._spans:
+            asked = (*self._scope_parameters, expression_of(match), first, end, limit + 1 - count)
+            rows = self._database.execute(sql, asked).fetchall()
+            if rows:
+                count, last = count + len(rows), rows[-1][0]
+            if count > limit:
+                break
+        return count, last
+
+    def around(
+        self, places: Collection[Place], matches: Sequence[CommonMatch]
+    ) -> tuple[set[Place], list[list[IndexRow]]]:
+        """Return the messages whose words count for these places, and which of them fulfil each condition."""
+        rows = self._database.execute(
+            """SELECT w.key, m.id, m.session_key, m.position FROM json_each(?) w
+               CROSS JOIN messages m ON m.session_key = json_extract(w.value, '$[0]')
+                   AND m.position BETWEEN json_extract(w.value, '$[1]') AND json_extract(w.value, '$[2]')""",
+            (json.dumps(windows_around(places)),),
+        )
+        near: set[Place] = set()
+        by_window: dict[int, set[int]] = {}
+        for window, message_id, key, position in rows:
+            near.add((key, position))
+            by_window.setdefault(window, set()).add(message_id)
+        spans = {(min(ids), max(ids)): ids for ids in by_window.values()}
+        return near, [self._among(match, spans) for match in matches]
+
+    def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+        """Return for each condition which of these messages fulfil it."""
+        ids = {row[3] for row in rows}
+        spans = {(min(ids), max(ids)): ids} if ids else {}
+        return [self._among(match, spans) for match in matches]
+
+    def _among(self, common: CommonMatch, spans: Mapping[Span, Collection[int]]) -> list[IndexRow]:
+        """Return which messages fulfil a condition; `spans` are their ids by ranges."""
+        kind = kind_of(common.match)
+        if not spans or kind is None:
+            return []
+        table = _table_of(kind)
+        listed = common.frequency * self._newest // max(self.total, 1)  # hits of everybody in the index
+        spanned = listed * sum(last - first + 1 for first, last in spans) // max(self._newest, 1)
+        expression = expression_of(common.match)
+        if listed > SEEK_FREQUENCY * len(spans) + spanned:
+            source = "json_each(?) w CROSS JOIN"
+            within = "f.rowid BETWEEN json_extract(w.value, '$[0]') AND json_extract(w.value, '$[1]')"
+            asked: tuple[object, ...] = (json.dumps(list(spans)), expression)
+        else:
+            # The plus keeps SQLite from asking FTS5 once for each id, because reading the whole list is cheaper here.
+            source, within = "", "f.rowid BETWEEN ? AND ? AND +f.rowid IN (SELECT value FROM json_each(?))"
+            first, last = min(start for start, _ in spans), max(end for _, end in spans)
+            asked = (expression, first, last, json.dumps([i for ids in spans.values() for i in ids]))
+        rows = self._database.execute(
+            f"""SELECT m.session_key, m.position, m.size, m.id FROM {source} {table} f
+                JOIN messages m ON m.id = f.rowid WHERE {table} MATCH ? AND {within}""",
+            asked,
+        ).fetchall()
+        ids = {message_id for span in spans.values() for message_id in span}
+        return [row for row in rows if row[3] in ids]  # other sessions' messages lie between those of a span
+
+    # ------------------------------------------------------------------ messages that pass the filters
+
+    def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
+        """Return the newest messages that pass the filters and fulfil a condition with any operators."""
+        native = native_expression(match)
+        if native is not None:  # the index then returns ids in order, so the reading stops early
+            table, expression = native
+            source, sql, parameters = (
+                f"{table} f CROSS JOIN messages m ON m.id = f.rowid",
+                f"{table} MATCH ?",
+                [expression],
+            )
+            by = "f.rowid"
+        else:
+            sql, parameters = condition_sql(match)
+            source, by = "messages m", "m.id"
+        statement = f"""
+            SELECT m.session_key, m.position, m.size, m.id FROM {source} {self._sessions}
+            WHERE {self._filters} AND {sql} AND {by} BETWEEN ? AND ? ORDER BY {by} {self._direction} LIMIT ?
+        """
+        rows: list[IndexRow] = []
+        for first, last in self._spans:
+            asked = (*self._parameters, *parameters, first, last, limit - len(rows))
+            rows += self._database.execute(statement, asked).fetchall()
+            if len(rows) >= limit:
+                break
+        return rows
+
+    def candidates(self, places: Sequence[Place], ids: Iterable[int]) -> list[tuple[Any, ...]]:
+        """Return the rows to rank of the first places that pass the filters, and of messages by id."""
+        rows: dict[int, tuple[Any, ...]] = {}
+        start, step = 0, self._limit
+        while start < len(places) and len(rows) < self._limit:
+            found = self._at(places[start : start + step])
+            rows.update((row[0], row) for row in found[: self._limit - len(rows)])
+            start, step = start + step, 2 * step
+        others = [message_id for message_id in ids if message_id not in rows]
+        sql = f"""
+            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value
+            WHERE m.state < 2
+        """
+        more = self._database.execute(sql, (json.dumps(others),)).fetchall() if others else []
+        return [*rows.values(), *more]
+
+    def hits(self, ids: Sequence[int]) -> Mapping[int, Any]:
+        """Return what is shown of these candidates by their id."""
+        sql = f"{_HITS} WHERE m.id IN (SELECT value FROM json_each(?)) AND m.state < 2"
+        return {row["id"]: row for row in self._database.execute(sql, (json.dumps(ids),))}
+
+    def _at(self, places: Sequence[Place]) -> list[tuple[Any, ...]]:
+        sql = f"""
+            SELECT {_CANDIDATE_COLUMNS} FROM json_each(?) w
+            CROSS JOIN messages m ON m.session_key = w.value >> 32 AND m.position = w.value & 0xffffffff
+            {self._sessions} WHERE {self._filters}
+        """
+        packed = json.dumps([key << 32 | position for key, position in places])
+        return self._database.execute(sql, (packed, *self._parameters)).fetchall()
+
+    def _with_ids(self, ids: Sequence[int]) -> list[IndexRow]:
+        """Return the messages with these ids that pass the filters."""
+        if not ids:
+            return []
+        sql = f"""
+            SELECT m.session_key, m.position, m.size, m.id FROM json_each(?) w CROSS JOIN messages m ON m.id = w.value
+            {self._sessions} WHERE {self._filters}
+        """
+        return self._database.execute(sql, (json.dumps(ids), *self._parameters)).fetchall()
+
+    def _between(self, spans: Iterable[tuple[float, float]]) -> list[IndexRow]:
+        """Return messages within spans of time (epoch seconds), for a question that names a time."""
+        rows: dict[int, IndexRow] = {}
+        for start, end in spans:
+            sql = f"""
+                SELECT m.session_key, m.position, m.size, m.id FROM messages m JOIN sessions s ON s.key = m.session_key
+                WHERE {self._filters} AND s.last_active >= ? AND s.started_at < ?
+                    AND m.timestamp >= ? AND m.timestamp < ? ORDER BY m.id DESC LIMIT {self._limit}
+            """
+            found = self._database.execute(sql, (*self._parameters, start, end, start, end))
+            rows.update((row[3], row) for row in found)
+        return list(rows.values())
+
+
+# ---------------------------------------------------------------------- conditions in the language of FTS5
+
+
+def quoted(text: str) -> str:
+    """Return `text` as one FTS5 string, without syntax of FTS5. It matches the words of `text` side by side."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _table_of(kind: Kind) -> str:
+    return "messages_grams" if kind == "gram" else "messages_fts"
+
+
+def expression_of(match: Match) -> str:
+    """Return the FTS5 expression for a condition of one kind, whose NOTs stand beside another operand of an AND."""
+    if isinstance(match, Phrase):
+        text = quoted(match.text) + "*" * match.prefix
+        if match.kind == "word":
+            return text
+        return f"{'pairs' if len(match.text.split(' ')[0]) == 2 else 'ones'} : {text}"
+    required = [f"({expression_of(part)})" for part in match.operands if not negates(part)]
+    excluded = [
+        f"({expression_of(part.operands[0])})"
+        for part in match.operands
+        if isinstance(part, Combination) and negates(part)
+    ]
+    expression = f" {match.operator} ".join(required)
+    return f"({expression}) NOT ({' OR '.join(excluded)})" if excluded else expression
+
+
+def native_expression(match: Match) -> tuple[str, str] | None:
+    """Return the name of the one index that can answer the whole condition, and the FTS5 expression to ask it.
+
+    Return None if the condition needs both indexes or SQL.
+    """
+    kind = kind_of(match)
+    if kind is None or not is_bounded(match) or sum(1 for _ in phrases_of(match)) > MAX_LEAVES:
+        return None
+    return _table_of(kind), expression_of(match)
+
+
+def condition_sql(match: Match) -> tuple[str, list[str]]:
+    """Return a condition as an SQL condition on `m.id`, and its parameters.
+
+    Parts that one index can answer become one FTS5 query; SQL joins the parts.
+    """
+    parameters: list[str] = []
+
+    def build(part: Match) -> str:
+        if len(parameters) >= MAX_LEAVES:
+            return "1"
+        if (native := native_expression(part)) is not None:
+            table, expression = native
+            parameters.append(expression)
+            return f"m.id IN (SELECT rowid FROM {table} WHERE {table} MATCH ?)"
+        assert isinstance(part, Combination)  # a phrase is always native
+        inner = [build(operand) for operand in part.operands]
+        return (
+            f"NOT ({inner[0]})" if part.operator == "NOT" else f"({f' {part.operator} '.join(inner) or '1'})"
+        )
+
+    return build(match), parameters
+
+
+# ---------------------------------------------------------------------- the scope of a search
+
+
+class ScopeCounter:
+    """A counter of the messages in the sessions of the filters, so that other owners' messages change no ranking.
+
+    Attributes:
+        total: Number of messages in the scope of the filters.
+    """
+
+    def __init__(self, database: Database, filters: Filters, newest: int) -> None:
+        self._database = database
+        self._scope = filters.scope()
+        self._newest = newest
+        scope = self._scope
+        self._named = bool(scope.sources or scope.sessions or scope.user is not None)
+        self.total = self._sum("s.message_count") if self._named else newest
+        # Ranges of message ids of the sessions with the number of their messages; None if there are too many sessions.
+        self._sessions = self._few_sessions() if self._named else None
+        # A search for one user then reads few messages of others.
+        self._narrow = scope.sessions or scope.user is not None
+
+    def spans(self, order: Order | None) -> list[Span]:
+        """Return the ranges of message ids to search, newest first, or oldest first if `order` is "oldest".
+
+        If the filters name a user or sessions, these are the ranges of their sessions. If they name neither, or too
+        many sessions, it is the range of all messages.
+        """
+        if self._sessions is None or not self._narrow:
+            return [(0, self._newest)]
+        joined: list[Span] = []
+        for (first, last), _ in self._sessions:
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+            else:
+                joined.append((first, last))
+        return joined if order == "oldest" else joined[::-1]
+
+    def messages_from(self, message_id: int) -> int:
+        """Return about how many messages of the scope have this id or a higher id.
+
+        The messages of a session are taken to lie evenly between its first and its last. With too many sessions for
+        that, those that began after the session of the message count whole, since ids of sessions grow with time too.
+        """
+        if not self._named:
+            return self._newest - message_id + 1
+        if self._sessions is not None:
+            return round(sum(count * _share_from(span, message_id) for span, count in self._sessions))
+        (key, position) = self._database.execute(
+            "SELECT session_key, coalesce(position, 0) FROM messages WHERE id = ?", (message_id,)
+        ).fetchone() or (0, 0)
+        return self._sum(
+            "CASE WHEN s.key > ? THEN s.message_count WHEN s.key = ? THEN s.message_count - ? ELSE 0 END",
+            (key, key, position),
+        )
+
+    def _sum(self, expression: str, parameters: tuple[int, ...] = ()) -> int:
+        condition, of_sessions = session_condition(self._database, self._scope)
+        sql = f"SELECT coalesce(sum({expression}), 0) FROM sessions s WHERE {condition}"
+        return int(self._database.execute(sql, (*parameters, *of_sessions)).fetchone()[0])
+
+    def _few_sessions(self) -> list[tuple[Span, int]] | None:
+        condition, parameters = session_condition(self._database, self._scope)
+        # In a session, message ids grow with positions, so the first and last position give its range of ids.
+        end = "(SELECT id FROM messages WHERE session_key = s.key AND position IS NOT NULL ORDER BY position {} LIMIT 1)"
+        rows = self._database.execute(
+            f"""SELECT {end.format("ASC")}, {end.format("DESC")}, s.message_count FROM sessions s
+                WHERE {condition} LIMIT {MAX_SPAN_SESSIONS + 1}""",
+            parameters,
+        ).fetchall()
+        if len(rows) > MAX_SPAN_SESSIONS:
+            return None
+        return sorted(((first, last), count) for first, last, count in rows if first is not None)
+
+
+def _share_from(span: Span, message_id: int) -> float:
+    """Return which share of a range of ids begins with `message_id`."""
+    first, last = span
+    return min(max((last - message_id + 1) / (last - first + 1), 0.0), 1.0)

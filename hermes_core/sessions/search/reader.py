@@ -1,0 +1,135 @@
+"""Protocols of a search index: what a search reads of it, so that the same decisions are made on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hermes_core.recall.rank import CONTEXT_AFTER, CONTEXT_BEFORE, Place
+from hermes_core.sessions.search.match import Match
+
+# Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
+# become a huge SQL query.
+MAX_LEAVES = 64
+
+# Messages after a question among which its answer is sought; between them stand calls and results of tools.
+MAX_TURN_ROWS = 20
+
+# A message of the index: key of its session, position, characters, id.
+IndexRow = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A condition to look up in the index.
+
+    Attributes:
+        match: The condition on the words of a message.
+        limit: Largest number of messages to return.
+        partial: If more messages match: True returns the newest of them, False only an estimate of their number.
+    """
+
+    match: Match
+    limit: int
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """The messages that fulfil a `Request`.
+
+    Attributes:
+        rows: The messages, newest first.
+        frequency: The number of messages that match, in the sessions of the filters; an estimate if they are not whole.
+        whole: False if more messages match than the request allows, so that `rows` is empty.
+    """
+
+    rows: Sequence[IndexRow]
+    frequency: int
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CommonMatch:
+    """A condition that many messages fulfil, with their approximate number."""
+
+    match: Match
+    frequency: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeFacts:
+    """Facts of the sessions in which a search is made.
+
+    Attributes:
+        names: Speakers of messages there whom the question names.
+        sources: Those of the sources asked for that are stored.
+    """
+
+    names: list[str]
+    sources: tuple[str, ...]
+
+
+class IndexReader(Protocol):
+    """A reader for one search. "Newest" means oldest if the search is ordered from the oldest message.
+
+    Attributes:
+        total: Number of messages in the sessions of the filters; known after the first look-up.
+    """
+
+    total: int
+
+    def find(
+        self, requests: Sequence[Request], spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+    ) -> tuple[list[Postings], list[IndexRow]]:
+        """Look up conditions, and messages that pass the filters by their time or id.
+
+        Args:
+            requests: Conditions on words.
+            spans: Spans of time in epoch seconds.
+            ids: Ids of messages.
+
+        Returns:
+            The postings of each request, and the messages of `spans` and `ids`.
+        """
+
+    def newest(self, match: Match, limit: int) -> Sequence[IndexRow]:
+        """Return the newest messages that fulfil a condition that `find` has looked up."""
+
+    def around(
+        self, places: Collection[Place], matches: Sequence[CommonMatch]
+    ) -> tuple[set[Place], list[list[IndexRow]]]:
+        """Return the messages whose words count for these places, and which of them fulfil each condition."""
+
+    def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+        """Return for each condition which of these messages fulfil it."""
+
+    def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
+        """Return the newest messages that pass the filters and fulfil a condition with any operators."""
+
+    def candidates(self, places: Sequence[Place], ids: Iterable[int]) -> list[tuple[Any, ...]]:
+        """Return the rows to rank: id, session key, position, text, time, speaker, reply, answer and role.
+
+        Args:
+            places: Places, the best first; the first ones that pass the filters are returned.
+            ids: Messages that `find` has returned because of their time or id.
+        """
+
+    def hits(self, ids: Sequence[int]) -> Mapping[int, Any]:
+        """Return what is shown of these candidates by their id."""
+
+
+def windows_around(places: Iterable[Place]) -> list[tuple[int, int, int]]:
+    """Return windows around these places, as session, first and last position. Overlapping windows are joined.
+
+    A window holds a place and the neighbours whose words count for it.
+    """
+    windows: list[tuple[int, int, int]] = []
+    for group, position in sorted(places):
+        start, end = position - len(CONTEXT_BEFORE), position + len(CONTEXT_AFTER)
+        if windows and windows[-1][0] == group and start <= windows[-1][2] + 1:
+            windows[-1] = (group, windows[-1][1], end)
+        else:
+            windows.append((group, start, end))
+    return windows

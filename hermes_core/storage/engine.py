@@ -1,0 +1,142 @@
+"""Protocols of a database engine: what the stores need of SQLite or PostgreSQL, so that both run the same SQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+EngineKind = Literal["sqlite", "postgresql"]
+
+# Values of `?` in order, or of `:name` by name.
+Parameters = Sequence[Any] | dict[str, Any]
+
+# A statement with its parameters.
+Statement = tuple[str, Parameters]
+
+Result = TypeVar("Result")
+
+
+class Rows(Protocol):
+    """The result of a statement. Each row can be indexed by position and by the name of a column."""
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows that the statement changed."""
+
+    def fetchone(self) -> Any:
+        """Return the next row; None after the last one."""
+
+    def fetchall(self) -> list[Any]:
+        """Return all further rows."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over all further rows."""
+
+
+class Reader(Protocol):
+    """A database, or the connection of a transaction."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> Rows:
+        """Run one statement."""
+
+
+class Connection(Reader, Protocol):
+    """The connection of a transaction."""
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Rows:
+        """Run one statement with each of several sets of parameters."""
+
+
+class Engine(Protocol):
+    """A database that several threads and processes use at once.
+
+    Statements use the SQL that SQLite and PostgreSQL have in common: `ON CONFLICT` instead of `INSERT OR`, conditions
+    instead of numbers for truth, and no name that either of them reserves.
+
+    Attributes:
+        row_lock: Text to append to a SELECT, so that other transactions wait with changes of its rows until this one
+            ends. "" for an engine with only one writer.
+        value_errors: Errors of a statement whose parameters do not fit the columns or constraints of a table.
+    """
+
+    kind: EngineKind
+    row_lock: str
+    value_errors: tuple[type[Exception], ...]
+
+    @property
+    def label(self) -> str:
+        """The file, or the address without a password, for messages."""
+
+    @property
+    def exists(self) -> bool:
+        """False if nothing was ever stored, so that a reader need not open the database."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """True within a `transaction` of the current thread."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> Rows:
+        """Run one statement, in the current thread's transaction if there is one."""
+
+    def transaction(self) -> contextlib.AbstractContextManager[Connection]:
+        """Return a context manager that makes the statements of its block one commit.
+
+        An inner transaction of the same thread joins the outer one.
+        """
+
+    def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements that change nothing, in one round trip, and return the rows of each."""
+
+    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips."""
+
+    def insert(
+        self, table: str, rows: Sequence[Mapping[str, Any]], key: str, further: Sequence[Statement] = ()
+    ) -> list[int]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
+
+        Args:
+            table: The table, whose keys the database numbers.
+            rows: The rows as values by column.
+            key: The column of the key.
+            further: Statements to run afterwards, in the same round trip.
+        """
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
+
+    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition that a column has one of these values, and its parameters."""
+
+    def index_hint(self, index: str) -> str:
+        """Return what stands after a table's name so that a statement walks this index; "" if the engine has no such hint."""
+
+    def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
+        """Call `write`, and call it again if it failed and may be repeated.
+
+        Args:
+            write: A call that makes at most one transaction of its own.
+            idempotent: True if a second call changes nothing after a first one that was stored.
+        """
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+
+    def detecting_damage(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager that raises `DatabaseCorrupt` for a stored value that only damage explains."""
+
+    def integrity(self) -> list[str]:
+        """Return a line for each fault of the database."""
+
+    def shorten_waits(self) -> None:
+        """Wait at most a second for other processes from now on, because the program ends."""
+
+    def give_back(self) -> None:
+        """Give free space back to the system, if this engine has to be asked for it."""
+
+    def reopen(self) -> Engine:
+        """Return a database with the same rows, for a thread that outlives this one."""
+
+    def close(self) -> None:
+        """Refuse further use, and close the connections."""

