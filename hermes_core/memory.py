@@ -362,7 +362,7 @@ class Memory:
             provider=lambda: self._external if self._taken else self._selected,
         )
         self._updates = NoteUpdates()
-        self._past = PastSessions(self.sessions, config)
+        self._past = PastSessions(self.sessions, config, self.manager.filter_recall)
         self._search = SessionSearchTool(self.sessions if config.sessions.search_enabled else None)
         self._external = ""
         self._taken = False

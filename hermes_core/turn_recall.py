@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
-from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Session
+from hermes_core.contract.values import ORIGIN_NAMES, Origin, Query, Recall, RecallItem, Refused, Session
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.store import DataNote
 from hermes_core.manager.prefetch import (
@@ -249,8 +249,13 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
 class PastSessions:
     """Recall from past sessions, for turns (unless `recall.sessions` is `on_request`) and for recall reports."""
 
-    def __init__(self, sessions: SessionDB, config: Config) -> None:
-        self._sessions = sessions
+    def __init__(
+        self,
+        sessions: SessionDB,
+        config: Config,
+        filter_recall: Callable[[Recall, Session], Recall | Refused],
+    ) -> None:
+        self._sessions, self._filter_recall = sessions, filter_recall
         self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
 
     def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
@@ -288,9 +293,13 @@ class PastSessions:
                 if room < 0:
                     continue
             chosen.append(hit)
-        return cut_to_budget(
-            Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), query.budget
+        recall = self._filter_recall(
+            Recall(seen.add_new(_item(hit, in_scope(hit.origin, user)) for hit in chosen)), session
         )
+        if isinstance(recall, Refused):
+            seen.left_out.append(f"recall of past sessions was left out: {recall.reason}")
+            return Recall()
+        return cut_to_budget(recall, query.budget)
 
     def hits(
         self,

@@ -204,7 +204,7 @@ def test_the_spans_of_a_turn_have_the_names_and_attributes_of_the_conventions(
         "gen_ai.operation.name": "search_memory",
         "gen_ai.memory.store.id": "default",
         "gen_ai.conversation.id": "c2",
-        "gen_ai.memory.record.count": 1,
+        "gen_ai.memory.record.count": 2,  # of the backend, and of the session before
         "hermes.recall.state": ("backend: fresh",),
         "hermes.recall.tokens": attributes(outer)["hermes.recall.tokens"],
     }

@@ -425,6 +425,15 @@ class MemoryManager:
         session = self._complete(session)
         return self._observers.filter_write(write, session)
 
+    def filter_recall(self, recall: Recall, session: Session) -> Recall | Refused:
+        """Pass a recall that is from no provider through the filters of the observers, before it is fenced.
+
+        Return the recall, which a filter may have altered, or the refusal.
+        """
+        if not (recall and self._observers.filter_recalls):
+            return recall
+        return self._observers.filter_recall(recall, self._complete(session))
+
     def suppresses_local_writes(self, target: str) -> bool:
         """Return True if a provider keeps this target ("memory" or "user") in place of the local file."""
         return any(handle.first.capabilities.suppresses(target) for handle in self._registry.external)

@@ -30,7 +30,9 @@ def test_the_ways_are_open_without_the_guard(tmp_path: Path) -> None:
 
 def test_under_strict_trust_a_note_waits_outside_of_the_fence_too(tmp_path: Path) -> None:
     scene = Scene(tmp_path, "strict")
-    scene.home.config_yaml.write_text("memory: {trust: strict}\n", encoding="utf-8")
+    scene.home.config_yaml.write_text(
+        "memory: {trust: strict}\nrecall: {sessions: on_request}\n", encoding="utf-8"
+    )
     scene.reopen()
     WAYS[0].play(scene, TEXTS["quiet"])
     assert MARK not in scene.data()
