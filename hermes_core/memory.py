@@ -991,7 +991,7 @@ class Memory:
         seen = SeenTexts(
             (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
         )
-        notes, updates = self._notes_of_turn(pending)
+        notes, updates, given = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
         answered, recall = recall, seen.without_repeats(recall)
         past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
@@ -1011,32 +1011,37 @@ class Memory:
         record = recall_record(
             self.manager.frozen_system_prompt(session), answered, recall, notes, past, seen.left_out
         )
-        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record)
+        begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record, given)
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
         problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
-    def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str]:
-        """Return the notes that a turn gets as data, and the changes of notes that its frozen prompt does not show."""
+    def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str, frozenset[str]]:
+        """Return the notes that a turn gets as data, the changes that its frozen prompt does not show, and all their texts."""
         session, notes = pending.session, self.curated.of(pending.session)
         if self.config.memory.refresh == "session":
-            return (notes.recalled_notes() if pending.is_first else []), ""
+            return (notes.recalled_notes() if pending.is_first else []), "", frozenset()
         data = notes.recalled_notes()
-        frozen = self.manager.frozen_system_prompt(session) or self._read(
-            "prompts",
-            lambda: self.sessions.memory_prompt(session.id) or self.sessions.system_prompt(session.id),
-            "",
-        )
-        added, removed = notes.changes_since(frozen) if frozen and not pending.is_first else ([], [])
+        frozen = None if pending.is_first else self._prompt_of(session)
+        added, removed = notes.changes_since(frozen) if frozen is not None else ([], [])
         due = self._updates.due(
             session, [*(note.entry for note in data), *added, *removed], pending.query.text
         )
         updates = render_updates(
             *([entry for entry in entries if entry in due] for entries in (added, removed))
         )
-        return [note for note in data if note.entry in due], updates
+        return [note for note in data if note.entry in due], updates, frozenset(due)
+
+    def _prompt_of(self, session: Session) -> str | None:
+        """Return the frozen prompt of a session, of this process or as it is stored; None if there is none."""
+        if self.manager.has_frozen_prompt(session):
+            return self.manager.frozen_system_prompt(session)
+        stored = self._read("prompts", lambda: self.sessions.memory_prompt(session.id), None)
+        if stored is not None:
+            return stored
+        return self._read("prompts", lambda: self.sessions.system_prompt(session.id), "") or None
 
     @traced
     def end_turn(
@@ -1121,6 +1126,7 @@ class Memory:
         self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
         for message in stored:  # now they are stored with their origins
             self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
+        self._updates.remember(session, begun.updates)
         self.forget_begun(session)  # a turn that could not be stored may be stored by another call
         if self.sessions.database.kind == "sqlite":
             self.inventory.add(self.home.state_db)
@@ -2055,6 +2061,7 @@ class BegunTurn:
         at: Its time in epoch seconds.
         speaker: Origin of the message.
         record: What the turn was given; None if it began without recall.
+        updates: The changes of notes that it was given beside the frozen prompt.
     """
 
     text: str
@@ -2062,6 +2069,7 @@ class BegunTurn:
     at: float = 0.0
     speaker: Origin = "person"
     record: TurnRecord | None = None
+    updates: frozenset[str] = frozenset()
 
 
 def _holds_results(message: Mapping[str, Any]) -> bool:

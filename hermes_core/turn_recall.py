@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeVar
@@ -246,6 +246,23 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
     )
 
 
+# Values of `Session.chat_type` for a chat of one person with the agent.
+DIRECT_CHATS = ("dm", "direct", "private")
+
+
+def others_read(session: Session) -> bool:
+    """Return True if other people may read the answers in this session: it is of a user in a group.
+
+    A chat whose id is not that of the user counts as a group, unless its `chat_type` says that it is none.
+
+    >>> others_read(Session("s", user_id="7", chat_id="-100")), others_read(Session("s", user_id="7", chat_id="7"))
+    (True, False)
+    """
+    if not session.user_id or session.chat_type in DIRECT_CHATS:
+        return False
+    return bool(session.chat_type) or session.chat_id not in ("", session.user_id)
+
+
 class PastSessions:
     """Recall from past sessions, for turns (unless `recall.sessions` is `on_request`) and for recall reports."""
 
@@ -264,9 +281,9 @@ class PastSessions:
         If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
         sessions fit into the budget of the query, return all, because then no ranking can lose one.
         """
-        if not self._in_each_turn:
+        if not self._in_each_turn or others_read(session):
             return Recall()
-        # The person at home may search all sessions, but what strangers said comes into no turn unasked.
+        # What a user said elsewhere is not for a group. The person at home may search all sessions, but what strangers said comes into no turn unasked.
         user, lineage = session.owner, tuple(self._sessions.lineage(session.id))
         hits = self._sessions.search(
             query.text,
@@ -378,20 +395,23 @@ class NoteUpdates:
         self._sent: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
 
     def due(self, session: Session, changes: Iterable[str], question: str) -> set[str]:
-        """Return the changes to give with a message, and remember them as given.
+        """Return the changes to give with a message.
 
         Args:
             changes: Texts of all changes since the session began.
         """
+        sent = self._sent.get((session.id, session.owner), set())
+        asked = _telling_words(question)
+        return {text for text in changes if text not in sent or asked & _telling_words(text)}
+
+    def remember(self, session: Session, given: Collection[str]) -> None:
+        """Remember changes as given: the turn that got them is stored."""
+        if not given:
+            return
         key = (session.id, session.owner)
-        sent = self._sent.pop(key, set())
-        self._sent[key] = sent
+        self._sent[key] = self._sent.pop(key, set()) | set(given)
         while len(self._sent) > MAX_UPDATED_SESSIONS:
             self._sent.popitem(last=False)
-        asked = _telling_words(question)
-        due = {text for text in changes if text not in sent or asked & _telling_words(text)}
-        sent |= due
-        return due
 
 
 def _telling_words(text: str) -> set[str]:

@@ -662,3 +662,17 @@ def test_the_native_form_of_an_answer_that_was_added_is_kept(
         turn.add({"role": "assistant", "content": "A"})
         turn.finish(answer, native={"id": 1})
         assert [message.native for message in chat.history()] == [None, {"id": 1}]
+
+
+def test_what_a_user_said_elsewhere_comes_into_no_group_unasked(hermes_home: HermesHome) -> None:
+    question = "Which clinic in Lisbon was it?"
+    with open_memory(hermes_home) as memory:
+        direct = memory.conversation("d", platform="telegram", user_id="7", chat_id="7", chat_type="dm")
+        direct.turn("My result from the clinic in Lisbon came back.").finish("Noted.")
+        again = memory.conversation("e", platform="telegram", user_id="7", chat_id="7", chat_type="dm")
+        assert "clinic in Lisbon" in again.turn(question).recall.context
+        for chat_type in ("group", ""):
+            group = memory.conversation(
+                f"g{chat_type}", platform="telegram", user_id="7", chat_id="-100", chat_type=chat_type
+            )
+            assert group.turn(question).recall.context == ""

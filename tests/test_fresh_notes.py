@@ -73,6 +73,25 @@ def test_a_session_that_begins_after_the_change_has_it_in_its_prompt(memory: Mem
     assert begun(memory) == ""
 
 
+def test_a_conversation_that_began_without_notes_learns_of_the_first_one(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home, config=APPEND) as memory:
+        assert memory.conversation("c").system_prompt == ""
+        begun(memory)
+        memory.curated.add("user", "Has a dog")
+        assert "- new: Has a dog" in begun(memory)
+        assert begun(memory, "What now?") == ""
+
+
+def test_a_change_that_an_unfinished_turn_got_comes_again(memory: Memory) -> None:
+    begun(memory)
+    assert "Likes tea" in memory.conversation("c").system_prompt
+    memory.curated.add("user", "Has a dog")
+    turn = memory.conversation("c").turn("What now?")
+    assert "- new: Has a dog" in turn.recall.context
+    turn.cancel()
+    assert "- new: Has a dog" in begun(memory, "What now?")
+
+
 def test_by_default_a_running_session_learns_nothing(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home) as memory:
         begun(memory)
@@ -83,5 +102,5 @@ def test_by_default_a_running_session_learns_nothing(hermes_home: HermesHome) ->
 def test_what_sessions_have_got_is_remembered_for_a_bounded_number_of_them() -> None:
     updates = NoteUpdates()
     for number in range(MAX_UPDATED_SESSIONS + 5):
-        updates.due(make_session(f"s{number}"), ["Has a dog"], "Hello")
+        updates.remember(make_session(f"s{number}"), ["Has a dog"])
     assert len(updates._sent) == MAX_UPDATED_SESSIONS

@@ -208,7 +208,8 @@ class RecallConfig:
 
     sessions: Literal["on_request", "auto"] = _key(
         "auto",
-        "Past sessions: in every turn in which they seem to answer the message, or only when the model asks for them.",
+        "Past sessions: in every turn in which they seem to answer the message, or only when the model asks for them. In a group, "
+        "only when it asks.",
         choices=("on_request", "auto"),
     )
     semantic: Literal["auto", "off"] = _key(

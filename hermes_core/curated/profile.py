@@ -65,7 +65,7 @@ def _split(entries: Sequence[str], fields: Sequence[ProfileField]) -> tuple[dict
     for number, line in enumerate(lines):
         name, colon, value = line.partition(":")
         declared = names.get(name.strip().casefold())
-        if not (colon and declared and value.strip()):
+        if not (colon and declared and value.strip()) or declared in values:
             return values, "\n".join(lines[number:]) if values else ""
-        values.setdefault(declared, value.strip())
+        values[declared] = value.strip()
     return values, ""

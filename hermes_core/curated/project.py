@@ -40,9 +40,13 @@ def repository_of(folder: Path) -> Repository | None:
         folder = folder.resolve()
         for top in [folder, *folder.parents][:MAX_DEPTH]:
             if (config := _config_of(top / ".git")) is not None:
-                address = _normal_address(_origin(config))
+                address = _normal_address(_origin(config), top)
                 return Repository((address or str(top)).rsplit("/", 1)[-1], address or str(top))
-    except (OSError, RuntimeError):  # a folder that is gone or may not be read, or a link to itself
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # a folder that is gone or may not be read, or a damaged `.git`
         return None
     return None
 
@@ -72,21 +76,26 @@ def _origin(config: Path) -> str:
         return ""
 
 
-def _normal_address(address: str) -> str:
-    """Return an address of a remote without scheme, user, password, port and ".git", so that all its forms are equal.
+def _normal_address(address: str, top: Path) -> str:
+    """Return an address of a remote without scheme, user, password and ".git", so that all its forms are equal.
 
-    >>> _normal_address("git@github.com:ann/Pond.git"), _normal_address("https://ann:key@GitHub.com/ann/Pond")
+    The port of ssh is left out, since the other forms of the same address have none. A path is taken from `top`.
+
+    >>> _normal_address("git@github.com:ann/Pond.git", Path("/")), _normal_address("https://ann:key@GitHub.com/ann/Pond", Path("/"))
     ('github.com/ann/Pond', 'github.com/ann/Pond')
     """
     if "://" in address:
         try:
             parts = urlsplit(address)
             host, path = parts.hostname or "", parts.path
+            if parts.port and parts.scheme != "ssh":
+                host = f"{host}:{parts.port}"
         except ValueError:
             return ""
     elif match := _SCP_FORM.fullmatch(address):
         host, path = match[1].lower(), match[2]
     else:
         host, path = "", address
-    path = path.rstrip("/").removesuffix(".git").strip("/") if host else path.rstrip("/")
-    return f"{host}/{path}" if host else path
+    if not host:
+        return str((top / path).resolve()) if path else ""
+    return f"{host}/{path.rstrip('/').removesuffix('.git').strip('/')}"

@@ -68,7 +68,7 @@ from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, or
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.templates import without_turns
 from hermes_core.storage.chain import ChainReport
-from hermes_core.storage.files import LOCK_TIMEOUT
+from hermes_core.storage.files import LOCK_TIMEOUT, locked
 from hermes_core.storage.inventory import ORIGINS, Inventory
 
 if TYPE_CHECKING:
@@ -557,6 +557,13 @@ class MemoryStore:
         Args:
             values: The new values by the names of fields; None deletes a value.
         """
+        # Two calls at once, as models make them, would both begin a profile, or replace the same entry.
+        with locked(self._files["user"].path.with_name("profile"), timeout=self._lock_timeout):
+            return self._set_profile(values, session, reading)
+
+    def _set_profile(
+        self, values: Mapping[str, Any], session: Session | None, reading: Reading | None
+    ) -> Result:
         operation = field_operation(self.entries("user"), values, self.profile_fields)
         if isinstance(operation, Refusal):
             return self.refuse(operation, "user", session)
@@ -567,7 +574,20 @@ class MemoryStore:
                 "target": "user",
                 "message": "The fields have these values already.",
             }
-        return self.write("user", [operation], session, reading=reading)
+        kept = (
+            self.origins.read().of(self.entries("user")[0]).origin
+            if operation.action == "replace"
+            else "person"
+        )
+        if reading is not None or self._may_command(NoteOrigin(kept, 1.0)):
+            return self.write("user", [operation], session, reading=reading)
+        # The person set one field, and has not confirmed the others, which stand in the same entry.
+        result = self.write("user", [operation], session, reading=Reading(kept))
+        if result.get("success"):
+            result["notice"] = (
+                f"The other fields come from {ORIGIN_NAMES[kept]}, so they wait: hermes-memory review."
+            )
+        return result
 
     def apply_batch(
         self, target: MemoryTarget, operations: Sequence[Operation], *, session: Session | None = None

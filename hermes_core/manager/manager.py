@@ -268,6 +268,11 @@ class MemoryManager:
         with self._lock:
             return self._prompts.get((session.id, session.owner), "")
 
+    def has_frozen_prompt(self, session: Session) -> bool:
+        """Return True if `build_system_prompt` froze a text for this session in this process, also an empty one."""
+        with self._lock:
+            return (session.id, session.owner) in self._prompts
+
     def freeze_system_prompt(self, session: Session, prompt: str) -> str:
         """Freeze the stored prompt of a session that another process began, and return it."""
         return self._freeze(self._complete(session), prompt, replace=True)

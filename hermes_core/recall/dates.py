@@ -225,6 +225,10 @@ def time_bounds(text: str, now: float, zone: tzinfo) -> tuple[float, float] | No
     return None
 
 
+# Characters of a time that a person or a model names.
+MAX_MOMENT_CHARS = 100
+
+
 def read_moment(text: str, now: float, zone: tzinfo, *, end: bool = False) -> float:
     """Return a time in epoch seconds from an ISO date or time, or from words such as "last week" or "March".
 
@@ -237,6 +241,8 @@ def read_moment(text: str, now: float, zone: tzinfo, *, end: bool = False) -> fl
         end: True to return the end of a day, week or month that the text names, False for its beginning.
     """
     text = text.strip()
+    if len(text) > MAX_MOMENT_CHARS:
+        raise ValueError(f"{text[:40]!r}... is not a date: it has {len(text):,} characters")
     bounds = None if _ISO_TIME.match(text) else time_bounds(text, now, zone)
     if bounds is not None:
         return bounds[end]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hermes_core.config import set_value
 from hermes_core.config.profile import ProfileField, parse_profile_fields
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
+from hermes_core.safety.origin import Reading
 
 FIELDS = [
     {"name": "name"},
@@ -65,6 +67,30 @@ def test_what_a_person_wrote_beside_the_fields_stays(memory: Memory) -> None:
     assert memory.curated.profile() == {"name": "Ann"}
     assert call(memory, fields={"age": "42"})["success"]
     assert user_md(memory) == "name: Ann\nage: 42\nborn in: Oslo\n\nA long line."
+
+
+def test_a_field_of_a_page_is_not_confirmed_by_setting_another(memory: Memory) -> None:
+    memory.curated.set_profile({"name": "Ann"}, reading=Reading("web"))
+    result = memory.curated.set_profile({"age": 42})
+    assert "come from a web page" in result["notice"]
+    assert "Ann" not in memory.system_prompt(memory.start_session("t"))
+    assert [note.origin.origin for note in memory.curated.waiting_notes()] == ["web"]
+
+
+def test_a_line_with_a_name_that_came_before_stays(memory: Memory) -> None:
+    memory.home.memories.mkdir(parents=True, exist_ok=True)
+    memory.home.user_md.write_text("name: Ann\nname: Bea\n", "utf-8")
+    call(memory, fields={"age": 42})
+    assert user_md(memory) == "name: Ann\nage: 42\nname: Bea"
+
+
+def test_calls_at_once_set_all_their_fields(memory: Memory) -> None:
+    values = [{"name": "Ann"}, {"age": 42}, {"height": 1.7}, {"vegetarian": True}]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(memory.curated.set_profile, values))
+    assert all(result["success"] for result in results), results
+    assert memory.curated.profile() == {"name": "Ann", "age": "42", "height": "1.7", "vegetarian": "true"}
+    assert len(memory.curated.entries("user")) == 1
 
 
 def test_equal_values_change_nothing(memory: Memory) -> None:

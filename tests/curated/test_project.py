@@ -87,6 +87,22 @@ def test_settings_of_git_that_say_nothing_are_no_error(tmp_path: Path, config: s
     assert found.identity == str(top.resolve())
 
 
+def test_a_relative_remote_belongs_to_its_folder_and_a_port_to_its_server(tmp_path: Path) -> None:
+    identities = set()
+    for number, origin in enumerate(
+        ["../bare.git", "../bare.git", "http://localhost:3000/a/b", "http://localhost:4000/a/b"]
+    ):
+        found = repository_of(repository(tmp_path / str(number) / "pond", origin))
+        assert found is not None
+        identities.add(found.identity)
+    assert len(identities) == 4
+
+
+def test_a_damaged_worktree_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_bytes(b"gitdir: /a\0b\n")
+    assert repository_of(tmp_path) is None
+
+
 def test_other_folders_are_in_no_repository(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     assert repository_of(tmp_path) is None
