@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import threading
@@ -188,6 +190,45 @@ def test_secrets_are_redacted_before_a_text_is_sent(tmp_path: Path, server: Serv
         db.search(f"which dog has {SECRET}?")
     assert any("the dog is fine" in text for text in server.texts)
     assert not any(SECRET in text for text in server.texts)
+
+
+def private_key() -> list[str]:
+    lines = [base64.b64encode(hashlib.sha384(bytes([number])).digest()).decode() for number in range(40)]
+    return ["-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----"]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["\n".join(private_key()), "x " * 177 + "DB_PASSWORD = hunter2secretpw"],
+    ids=["private key", "name and password in two pieces"],
+)
+def test_no_part_of_a_secret_is_sent_by_itself(tmp_path: Path, server: Server, secret: str) -> None:
+    talk = f"Keep this for the deployment:\n{secret}\nThe dog is fine, thanks."
+    with closing(filled(tmp_path, server)) as db:
+        assert db.vectors is not None
+        for shift in range(0, 120, 20):
+            db.append_message("s1", "user", "a " * shift + talk)
+        db.append_message("s1", "user", f"{talk}\n" + "It rained. " * 200)
+        db.vectors.build()
+        db.search(f"Is the dog fine? {talk} {'and so on ' * 100} Is the dog still fine?")
+        db.search(f"{'a ' * 300}{talk} who has a dog?")
+    assert any("The dog is fine" in text for text in server.texts)
+    assert any("[redacted:" in text for text in server.texts)
+    for part in (*private_key()[1:-1], "hunter2secretpw"):
+        assert not any(part[:40] in text for text in server.texts)
+
+
+def test_the_pieces_of_a_redacted_text_name_their_place_in_the_stored_text() -> None:
+    key = "\n".join(private_key())
+    text = f"We deploy on Fridays. {SECRET} is old.\n{key}\nThe dog is fine. {'It rained. ' * 20}{SECRET}"
+    pieces = embeddings.redacted_pieces(text)
+    assert pieces[0][0] == 0
+    assert pieces[-1][1] == len(text)
+    assert all(first < last for first, last, _ in pieces)
+    for sentence in ("We deploy on Fridays.", "The dog is fine."):
+        (place,) = [(first, last) for first, last, sent in pieces if sentence in sent]
+        assert sentence in text[slice(*place)]
+    assert embeddings.redacted_pieces(TALK[0]) == [(0, len(TALK[0]), TALK[0])]
 
 
 def test_another_model_makes_all_vectors_anew(tmp_path: Path, server: Server) -> None:

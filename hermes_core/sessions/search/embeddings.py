@@ -6,7 +6,9 @@ The texts leave this machine. Secrets in them are redacted first, as in what pro
 from __future__ import annotations
 
 import math
+import re
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import clip
 from hermes_core.packages import extra_remedy
+from hermes_core.recall.dense import cut
 from hermes_core.safety.redact import redact
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ BATCH_TIMEOUT_S = 60.0
 RETRIES = 2
 MAX_PAUSE_S = 10.0
 
+_MARK = re.compile(r"\[redacted:\w+\]")
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingServer:
@@ -54,6 +59,37 @@ def embedding_server(recall: RecallConfig, home: HermesHome) -> EmbeddingServer 
         return None
     key = Credentials(home).get(recall.embeddings_key_env) if recall.embeddings_key_env else None
     return EmbeddingServer(recall.embeddings_url, recall.embeddings_model, key or "")
+
+
+def redacted_pieces(text: str) -> list[tuple[int, int, str]]:
+    """Return the pieces of a text without its secrets: of each its start and end in `text`, and what may be sent of it.
+
+    The text is redacted before it is cut, because a part of a private key does not look like one.
+    """
+    clean = redact(text)
+    spans = cut(clean)
+    places = spans if clean == text else _places_in(text, clean, spans)
+    return [(*place, clean[first:last]) for place, (first, last) in zip(places, spans, strict=True)]
+
+
+def _places_in(text: str, clean: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return where parts of a redacted text stand in `text`. What is between two marks of redaction is in both texts."""
+    marks = [mark.span() for mark in _MARK.finditer(clean)]
+    starts = [0, *(end for _, end in marks)]
+    ends = [*(start for start, _ in marks), len(clean)]
+    origins: list[int] = []
+    at = 0
+    for first, last in zip(starts, ends, strict=True):
+        at = max(text.find(clean[first:last], at), at)
+        origins.append(at)
+        at = min(at + last - first, len(text))
+    origins[-1] = max(len(text) - (ends[-1] - starts[-1]), 0)
+
+    def place(offset: int) -> int:
+        number = bisect_right(starts, offset) - 1
+        return origins[number] + min(offset, ends[number]) - starts[number]
+
+    return [(place(first), place(last)) for first, last in spans]
 
 
 class HttpEncoder:

@@ -20,7 +20,9 @@ from filelock import FileLock, Timeout
 
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.recall import dense
+from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import MEMORY_TOOLS, read_meta
 from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.sqlite import Database
@@ -298,18 +300,17 @@ class VectorIndex:
         rows = self._database.execute(_MISSING, (self._done(), MESSAGES_PER_STEP)).fetchall()
         if not rows:
             return 0
-        cuts = [(row, piece, *span) for row in rows for piece, span in enumerate(dense.cut(row["content"]))]
+        cuts = [
+            (row, number, *piece) for row in rows for number, piece in enumerate(self._pieces(row["content"]))
+        ]
         encodings = (self._server or self._encoder()).encode(
-            [
-                f"{row['speaker'] or row['role']}: {row['content'][first:last].strip()}"
-                for row, _, first, last in cuts
-            ]
+            [f"{row['speaker'] or row['role']}: {piece.strip()}" for row, *_, piece in cuts]
         )
         if self._server is not None and encodings and self._is_new_dimension(len(encodings[0].whole)):
             return len(rows)  # the next step begins with the first message
         made = [
             (*place, self._model, *self._stored(encoding), row["id"])
-            for (row, *place), encoding in zip(cuts, encodings, strict=True)
+            for (row, *place, _), encoding in zip(cuts, encodings, strict=True)
         ]
         with self._database.transaction() as connection:
             if not self._done():
@@ -324,6 +325,14 @@ class VectorIndex:
         self.fault, self._retry_at = "", 0.0
         return len(rows)
 
+    def _pieces(self, text: str) -> list[tuple[int, int, str]]:
+        """Return start, end and text of each piece of a message; for a server without the secrets of the message."""
+        if self._server is None:
+            return [(first, last, text[first:last]) for first, last in dense.cut(text)]
+        from hermes_core.sessions.search.embeddings import redacted_pieces
+
+        return redacted_pieces(text)
+
     def _done(self) -> int:
         row = self._database.execute(
             "SELECT value FROM state_meta WHERE key = ?", (self._done_key,)
@@ -331,6 +340,15 @@ class VectorIndex:
         return read_meta(self._done_key, row[0] if row else None, int, 0)
 
     # ---------------------------------------------------------------- comparing
+
+    def question(self, query: str, part: str) -> str:
+        """Return the question as the model reads it: `part`, which is what asks in `query`.
+
+        A server gets it from the redacted query, because a part of a private key does not look like one.
+        """
+        if self._server is None or (clean := redact(query)) == query:
+            return part
+        return analyse(clean).text
 
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
         """Return how close all messages are to `question` in meaning. Words in `names` don't count.
