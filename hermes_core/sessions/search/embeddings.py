@@ -158,9 +158,11 @@ class HttpEncoder:
                 f"{self._api.url!r} answered {str(answer)[:100]!r}, not {len(texts)} embeddings",
                 "see that recall.embeddings_url has OpenAI's /embeddings and knows the model",
             )
-        vectors = numpy.array(rows, numpy.float32)
+        vectors = numpy.array(rows, numpy.float64)
+        largest = numpy.abs(vectors).max(axis=1, keepdims=True)
+        vectors /= numpy.where(largest > 0, largest, 1)  # the square of a huge number would be infinite
         lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= numpy.where(lengths > 0, lengths, 1)
+        vectors = (vectors / numpy.where(lengths > 0, lengths, 1)).astype(numpy.float32)
         no_words = numpy.empty((0, vectors.shape[1]), numpy.float32)
         return [Encoding(vector, no_words) for vector in vectors]
 
@@ -175,10 +177,18 @@ def _rows(answer: Any, count: int) -> list[list[float]] | None:
         vector = item.get("embedding") if isinstance(item, dict) else None
         if not isinstance(vector, list) or not vector or not all(map(_is_number, vector)):
             return None
-        rows[item.get("index", place)] = vector
+        index = item.get("index", place)
+        if not isinstance(index, int):
+            return None
+        rows[index] = vector
     complete = set(rows) == set(range(count)) and len(set(map(len, rows.values()))) == 1
     return [rows[number] for number in range(count)] if complete else None
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that is too large for a float
+        return False
