@@ -280,6 +280,40 @@ def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(tmp_path: Path
         assert rows(db, "SELECT count(*) FROM vectors") == stored
 
 
+def test_vectors_of_messages_do_not_end_the_wait_after_a_late_question(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = threading.Event()
+
+    def embed_late(texts: list[str]) -> Any:
+        if len(texts) == 1 and texts[0].startswith("who"):
+            late.wait(20)
+        return server.embed(texts)
+
+    def questions() -> int:
+        return sum(text.startswith("who") for text in server.texts)
+
+    with closing(filled(tmp_path, server)) as db:
+        index = db.vectors
+        assert index is not None
+        monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 0.2)
+        server.answer = embed_late
+        for number in range(3):
+            assert db.search("who adopted a dog?")[0].text == TALK[0]
+            assert "not answered" in db.vector_fault
+            db.append_turn(
+                "s1", [{"role": "user", "content": f"It is {number}."}], f"more-{number}", 9 + number
+            )
+            index.build()
+            assert index.missing() == 0
+        assert questions() == 1
+        late.set()
+        monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 3.0)
+        assert index.works()
+        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+        assert db.vector_fault == ""
+
+
 def private_key() -> list[str]:
     lines = [base64.b64encode(hashlib.sha384(bytes([number])).digest()).decode() for number in range(40)]
     return ["-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----"]

@@ -328,7 +328,9 @@ class VectorIndex:
             connection.execute(
                 "INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (self._done_key, str(rows[-1]["id"]))
             )
-        self.fault, self._retry_at = "", 0.0
+        # A server may be fast enough for messages, for which nobody waits, and too slow for questions.
+        if self._retry_at <= time.monotonic():
+            self.fault = ""
         return len(rows)
 
     def _pieces(self, text: str) -> list[tuple[int, int, str]]:
@@ -449,7 +451,7 @@ class VectorIndex:
         try:
             if self._server is not None:
                 self._server.encode_question(TEST_TEXT)
-                self.fault = ""
+                self.fault, self._retry_at = "", 0.0
             else:
                 self._encoder()
         except (HermesError, OSError) as exc:
