@@ -1299,6 +1299,7 @@ class SessionDB:
                     now=now,
                     zone=self._zone,
                     vectors=self.vectors,
+                    question=self.vectors.question(query, analysis.text) if self.vectors else "",
                     proactive=proactive,
                     snippets=snippets,
                     distinct=distinct,

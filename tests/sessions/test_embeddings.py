@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 import threading
@@ -171,7 +173,22 @@ def test_missing_vectors_are_made_when_the_server_is_back(
         {"data": [{"index": 0, "embedding": "text"}]},
         {"data": [{"index": 0, "embedding": [math.inf]}]},
         {"data": [{"index": 7, "embedding": [1.0]}]},
+        {"data": [{"index": [], "embedding": [1.0]}]},
+        {"data": [{"index": {}, "embedding": [1.0]}]},
+        {"data": [{"index": "0", "embedding": [1.0]}]},
+        {"data": [{"index": None, "embedding": [1.0]}]},
+        {"data": [{"index": 10**400, "embedding": [1.0]}]},
+        {"data": [{"index": 0, "embedding": [10**400]}]},
+        {"data": [{"index": 0, "embedding": [-(10**400), 1.0]}]},
+        {"data": [{"index": 0, "embedding": [math.nan]}]},
+        {"data": [{"index": 0, "embedding": [True]}]},
+        {"data": [{"index": 0, "embedding": [[1.0]]}]},
+        {"data": [{"index": 0, "embedding": []}]},
+        {"data": {"0": [1.0]}},
+        {"data": [None]},
         [],
+        None,
+        7,
     ],
 )
 def test_an_answer_that_holds_no_vectors_is_a_fault(server: Server, answer: Any) -> None:
@@ -188,6 +205,152 @@ def test_secrets_are_redacted_before_a_text_is_sent(tmp_path: Path, server: Serv
         db.search(f"which dog has {SECRET}?")
     assert any("the dog is fine" in text for text in server.texts)
     assert not any(SECRET in text for text in server.texts)
+
+
+ODD_ANSWERS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "index": lambda items: [{**item, "index": []} for item in items],
+    "same index": lambda items: [{**item, "index": 1} for item in items],
+    "huge number": lambda items: [{**item, "embedding": [10**400, *item["embedding"][1:]]} for item in items],
+    "two dimensions": lambda items: [*items[1:], {**items[0], "embedding": [1.0] * (1 + len(items))}],
+}
+
+
+@pytest.mark.parametrize("change", ODD_ANSWERS.values(), ids=ODD_ANSWERS)
+def test_an_odd_answer_is_a_problem_and_no_exception(
+    hermes_home: HermesHome,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[list[dict[str, Any]]], Any],
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+    config = {"recall": {"embeddings": "http", "embeddings_url": server.url, "embeddings_model": "subjects"}}
+    with open_memory(hermes_home, config=config) as memory:
+        said = memory.start_session()
+        for text in TALK:
+            memory.end_turn(said, text, "noted")
+        index = memory.sessions.vectors
+        assert index is not None
+        index.build()
+        server.answer = lambda texts: {"data": change(server.embed(texts)["data"])}
+        turn = memory.begin_turn(memory.start_session(), "when was the puppy adopted?")
+        assert memory.recall("who adopted a puppy?").results
+        memory.end_turn(said, "The beagle sleeps.", "I see.")
+        deadline = time.monotonic() + 20
+        while not index.fault and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert "search by meaning does not work" in index.fault
+        if change is not ODD_ANSWERS["two dimensions"]:  # which an answer with a single vector does not have
+            assert any("search by meaning does not work" in problem for problem in turn.problems)
+        assert index._thread is not None
+        assert index._thread.is_alive()
+        server.answer = server.embed
+        index.build()
+        assert index.missing() == 0
+
+
+@pytest.mark.parametrize("number", [1e300, 1e39, 1e-60, 5, 0.0])
+def test_numbers_of_any_size_make_a_vector(server: Server, number: float) -> None:
+    server.answer = lambda _: {"data": [{"embedding": [number, number]}]}
+    vector = HttpEncoder(EmbeddingServer(server.url, "m")).encode_question("dog").whole
+    assert vector.tolist() == pytest.approx([0.5**0.5 * bool(number)] * 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_vector_of_zeros_is_near_to_nothing(tmp_path: Path, server: Server) -> None:
+    with closing(filled(tmp_path, server)) as db:
+        assert db.vectors is not None
+        server.answer = lambda texts: {"data": [{"embedding": [0.0] * server.dimension} for _ in texts]}
+        db.append_message("s1", "user", "zeros")
+        db.vectors.build()
+        assert db.search("who adopted a dog?")[0].text == TALK[0]
+        server.answer = server.embed
+        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+
+
+def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(tmp_path: Path, server: Server) -> None:
+    def embed_in_turn(texts: list[str]) -> Any:
+        server.dimension = 12 if texts == ["who adopted a dog?"] else 8
+        return server.embed(texts)
+
+    with closing(filled(tmp_path, server)) as db:
+        stored = rows(db, "SELECT count(*) FROM vectors")
+        server.answer = embed_in_turn
+        assert db.search("who adopted a dog?")[0].text == TALK[0]
+        assert "12 numbers and of 8 numbers" in db.vector_fault
+        assert rows(db, "SELECT count(*) FROM vectors") == stored
+
+
+def test_vectors_of_messages_do_not_end_the_wait_after_a_late_question(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = threading.Event()
+
+    def embed_late(texts: list[str]) -> Any:
+        if len(texts) == 1 and texts[0].startswith("who"):
+            late.wait(20)
+        return server.embed(texts)
+
+    def questions() -> int:
+        return sum(text.startswith("who") for text in server.texts)
+
+    with closing(filled(tmp_path, server)) as db:
+        index = db.vectors
+        assert index is not None
+        monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 0.2)
+        server.answer = embed_late
+        for number in range(3):
+            assert db.search("who adopted a dog?")[0].text == TALK[0]
+            assert "not answered" in db.vector_fault
+            db.append_turn(
+                "s1", [{"role": "user", "content": f"It is {number}."}], f"more-{number}", 9 + number
+            )
+            index.build()
+            assert index.missing() == 0
+        assert questions() == 1
+        late.set()
+        monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 3.0)
+        assert index.works()
+        assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
+        assert db.vector_fault == ""
+
+
+def private_key() -> list[str]:
+    lines = [base64.b64encode(hashlib.sha384(bytes([number])).digest()).decode() for number in range(40)]
+    return ["-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----"]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["\n".join(private_key()), "x " * 177 + "DB_PASSWORD = hunter2secretpw"],
+    ids=["private key", "name and password in two pieces"],
+)
+def test_no_part_of_a_secret_is_sent_by_itself(tmp_path: Path, server: Server, secret: str) -> None:
+    talk = f"Keep this for the deployment:\n{secret}\nThe dog is fine, thanks."
+    with closing(filled(tmp_path, server)) as db:
+        assert db.vectors is not None
+        for shift in range(0, 120, 20):
+            db.append_message("s1", "user", "a " * shift + talk)
+        db.append_message("s1", "user", f"{talk}\n" + "It rained. " * 200)
+        db.vectors.build()
+        db.search(f"Is the dog fine? {talk} {'and so on ' * 100} Is the dog still fine?")
+        db.search(f"{'a ' * 300}{talk} who has a dog?")
+    assert any("The dog is fine" in text for text in server.texts)
+    assert any("[redacted:" in text for text in server.texts)
+    for part in (*private_key()[1:-1], "hunter2secretpw"):
+        assert not any(part[:40] in text for text in server.texts)
+
+
+def test_the_pieces_of_a_redacted_text_name_their_place_in_the_stored_text() -> None:
+    key = "\n".join(private_key())
+    text = f"We deploy on Fridays. {SECRET} is old.\n{key}\nThe dog is fine. {'It rained. ' * 20}{SECRET}"
+    pieces = embeddings.redacted_pieces(text)
+    assert pieces[0][0] == 0
+    assert pieces[-1][1] == len(text)
+    assert all(first < last for first, last, _ in pieces)
+    for sentence in ("We deploy on Fridays.", "The dog is fine."):
+        (place,) = [(first, last) for first, last, sent in pieces if sentence in sent]
+        assert sentence in text[slice(*place)]
+    assert embeddings.redacted_pieces(TALK[0]) == [(0, len(TALK[0]), TALK[0])]
 
 
 def test_another_model_makes_all_vectors_anew(tmp_path: Path, server: Server) -> None:

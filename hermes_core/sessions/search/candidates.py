@@ -78,6 +78,7 @@ def search(
     now: float,
     zone: tzinfo,
     vectors: VectorIndex | None = None,
+    question: str = "",
     proactive: bool = False,
     snippets: bool = True,
     distinct: Distinct = "",
@@ -93,6 +94,7 @@ def search(
         now: The current time in epoch seconds.
         zone: Time zone of dates in the question.
         vectors: The index for search by meaning; None searches by words only.
+        question: The question as `vectors.question` returns it.
         proactive: True for recall that the person did not ask for.
         snippets: True to fill `SearchHit.snippet`.
         distinct: "text" returns each text once; "words" also leaves out texts with nearly the same words.
@@ -102,7 +104,7 @@ def search(
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit)
     lookup = Lookup(reader)
-    likeness = vectors.likeness(analysis.text, analysis.names) if vectors and order is None else None
+    likeness = vectors.likeness(question, analysis.names) if vectors and order is None else None
     if likeness is not None and likeness.is_distant:
         if proactive:
             return []

@@ -6,7 +6,9 @@ The texts leave this machine. Secrets in them are redacted first, as in what pro
 from __future__ import annotations
 
 import math
+import re
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import clip
 from hermes_core.packages import extra_remedy
+from hermes_core.recall.dense import cut
 from hermes_core.safety.redact import redact
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ BATCH_TIMEOUT_S = 60.0
 RETRIES = 2
 MAX_PAUSE_S = 10.0
 
+_MARK = re.compile(r"\[redacted:\w+\]")
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingServer:
@@ -54,6 +59,37 @@ def embedding_server(recall: RecallConfig, home: HermesHome) -> EmbeddingServer 
         return None
     key = Credentials(home).get(recall.embeddings_key_env) if recall.embeddings_key_env else None
     return EmbeddingServer(recall.embeddings_url, recall.embeddings_model, key or "")
+
+
+def redacted_pieces(text: str) -> list[tuple[int, int, str]]:
+    """Return the pieces of a text without its secrets: of each its start and end in `text`, and what may be sent of it.
+
+    The text is redacted before it is cut, because a part of a private key does not look like one.
+    """
+    clean = redact(text)
+    spans = cut(clean)
+    places = spans if clean == text else _places_in(text, clean, spans)
+    return [(*place, clean[first:last]) for place, (first, last) in zip(places, spans, strict=True)]
+
+
+def _places_in(text: str, clean: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return where parts of a redacted text stand in `text`. What is between two marks of redaction is in both texts."""
+    marks = [mark.span() for mark in _MARK.finditer(clean)]
+    starts = [0, *(end for _, end in marks)]
+    ends = [*(start for start, _ in marks), len(clean)]
+    origins: list[int] = []
+    at = 0
+    for first, last in zip(starts, ends, strict=True):
+        at = max(text.find(clean[first:last], at), at)
+        origins.append(at)
+        at = min(at + last - first, len(text))
+    origins[-1] = max(len(text) - (ends[-1] - starts[-1]), 0)
+
+    def place(offset: int) -> int:
+        number = bisect_right(starts, offset) - 1
+        return origins[number] + min(offset, ends[number]) - starts[number]
+
+    return [(place(first), place(last)) for first, last in spans]
 
 
 class HttpEncoder:
@@ -122,9 +158,11 @@ class HttpEncoder:
                 f"{self._api.url!r} answered {str(answer)[:100]!r}, not {len(texts)} embeddings",
                 "see that recall.embeddings_url has OpenAI's /embeddings and knows the model",
             )
-        vectors = numpy.array(rows, numpy.float32)
+        vectors = numpy.array(rows, numpy.float64)
+        largest = numpy.abs(vectors).max(axis=1, keepdims=True)
+        vectors /= numpy.where(largest > 0, largest, 1)  # the square of a huge number would be infinite
         lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= numpy.where(lengths > 0, lengths, 1)
+        vectors = (vectors / numpy.where(lengths > 0, lengths, 1)).astype(numpy.float32)
         no_words = numpy.empty((0, vectors.shape[1]), numpy.float32)
         return [Encoding(vector, no_words) for vector in vectors]
 
@@ -139,10 +177,18 @@ def _rows(answer: Any, count: int) -> list[list[float]] | None:
         vector = item.get("embedding") if isinstance(item, dict) else None
         if not isinstance(vector, list) or not vector or not all(map(_is_number, vector)):
             return None
-        rows[item.get("index", place)] = vector
+        index = item.get("index", place)
+        if not isinstance(index, int):
+            return None
+        rows[index] = vector
     complete = set(rows) == set(range(count)) and len(set(map(len, rows.values()))) == 1
     return [rows[number] for number in range(count)] if complete else None
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that is too large for a float
+        return False

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from hermes_core.errors import ConfigError, HermesError
+from hermes_core.errors import BackendUnavailable, ConfigError, HermesError
 from hermes_core.recall import dense
+from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import MEMORY_TOOLS, read_meta
 from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.sqlite import Database
@@ -76,6 +78,9 @@ SERVER_CLOSE_TIMEOUT_S = 1.0
 
 # Seconds after which a server of embeddings that did not answer is asked again.
 RETRY_AFTER_S = 30.0
+
+# Text that is sent to test a server.
+TEST_TEXT = "Does it work?"
 
 # Key in `state_meta` of the number of numbers in a vector, completed by the name of the model.
 DIMENSION_KEY = "meaning-dimension:"
@@ -298,20 +303,22 @@ class VectorIndex:
         rows = self._database.execute(_MISSING, (self._done(), MESSAGES_PER_STEP)).fetchall()
         if not rows:
             return 0
-        cuts = [(row, piece, *span) for row in rows for piece, span in enumerate(dense.cut(row["content"]))]
+        cuts = [
+            (row, number, *piece) for row in rows for number, piece in enumerate(self._pieces(row["content"]))
+        ]
         encodings = (self._server or self._encoder()).encode(
-            [
-                f"{row['speaker'] or row['role']}: {row['content'][first:last].strip()}"
-                for row, _, first, last in cuts
-            ]
+            [f"{row['speaker'] or row['role']}: {piece.strip()}" for row, *_, piece in cuts]
         )
-        if self._server is not None and encodings and self._is_new_dimension(len(encodings[0].whole)):
+        dimension = len(encodings[0].whole) if encodings else 0
+        if self._server is not None and encodings and self._is_new_dimension(dimension):
             return len(rows)  # the next step begins with the first message
         made = [
             (*place, self._model, *self._stored(encoding), row["id"])
-            for (row, *place), encoding in zip(cuts, encodings, strict=True)
+            for (row, *place, _), encoding in zip(cuts, encodings, strict=True)
         ]
         with self._database.transaction() as connection:
+            if self._server is not None and encodings and self._dimension(connection) != dimension:
+                return len(rows)  # a question has just learned that the model is another one
             if not self._done():
                 self._forget_others(connection)
             # Selected from `messages`, since one may have been deleted meanwhile.
@@ -321,8 +328,18 @@ class VectorIndex:
             connection.execute(
                 "INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (self._done_key, str(rows[-1]["id"]))
             )
-        self.fault, self._retry_at = "", 0.0
+        # A server may be fast enough for messages, for which nobody waits, and too slow for questions.
+        if self._retry_at <= time.monotonic():
+            self.fault = ""
         return len(rows)
+
+    def _pieces(self, text: str) -> list[tuple[int, int, str]]:
+        """Return start, end and text of each piece of a message; for a server without the secrets of the message."""
+        if self._server is None:
+            return [(first, last, text[first:last]) for first, last in dense.cut(text)]
+        from hermes_core.sessions.search.embeddings import redacted_pieces
+
+        return redacted_pieces(text)
 
     def _done(self) -> int:
         row = self._database.execute(
@@ -331,6 +348,15 @@ class VectorIndex:
         return read_meta(self._done_key, row[0] if row else None, int, 0)
 
     # ---------------------------------------------------------------- comparing
+
+    def question(self, query: str, part: str) -> str:
+        """Return the question as the model reads it: `part`, which is what asks in `query`.
+
+        A server gets it from the redacted query, because a part of a private key does not look like one.
+        """
+        if self._server is None or (clean := redact(query)) == query:
+            return part
+        return analyse(clean).text
 
     def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
         """Return how close all messages are to `question` in meaning. Words in `names` don't count.
@@ -424,8 +450,8 @@ class VectorIndex:
         """Return True if the model can be run, or the server answers; otherwise set `fault` to the reason."""
         try:
             if self._server is not None:
-                self._server.encode_question("Does it work?")
-                self.fault = ""
+                self._server.encode_question(TEST_TEXT)
+                self.fault, self._retry_at = "", 0.0
             else:
                 self._encoder()
         except (HermesError, OSError) as exc:
@@ -443,16 +469,24 @@ class VectorIndex:
         try:
             encoding = self._server.encode_question(question)
         except (HermesError, OSError) as exc:
-            # Otherwise each question would wait for a server that is down.
-            self._retry_at = time.monotonic() + RETRY_AFTER_S
-            self._failed(exc)
+            self._unanswered(exc)
             return None
         self.fault = ""
         return encoding
 
+    def _unanswered(self, exc: Exception) -> None:
+        """Set `fault`, and ask the server no question for a while: each one would wait for a server that is down."""
+        self._retry_at = time.monotonic() + RETRY_AFTER_S
+        self._failed(exc)
+
     def _remake(self, dimension: int) -> None:
         """Let the builder make all vectors again, because the server's model of the same name is another one now."""
-        if self._is_new_dimension(dimension):
+        try:
+            is_new = self._is_new_dimension(dimension)
+        except (HermesError, OSError) as exc:
+            self._unanswered(exc)
+            return
+        if is_new:
             log.warning(
                 "all vectors are made again: %r makes vectors of %d numbers now", self._model, dimension
             )
@@ -470,7 +504,9 @@ class VectorIndex:
             numpy.linalg.norm(matrix.own[at : at + VECTORS_PER_PRODUCT].astype(numpy.float32), axis=1)
             for at in range(0, len(matrix.own), VECTORS_PER_PRODUCT)
         ]
-        near: Array = _products(matrix.own, asked) / numpy.concatenate(parts) * dense.INT8_SCALE
+        lengths = numpy.concatenate(parts)
+        # A vector without a direction, all zeros, is near to nothing.
+        near: Array = _products(matrix.own, asked) / numpy.where(lengths > 0, lengths, 1) * dense.INT8_SCALE
         return near
 
     def _stored(self, encoding: dense.Encoding) -> tuple[bytes, bytes]:
@@ -492,20 +528,37 @@ class VectorIndex:
         )
 
     def _is_new_dimension(self, dimension: int) -> bool:
-        """Store the number of numbers in a vector. If the server's model changed it, delete all vectors and return True."""
-        key = f"{DIMENSION_KEY}{self._model}"
+        """Store the number of numbers in a vector. If the server's model changed it, delete all vectors and return True.
+
+        Raises `BackendUnavailable` if a second text gets another number: all vectors would be made without end.
+        """
+        assert self._server is not None
+        before = self._dimension(self._database)
+        if before == dimension:
+            return False
+        if before and (second := len(self._server.encode_question(TEST_TEXT).whole)) != dimension:
+            raise BackendUnavailable(
+                f"{self._model!r} makes vectors of {dimension!r} numbers and of {second!r} numbers",
+                "see that recall.embeddings_url has only one model of this name",
+            )
         with self._database.transaction() as connection:
-            row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
-            if row is not None and row[0] == str(dimension):
-                return False
-            connection.execute("INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (key, str(dimension)))
-            if row is None:
+            connection.execute(
+                "INSERT OR REPLACE INTO state_meta VALUES (?, ?)",
+                (f"{DIMENSION_KEY}{self._model}", str(dimension)),
+            )
+            if not before:
                 return False
             connection.execute("DELETE FROM vectors")
             connection.execute("DELETE FROM state_meta WHERE key = ?", (self._done_key,))
         with self._lock:
             self._loaded = None
         return True
+
+    def _dimension(self, reader: Database | sqlite3.Connection) -> int:
+        """Return the number of numbers in a stored vector of the server's model; 0 before the first vector."""
+        key = f"{DIMENSION_KEY}{self._model}"
+        row = reader.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
+        return read_meta(key, row[0] if row else None, int, 0)
 
     def _encoder(self) -> dense.Encoder:
         """Return the encoder. It is loaded on the builder's thread, which Ctrl-C can't interrupt."""
