@@ -322,6 +322,9 @@ def _or_null(rest: list[Any], key: str, when: str) -> Iterator[Row]:
         return
     kinds = [JSON_TYPES.get(typing.get_origin(one) or one, ANYTHING) for one in rest]
     yield key, " or ".join(dict.fromkeys([*kinds, "null"])), when
+    for one in rest:
+        if typing.get_origin(one) in (list, tuple):
+            yield from shape(typing.get_args(one)[0], f"{key}[]", when)
 
 
 @cache

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
+from hermes_core.packages import extra_remedy
 from hermes_core.storage.engine import Connection, EngineKind, Statement
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ ROWS_PER_INSERT = 500
 # Key of the lock under which migrations run. Any number that other programs do not use.
 MIGRATION_LOCK = 0x6865726D6573
 
-_EXTRA = 'install the extra: pip install "hermes-memory-core[postgres]"'
 _NOT_STORED = "nothing was stored"
 
 _TOKEN = re.compile(
@@ -195,7 +195,7 @@ class PostgresDatabase:
         try:
             import psycopg
         except ImportError as exc:
-            raise DatabaseUnavailable(f"psycopg can't be imported ({exc})", _EXTRA) from exc
+            raise DatabaseUnavailable(f"psycopg can't be imported ({exc})", extra_remedy("postgres")) from exc
         self._psycopg = psycopg
         self.value_errors: tuple[type[Exception], ...] = (
             psycopg.IntegrityError,

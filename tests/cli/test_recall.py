@@ -39,10 +39,10 @@ def test_recall_shows_what_a_turn_would_be_given_by_source(
     assert first["memory"]["text"] == "Likes tea"
     assert first["provider"]["text"] == "noted: What is my cat called?"
     assert (first["sessions"]["text"], first["sessions"]["ref"]) == ("My cat is called Momo", "m1")
-    assert (first["provider"]["injected"], first["sessions"]["injected"]) == (True, False)
+    assert (first["provider"]["injected"], first["sessions"]["injected"]) == (True, True)
     assert report["tokens"] > 0
     shown = hermes("recall", "What is my cat called?").stdout
-    assert "past sessions  when the model asks" in shown
+    assert "past sessions" in shown
     assert "Ana (m1): My cat is called Momo" in shown
 
 
@@ -51,7 +51,7 @@ def test_a_message_of_megabytes_does_not_flood_the_screen(hermes: Any, data: Any
     path.write_text(json.dumps({"session": "s", "role": "user", "content": "Momo " + "purrs " * 2000}))
     hermes("import", path)
     assert len(hermes("recall", "Momo").stdout) < 3000
-    assert len(data("recall", "Momo")["results"][0]["text"]) > 10_000
+    assert 500 < len(data("recall", "Momo")["results"][0]["text"]) <= 800
 
 
 @pytest.mark.usefixtures("starts_slowly")
