@@ -260,7 +260,7 @@ def calls_as_text(tool_calls: str) -> str:
     try:
         calls = json.loads(tool_calls or "[]")
         return "; ".join(_call_as_text(call["function"]) for call in calls)
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return tool_calls
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
+from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
+from hermes_core.kit.text import clip
 from hermes_core.safety.origin import RANKS
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
@@ -25,6 +28,29 @@ _OWN_COLUMNS = {
     # The search index of PostgreSQL stands in columns of the messages.
     | {"owner_key", "ordinal", "bucket", "words", "grams"},
     "turns": {"key", "session_key", "first_message_id", "last_message_id"},
+}
+
+
+def _is_list_of_calls(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(call.get("function", {}), Mapping) for call in value if isinstance(call, Mapping)
+    )
+
+
+def _is_identity(value: object) -> bool:
+    try:
+        return isinstance(value, dict) and Session.from_dict({"id": "", **value}).owner is not None
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+# Columns that hold JSON, or "", with the check that what reads them needs and the words for it. A session with another
+# value would be stored and could then not be shown, sent or searched.
+_JSON_COLUMNS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "tool_calls": (_is_list_of_calls, "a list of tool calls"),
+    "parts": (lambda value: isinstance(value, list), "a list of parts"),
+    "native": (lambda _: True, "a message"),
+    "identity": (_is_identity, "the identity of a session"),
 }
 
 
@@ -197,9 +223,24 @@ def _row_of(row: object, name: str) -> dict[str, Any]:
             raise SessionError(
                 f"{column!r} of {name!r} must be text or a number, got {value!r}", "export it again"
             )
+        if column in _JSON_COLUMNS and value not in ("", None):
+            _check_json(str(column), value)
     return {
         str(column): sqlite_text(value) if isinstance(value, str) else value for column, value in row.items()
     }
+
+
+def _check_json(column: str, value: object) -> None:
+    """Raise `SessionError` if the value of a column is not the JSON that its readers need."""
+    accepts, words = _JSON_COLUMNS[column]
+    try:
+        accepted = isinstance(value, str) and accepts(json.loads(value))
+    except (ValueError, RecursionError):
+        accepted = False
+    if not accepted:
+        raise SessionError(
+            f"{column!r} must be {words} as JSON, got {clip(str(value), 80)!r}", "export the session again"
+        )
 
 
 def _insert(database: Engine, table: str, rows: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -16,11 +16,13 @@ from hermes_core.home import HermesHome
 from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.skills.document import normalize_lines
 from hermes_core.skills.store import FILE, MAX_DEPTH, MAX_FILE_BYTES, PARTIAL, SkillStore
-from hermes_core.storage.files import PRIVATE_FILE, write_atomic
 from hermes_core.storage.inventory import ORIGINS
 
 MAX_FILES = 500
 """Files of one skill."""
+
+_MAX_PATH_BYTES = 255
+"""Bytes of a path in a skill, so that no file system refuses a name of it."""
 
 _PART = re.compile(r"[\w][\w .()+,@=~-]{0,99}")
 _FOLDER = re.compile(r"[\w.%~-]{0,120}", re.ASCII)
@@ -44,6 +46,9 @@ def export_skills(
         table = NoteOrigins(root / f".{ORIGINS}").read()
         for path in sorted(_skill_folders(root)):
             place = path.relative_to(root).as_posix()
+            if not _is_place(place):
+                left_out(f"the skill {place!r}: its folder has an unusual name")
+                continue
             files = dict(_files(path, place, left_out))
             text = files.get(FILE)
             if not isinstance(text, str):
@@ -58,13 +63,16 @@ def check_skill(record: Mapping[str, Any]) -> None:
     folder, path, files = record.get("folder"), record.get("path"), record.get("files")
     if not isinstance(folder, str) or not _FOLDER.fullmatch(folder) or (folder and not folder.strip(".")):
         raise ImportFailed(f"{folder!r} is no folder of a user", "export again")
-    if not isinstance(path, str) or not _is_inside(path) or len(PurePosixPath(path).parts) >= MAX_DEPTH:
+    if not _is_place(path):
         raise ImportFailed(f"{path!r} is no place of a skill", "export again")
     if not isinstance(files, dict) or not isinstance(files.get(FILE), str) or len(files) > MAX_FILES:
         raise ImportFailed(f"the files of the skill {path!r} can't be read", "export again")
     for name, content in files.items():
-        if not _is_inside(name) or _bytes(content) is None:
-            raise ImportFailed(f"the file {name!r} of the skill {path!r} can't be read", "export again")
+        data = _bytes(content)
+        if not _is_beside(name) or data is None or len(data) > MAX_FILE_BYTES:
+            raise ImportFailed(f"the file {name!r} of the skill {path!r} can't be used", "export again")
+        if any(folder.as_posix() in files for folder in PurePosixPath(name).parents):
+            raise ImportFailed(f"the file {name!r} of the skill {path!r} lies below a file", "export again")
     if record.get("origin") not in RANKS:
         raise ImportFailed(f"the skill {path!r} has no origin", "export again")
 
@@ -78,7 +86,8 @@ def import_skill(
         keep_origins: True if a person says that the record is their own. Else the skill waits for `hermes-memory review`.
 
     Raises:
-        SkillError: The skill can't be used, or the threat scan refuses it.
+        SkillError: The skill or a file of it can't be used, is refused by the threat scan, or would change what is here.
+            Nothing was written.
     """
     root = _root(home, record["folder"])
     path = root / record["path"]
@@ -90,11 +99,9 @@ def import_skill(
         if any(skill.name == name for skill in store.skills()):
             return "different"
         origin = as_origin(record["origin"]) if keep_origins else "import"
-        # The files beside it first: a skill that is listed is whole. Their text is no part of any prompt.
-        for file, content in record["files"].items():
-            if file != FILE:
-                write_atomic(path / file, _bytes(content) or b"", PRIVATE_FILE)
-        store.import_text(record["path"], record["files"][FILE], origin, scanned=not keep_origins)
+        files = {file: _bytes(content) or b"" for file, content in record["files"].items() if file != FILE}
+        text = record["files"][FILE]
+        store.import_skill_files(record["path"], text, files, origin, scanned=not keep_origins)
     return "imported"
 
 
@@ -125,7 +132,7 @@ def _files(
         count += 1
         if (
             path.is_symlink()
-            or not _is_inside(name)
+            or not _is_beside(name)
             or path.stat().st_size > MAX_FILE_BYTES
             or count > MAX_FILES
         ):
@@ -140,9 +147,30 @@ def _files(
             yield name, {"base64": base64.b64encode(data).decode("ascii")}
 
 
-def _is_inside(name: object) -> bool:
+def _is_place(path: object) -> bool:
+    """Return True for a folder in which a store of skills looks for a skill."""
+    return (
+        isinstance(path, str)
+        and _is_inside(path)
+        and path.count("/") + 1 < MAX_DEPTH
+        and not any(part.endswith(PARTIAL) or _is_skill_text(part) for part in path.split("/"))
+    )
+
+
+def _is_beside(name: str) -> bool:
+    """Return True for the SKILL.md at the top, or a file beside or below it that is no SKILL.md."""
+    return name == FILE or (_is_inside(name) and not any(map(_is_skill_text, name.split("/"))))
+
+
+def _is_skill_text(part: str) -> bool:
+    """Return True for a name that some file system takes for SKILL.md."""
+    return part.rstrip(" .").casefold() == FILE.casefold()
+
+
+def _is_inside(name: str) -> bool:
     """Return True for a relative path of plain names, none of which begins with a dot."""
-    return isinstance(name, str) and all(_PART.fullmatch(part) for part in name.split("/"))
+    plain = all(_PART.fullmatch(part) for part in name.split("/"))
+    return plain and len(name.encode()) <= _MAX_PATH_BYTES
 
 
 def _bytes(content: object) -> bytes | None:

@@ -14,7 +14,7 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,14 @@ from hermes_core.skills.document import (
     read_skill,
 )
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
+from hermes_core.storage.files import (
+    PRIVATE_FILE,
+    locked,
+    open_at_once,
+    remedy_for,
+    write_atomic,
+    write_checked,
+)
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
 from hermes_core.storage.verdicts import Review, Verdicts
@@ -272,24 +279,38 @@ class SkillStore:
             path, "create", lambda before: self._new(before, name, content), session_id, origin
         )
 
-    def import_text(self, path: str, content: str, origin: Origin, *, scanned: bool) -> int:
-        """Write the SKILL.md of another home at CATEGORY/NAME and return the id of the change.
+    def import_skill_files(
+        self, path: str, content: str, files: Mapping[str, bytes], origin: Origin, *, scanned: bool
+    ) -> int:
+        """Write a skill of another home at CATEGORY/NAME, all of it or nothing, and return the id of the change.
 
         Args:
-            scanned: True to refuse what the scan finds. A person's own skill is not refused, as if they put it there.
+            content: Text of SKILL.md.
+            files: The files beside SKILL.md, by relative path.
+            scanned: True to check all texts and names as those that the agent writes. A person's own skill is not
+                refused for them, as if they put it there.
 
         Raises:
-            SkillError: It can't be used, is there already, or is refused.
+            SkillError: It can't be used, is there already, is refused, or would change or extend another skill.
         """
-        name = path.rpartition("/")[2]
+        *categories, name = path.split("/")
 
         def new(before: str | None) -> str:
             if before is not None:
                 raise SkillError(f"skill {name!r} exists already", "delete it first")
+            text = content
             if scanned:
-                return self._accepted(content, name, read_skill)
-            read_skill(normalize_lines(content), name)
-            return content
+                text = self._accepted(content, check_name(name), read_skill)
+                for category in categories or [""]:
+                    check_name(category, "category")
+                self._check_texts(files)
+            else:
+                read_skill(normalize_lines(content), name)
+            _check_free_place(self._root, path, files)
+            # The files beside it first: a skill that is listed is whole.
+            for file, data in files.items():
+                write_atomic(self._root / path / file, data, PRIVATE_FILE)
+            return text
 
         return self._change(f"{path}/{FILE}", "import", new, "import", origin)
 
@@ -445,6 +466,17 @@ class SkillStore:
                 "leave that part out, or let the person write it: files that a person puts there are not refused",
             )
         return content
+
+    def _check_texts(self, files: Mapping[str, bytes]) -> None:
+        """Raise `SkillError` for a file in whose text the scan finds something. What is no UTF-8 is shown to no model."""
+        for file, data in files.items():
+            with contextlib.suppress(UnicodeDecodeError):
+                threat = self._scan(normalize_lines(data.decode("utf-8")))
+                if threat is not None:
+                    raise SkillError(
+                        f"its file {file!r} was refused: {threat.message}",
+                        "leave that part out; files that a person puts there are not refused",
+                    )
 
     def _own(self, name: str) -> Skill:
         skill = self.get(name)
@@ -606,6 +638,38 @@ def _read_exactly(path: Path, *, cut: bool = False) -> str | None:
         return codecs.getincrementaldecoder("utf-8")().decode(data[:MAX_FILE_BYTES], final=whole)
     except UnicodeDecodeError as exc:
         raise SkillError(f"{str(path)!r} is not UTF-8 text", "save it as UTF-8") from exc
+
+
+def _check_free_place(root: Path, path: str, files: Mapping[str, bytes]) -> None:
+    """Raise `SkillError` if a new skill at `path` would lie in or around another one, or its files replace others."""
+    folder = root / path
+    above = [parent for parent in folder.parents if parent.is_relative_to(root) and parent != root]
+    below = [Path(at, inner) for at, names, _ in os.walk(folder) for inner in names]
+    for other in (*above, *below):
+        if os.path.lexists(other / FILE):
+            place = other.relative_to(root).as_posix()
+            raise SkillError(
+                f"{path!r} and the skill {place!r} that is here lie in each other",
+                "move that skill away first",
+            )
+    for file in (FILE, *files):
+        target = folder / file
+        if os.path.realpath(target) != os.path.join(os.path.realpath(root), path, file):  # noqa: PTH118  as above
+            raise SkillError(f"{str(target)!r} is a link, or lies behind one", "remove the link first")
+        if os.path.lexists(target) and not _has_bytes(target, files.get(file)):
+            raise SkillError(
+                f"{str(target)!r} is here with another content and stays as it is", "move it away first"
+            )
+        blocking = next((at for at in target.parents if os.path.lexists(at) and not at.is_dir()), None)
+        if blocking is not None:
+            raise SkillError(f"{str(blocking)!r} is no folder", "move it away first")
+
+
+def _has_bytes(path: Path, data: bytes | None) -> bool:
+    """Return True if the path is a regular file with these bytes."""
+    if data is None or not path.is_file() or path.stat().st_size != len(data):
+        return False
+    return path.read_bytes() == data
 
 
 def _mode(file: Path) -> int:

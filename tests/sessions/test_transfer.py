@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core.errors import SessionError
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.records import calls_as_text
 from hermes_core.sessions.transfer import import_session, session_document
 
 
@@ -117,3 +118,41 @@ def test_a_document_that_is_no_session_is_refused_whole(db: SessionDB, change: A
         import_session(db, change(document))
     assert db.get_session("s1") is None
     assert db.check() == []
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(
+            ("tool_calls", value)
+            for value in ("not json", '{"a": 1}', "5", '[{"function": 5}]', "[" * 200_000)
+        ),
+        *(("parts", value) for value in ("nope", "{}", "7", 7)),
+        ("native", "nope"),
+        *(("identity", value) for value in ("nope", "[1]", '"ann"')),
+    ],
+)
+def test_json_that_its_readers_can_not_use_is_refused_in_a_line(
+    db: SessionDB, tmp_path: Path, column: str, value: object
+) -> None:
+    store(db)
+    document = session_document(db, "s1")
+    (document["session"] if column == "identity" else document["messages"][0])[column] = value
+    other = SessionDB(tmp_path / "other.db")
+    with pytest.raises(SessionError) as caught:
+        import_session(other, document)
+    assert repr(column) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert other.get_session("s1") is None
+
+
+def test_calls_that_a_host_stored_in_another_form_come_back_and_can_be_shown(
+    db: SessionDB, tmp_path: Path
+) -> None:
+    db.create_session("s1", "cli")
+    db.append_message("s1", "assistant", "", tool_calls=["look()", {"arguments": "x"}])
+    other = SessionDB(tmp_path / "other.db")
+    assert import_session(other, session_document(db, "s1")) == "imported"
+    assert other.get_messages("s1")[0].tool_calls == db.get_messages("s1")[0].tool_calls
+    assert calls_as_text('[{"function": 5}]') == '[{"function": 5}]'
