@@ -88,7 +88,6 @@ def test_a_search_is_narrowed_by_its_options(hermes: Any, data: Any) -> None:
     "words",
     [
         ["search"],
-        ["search", "cat", "--since", "someday"],
         ["search", "cat", "--role", "boss"],
         ["search", "cat", "--sort", "up"],
         ["search", "cat", "-k", "0"],
