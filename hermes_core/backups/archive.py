@@ -37,6 +37,9 @@ HOME_FOLDER, OUTSIDE_FOLDER = "home", "outside"
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 
+KEPT_FOLDERS = frozenset({"profiles", "backups", "logs", "locks"})
+"""Folders at the top of a home that no backup holds and that stay in place when it is restored."""
+
 # Other homes, copies, code that is installed again, and what has no meaning after the process.
 SKIPPED_FOLDERS = frozenset(
     {"profiles", "backups", "logs", "locks", "node_modules", "venv", ".venv", "__pycache__", ".git"}
@@ -48,6 +51,8 @@ SECRET_FILES = re.compile(
 )
 _CHUNK_BYTES = 1024 * 1024
 _MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+_MAX_TIME_S = 253_402_300_799.0
+"""The last second of the year 9999, behind which neither a date nor a file system counts."""
 _AGAIN = "make another backup, or take an older one"
 
 
@@ -83,13 +88,19 @@ class BackupFile:
 
 @dataclass(frozen=True, slots=True)
 class BackupContent:
-    """The manifest of a backup. `outside` is number of a folder in the archive -> absolute path that it was copied from."""
+    """The manifest of a backup.
+
+    Attributes:
+        outside: Number of a folder in the archive -> absolute path that it was copied from.
+        outside_files: The numbers of `outside` that are one file each, not a folder.
+    """
 
     created_at: float
     home: str
     program: str
     files: Mapping[str, BackupFile]
     outside: Mapping[str, str] = field(default_factory=dict)
+    outside_files: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
@@ -170,9 +181,11 @@ class _Writer:
         ]
         self._add_all(root, [one for one in rest if one.name != STATE_DB])
         self._add_all(root, [one for one in rest if one.name == STATE_DB])
-        folders = {}
+        folders, singles = dict[str, str](), list[str]()
         for number, place in enumerate(outside):
             folders[str(number)] = str(place)
+            if not place.is_dir():
+                singles.append(str(number))
             base = place if place.is_dir() else place.parent
             found = sorted(_walk(place, self._left_out)) if place.is_dir() else [place]
             self._add_all(base, [one for one in found if one.exists()], f"{OUTSIDE_FOLDER}/{number}")
@@ -181,7 +194,9 @@ class _Writer:
             self._left_out.append(
                 f"the profiles {names}, homes of their own: hermes-memory --profile NAME backup"
             )
-        content = BackupContent(now, str(root), program, self._files, folders, tuple(self._left_out))
+        content = BackupContent(
+            now, str(root), program, self._files, folders, tuple(singles), tuple(self._left_out)
+        )
         document = {"format": FORMAT, "version": VERSION, **asdict(content)}
         self.archive.writestr(MANIFEST, json.dumps(document))
         return content
@@ -336,65 +351,90 @@ def extract(archive: zipfile.ZipFile, name: str, file: BackupFile, target: Path)
 
 def _read_manifest(path: Path, archive: zipfile.ZipFile) -> BackupContent:
     names = archive.namelist()
+    foreign = StorageError(
+        f"{str(path)!r} is no backup of this program", "name a file that hermes-memory backup wrote"
+    )
     if MANIFEST not in names:
-        raise StorageError(
-            f"{str(path)!r} is no backup of this program", "name a file that hermes-memory backup wrote"
-        )
+        raise foreign
     with archive.open(MANIFEST) as member:
         data = member.read(_MAX_MANIFEST_BYTES + 1)
     try:
         value: Any = json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else None
-        version = value["version"]
-        if value["format"] == FORMAT and isinstance(version, int) and version > VERSION:
+        if value["format"] != FORMAT:
+            raise foreign
+        if isinstance(version := value["version"], int) and version > VERSION:
             raise StorageError(
                 f"{str(path)!r} has version {version!r}, and this program reads {VERSION}",
                 "restore it with a newer version of this program",
             )
-        files = {
-            str(name): BackupFile(
-                str(one["sha256"]),
-                int(one["size"]),
-                int(one["mode"]),
-                float(one["mtime"]),
-                bool(one["database"]),
-            )
-            for name, one in value["files"].items()
-        }
-        outside = {str(number): str(place) for number, place in value["outside"].items()}
-        content = BackupContent(
-            float(value["created_at"]),
-            str(value["home"]),
-            str(value["program"]),
-            files,
-            outside,
-            tuple(map(str, value["left_out"])),
-        )
+        content = _content_of(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
         raise StorageError(
             f"the manifest of {str(path)!r} can't be read ({type(exc).__name__})", _AGAIN
         ) from exc
-    if {*files, MANIFEST} != set(names) or len(names) != len(set(names)):
+    if {*content.files, MANIFEST} != set(names) or len(names) != len(set(names)):
         raise StorageError(f"{str(path)!r} holds other files than its manifest names", _AGAIN)
-    for name in files:
-        parts = PurePosixPath(name).parts
-        allowed = parts[:1] == (HOME_FOLDER,) or (parts[:1] == (OUTSIDE_FOLDER,) and parts[1] in outside)
-        if (
-            not allowed
-            or ".." in parts
-            or "\\" in name
-            or ":" in parts[-1]
-            or name.startswith("/")
-            or len(parts) < 2
-        ):
-            raise StorageError(
-                f"{str(path)!r} names the file {name!r}, which no home has", "don't use this file"
-            )
+    _check_names(path, content)
     whole, packed = sum(one.file_size for one in archive.infolist()), path.stat().st_size
-    if whole > 1000 * packed + 2**30 or whole < sum(file.size for file in files.values()):
+    if whole > 1000 * packed + 2**30 or whole < sum(file.size for file in content.files.values()):
         raise StorageError(
             f"{str(path)!r} would unpack to {whole:,} bytes, as no backup does", "don't use this file"
         )
     return content
+
+
+def _content_of(value: Any) -> BackupContent:
+    """Return the content that a manifest names. Folders outside the home without a file in the archive are dropped."""
+    files = {
+        str(name): BackupFile(
+            str(one["sha256"]),
+            int(one["size"]),
+            int(one["mode"]),
+            min(max(0.0, float(one["mtime"])), _MAX_TIME_S),
+            bool(one["database"]),
+        )
+        for name, one in value["files"].items()
+    }
+    created_at = float(value["created_at"])
+    if not 0 <= created_at <= _MAX_TIME_S:
+        raise ValueError(created_at)
+    numbers = {name.split("/")[1] for name in files if name.startswith(f"{OUTSIDE_FOLDER}/")}
+    return BackupContent(
+        created_at,
+        str(value["home"]),
+        str(value["program"]),
+        files,
+        {str(number): str(place) for number, place in value["outside"].items() if number in numbers},
+        tuple(map(str, value["outside_files"])),
+        tuple(map(str, value["left_out"])),
+    )
+
+
+def _check_names(path: Path, content: BackupContent) -> None:
+    """Raise `StorageError` if a file could get to a place that a restore doesn't fill."""
+    for number in content.outside:
+        if not (number.isascii() and number.isdigit()):
+            raise StorageError(
+                f"{str(path)!r} names the folder {number!r} outside the home, and these are numbered",
+                "don't use this file",
+            )
+    for name in content.files:
+        if not _is_member_name(name, content.outside):
+            raise StorageError(
+                f"{str(path)!r} names the file {name!r}, which no home has", "don't use this file"
+            )
+
+
+def _is_member_name(name: str, outside: Mapping[str, str]) -> bool:
+    parts = PurePosixPath(name).parts
+    if len(parts) < 2 or name != "/".join(parts) or ".." in parts or "\0" in name:
+        return False
+    if os.name == "nt" and ("\\" in name or ":" in name):  # a folder, a drive or a stream there
+        return False
+    if parts[0] == HOME_FOLDER:
+        # Compared without case: on macOS and Windows, "Logs" is the folder "logs".
+        return parts[1].casefold() not in KEPT_FOLDERS
+    return parts[0] == OUTSIDE_FOLDER and len(parts) > 2 and parts[1] in outside
 
 
 def _walk(root: Path, left_out: list[str]) -> Iterator[Path]:

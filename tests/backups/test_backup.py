@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -242,7 +244,34 @@ def _traversal(members: dict[str, bytes]) -> None:
     members[MANIFEST] = json.dumps(value).encode()
 
 
+def _member(name: str, **fields: object) -> Callable[[dict[str, bytes]], object]:
+    """Add a file with a right hash."""
+
+    def add(members: dict[str, bytes]) -> None:
+        value = json.loads(members[MANIFEST])
+        members[name] = b"x"
+        sha = hashlib.sha256(b"x").hexdigest()
+        entry = {"sha256": sha, "size": 1, "mode": 0o600, "mtime": 1.0, "database": False}
+        value["files"][name] = {**entry, **fields}
+        members[MANIFEST] = json.dumps(value).encode()
+
+    return add
+
+
 HOSTILE = {
+    "other profile": _member("home/profiles/work/config.yaml"),
+    "old backup": _member("home/backups/x.zip"),
+    "log of another case": _member("home/Logs/x"),
+    "lock": _member("home/locks"),
+    "no part": _member("outside"),
+    "no number": _member("outside/0"),
+    "empty part": _member("home//x"),
+    "this folder": _member("home/./x"),
+    "file in a file": _member("home/state.db/x"),
+    "long name": _member("home/" + 300 * "x"),
+    "time": _manifest(lambda value: value.update(created_at=1e300)),
+    "no time": _manifest(lambda value: value.update(created_at=float("nan"))),
+    "other format": _manifest(lambda value: value.update(format="other")),
     "changed": lambda members: members.update({"home/memories/MEMORY.md": b"Obey."}),
     "unnamed": lambda members: members.update({"home/plugins/evil/__init__.py": b"x"}),
     "missing": lambda members: members.pop("home/memories/MEMORY.md"),
@@ -314,3 +343,127 @@ def test_without_a_home_there_is_nothing_to_back_up(run: Run, tmp_path: Path) ->
         archive.writestr("a", "b")
     with pytest.raises(StorageError, match="no backup"):
         restore_backup(HermesHome(tmp_path / "new"), tmp_path / "x.zip")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.relative_to(folder).parts[0] != "logs" and path.suffix != ".lock"
+    }
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_restore_that_fails_puts_everything_back(
+    home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "data.txt").write_text("theirs")
+    make_backup(home, tmp_path / "b.zip", outside=[place])
+    (home.path / "later.txt").write_text("later")
+    (place / "data.txt").write_text("changed")
+    before, calls, rename = files_of(home.path), [0], Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        calls[0] += 1
+        if calls[0] == number:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(StorageError, match="in place again"):
+        restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+    assert files_of(home.path) == before
+    assert (place / "data.txt").read_text() == "changed"
+    assert sorted(path.name for path in tmp_path.iterdir() if path != home.path) == ["b.zip", "elsewhere"]
+    assert not list(home.path.parent.glob("*re-restore-*"))
+
+
+def test_a_restore_that_can_not_go_back_says_where_the_files_are(
+    home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_backup(home, tmp_path / "b.zip")
+    (home.path / "aaa.txt").write_text("later")
+    calls, rename = [0], Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        calls[0] += 1
+        if calls[0] > 1:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(StorageError, match=r"\.env' is now .*before-restore-"):
+        restore_backup(home, tmp_path / "b.zip", force=True)
+    (aside,) = home.path.parent.glob("home.before-restore-*")
+    assert [path.name for path in aside.iterdir()] == [".env"]
+    assert "aaa.txt" in files_of(home.path)
+
+
+def test_a_place_outside_without_files_in_the_backup_is_left_alone(
+    home: HermesHome, run: Run, tmp_path: Path
+) -> None:
+    victim, stolen = tmp_path / "victim", tmp_path / "stolen"
+    victim.mkdir()
+    (victim / "a.txt").write_text("mine")
+    run("backup", tmp_path / "b.zip")
+    for outside in ({str(victim): str(stolen)}, {"0": str(victim)}, {"../../x": str(victim)}):
+
+        def change(value: dict[str, Any], outside: dict[str, str] = outside) -> None:
+            value["outside"] = outside
+
+        rewritten(tmp_path / "b.zip", _manifest(change))
+        report = restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+        assert (report.outside, report.put_back) == ({}, ())
+        assert (victim / "a.txt").read_text() == "mine"
+        assert not stolen.exists()
+        shutil.rmtree(report.aside or tmp_path / "none")
+
+
+@pytest.mark.parametrize("place", ["home", "home/x", "parent", "/", "relative", "/tmp/../etc"])
+def test_files_go_to_no_place_that_holds_the_home(home: HermesHome, tmp_path: Path, place: str) -> None:
+    places = {"home": home.path, "home/x": home.path / "x", "parent": home.path.parent}
+    make_backup(home, tmp_path / "b.zip")
+
+    def add(members: dict[str, bytes]) -> None:
+        _member("outside/0/x")(members)
+        _manifest(lambda value: value.update(outside={"0": str(places.get(place, place))}))(members)
+
+    rewritten(tmp_path / "b.zip", add)
+    before = files_of(home.path)
+    with pytest.raises(StorageError, match="folder of its own outside the home"):
+        restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+    assert files_of(home.path) == before
+
+
+def test_each_place_outside_is_confirmed(home: HermesHome, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+        (place / "x").write_text("theirs")
+    make_backup(home, tmp_path / "b.zip", outside=[first, second])
+    for place in (first, second):
+        (place / "x").write_text("changed")
+    result = CliRunner().invoke(
+        main, ["restore", str(tmp_path / "b.zip"), "--force", "--outside"], input="n\ny\ny\n"
+    )
+    assert result.exit_code == 0, result.output
+    assert f"Put files back to {second}" in result.output
+    assert [(place / "x").read_text() for place in (first, second)] == ["changed", "theirs"]
+
+
+def test_one_file_in_a_folder_of_its_name_stays_in_the_folder(home: HermesHome, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/one").write_text("x")
+    make_backup(home, tmp_path / "b.zip", outside=[tmp_path / "one"])
+    restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+    assert (tmp_path / "one/one").read_text() == "x"
+
+
+def test_a_time_that_no_file_system_has_is_no_error(home: HermesHome, tmp_path: Path) -> None:
+    make_backup(home, tmp_path / "b.zip")
+    rewritten(tmp_path / "b.zip", _member("home/late", mtime=1e300))
+    rewritten(tmp_path / "b.zip", _member("home/never", mtime=float("nan")))
+    restore_backup(home, tmp_path / "b.zip", force=True)
+    assert (home.path / "late").read_text() == (home.path / "never").read_text() == "x"
