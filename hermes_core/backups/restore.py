@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from hermes_core.backups.archive import (
-    DATABASES,
     HOME_FOLDER,
-    KEPT_FOLDERS,
     OUTSIDE_FOLDER,
     BackupContent,
     database_faults,
     extract,
     opened_backup,
 )
+from hermes_core.backups.selection import DATABASES, KEPT_FOLDERS
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
 from hermes_core.sessions.maintenance import exclusive

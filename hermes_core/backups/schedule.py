@@ -100,6 +100,7 @@ class ScheduledBackups:
                         self._home,
                         folder / backup_name(self._clock()),
                         outside=self._outside(),
+                        excluded=(folder,),
                         clock=self._clock,
                     )
                     prune_backups(folder, self._config.backup.keep)
@@ -126,7 +127,15 @@ def back_up_now(
     """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned."""
     folder = backup_folder(home, config)
     target = path or folder / backup_name(time.time())
-    report = make_backup(home, target, secrets=secrets, outside=outside, on_file=on_file, program=program)
+    report = make_backup(
+        home,
+        target,
+        secrets=secrets,
+        outside=outside,
+        excluded=(folder,),
+        on_file=on_file,
+        program=program,
+    )
     if path is None:
         prune_backups(folder, config.backup.keep)
     return report

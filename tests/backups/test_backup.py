@@ -467,3 +467,145 @@ def test_a_time_that_no_file_system_has_is_no_error(home: HermesHome, tmp_path: 
     rewritten(tmp_path / "b.zip", _member("home/never", mtime=float("nan")))
     restore_backup(home, tmp_path / "b.zip", force=True)
     assert (home.path / "late").read_text() == (home.path / "never").read_text() == "x"
+
+
+def names_in(file: Path) -> set[str]:
+    with opened_backup(file) as (_, content):
+        return set(content.files)
+
+
+KEY = "sk-1234567890abcdef1234567890abcdef"
+KEY_FILES = {
+    "hermes.env": f"OPENAI_API_KEY={KEY}",
+    ".env~": f"OPENAI_API_KEY={KEY}",
+    "env.bak": f"OPENAI_API_KEY={KEY}",
+    ".env.bak": f"OPENAI_API_KEY={KEY}",
+    "#.env#": f"OPENAI_API_KEY={KEY}",
+    "work/deep/config.env.old": f"OPENAI_API_KEY={KEY}",
+    "hindsight/config.json": json.dumps({"llm": {"api_key": KEY}, "mode": "local"}),
+    "hindsight/config.json.bak": json.dumps({"llm": {"api_key": KEY}}),
+    "mem0/cfg.yaml": f"api_key: {KEY}\nmode: x\n",
+    "ov/ovcli.conf": f'{{"api_key": "{KEY}"}}',
+    "ov/x.toml": f'api_key = "{KEY}"',
+    "keys/server.key~": KEY,
+    "credentials.json.bak": KEY,
+}
+
+
+@pytest.mark.parametrize("place", ["home", "outside"])
+def test_no_keys_at_any_depth_without_being_asked(home: HermesHome, tmp_path: Path, place: str) -> None:
+    base = home.path if place == "home" else tmp_path / "theirs"
+    for name, text in KEY_FILES.items():
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text(text)
+    report = make_backup(home, tmp_path / "b.zip", outside=[base] if place == "outside" else [])
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        assert [name for name in archive.namelist() if b"1234567890abcdef" in archive.read(name)] == []
+    for name in KEY_FILES:
+        assert any(repr(name) in sentence for sentence in report.left_out), name
+    make_backup(home, tmp_path / "all.zip", secrets=True, outside=[base] if place == "outside" else [])
+    prefix = "home" if place == "home" else "outside/0"
+    assert {f"{prefix}/{name}" for name in KEY_FILES} <= names_in(tmp_path / "all.zip")
+
+
+def test_links_are_named_and_not_followed(home: HermesHome, tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").write_text(KEY)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.md").write_text("Elsewhere.")
+    targets = {"x": ".env", "skills/y": str(tmp_path / "id_rsa"), "z": str(tmp_path / "folder")}
+    for name, target in targets.items():
+        (home.path / name).symlink_to(target)
+    home.user_md.unlink(missing_ok=True)
+    home.user_md.symlink_to(tmp_path / "id_rsa")
+    home.memory_md.unlink()
+    home.memory_md.symlink_to(tmp_path / "notes.md")
+    report = make_backup(home, tmp_path / "b.zip")
+    for name in ("x", "skills/y", "z", "memories/USER.md"):
+        assert any(repr(name) in sentence for sentence in report.left_out), name
+        assert f"home/{name}" not in names_in(report.path)
+    # The notes may lie elsewhere.
+    assert "home/memories/MEMORY.md" in names_in(report.path)
+
+
+ODD_FILES = (
+    "skills/backups/SKILL.md",
+    "skills/logs/tea/SKILL.md",
+    "skills/venv/SKILL.md",
+    "skills/node_modules/SKILL.md",
+    "skills/a/profiles/x.txt",
+    "skills/a/locks/x.txt",
+    "skills/a/uv.lock",
+    "skills/a/x-journal",
+    "skills/a/x.tmp",
+    "skills/a/x.pid",
+    "skills/a/x.damaged.txt",
+    "skills/a.restoring-hens/SKILL.md",
+    "skills/a/b:c",
+    "skills/a/b\\c",
+    "skills/a/new\nline",
+    "skills/a/üñ",
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such names there")
+def test_any_name_is_in_a_backup_and_comes_back(home: HermesHome, tmp_path: Path) -> None:
+    for name in ODD_FILES:
+        (home.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (home.path / name).write_text("Boil.")
+    make_backup(home, tmp_path / "b.zip")
+    other = HermesHome(tmp_path / "other")
+    restore_backup(other, tmp_path / "b.zip")
+    assert [name for name in ODD_FILES if not (other.path / name).is_file()] == []
+
+
+def test_what_is_left_out_is_named(home: HermesHome, tmp_path: Path) -> None:
+    plugin = home.path / "plugins/x"
+    for name in (
+        "node_modules/y",
+        "__pycache__/z",
+        ".git/HEAD",
+        "package.json",
+        "state.db.damaged-1",
+        "v/pyvenv.cfg",
+    ):
+        (plugin / name).parent.mkdir(parents=True, exist_ok=True)
+        (plugin / name).write_text("x")
+    (home.path / "Logs").mkdir()
+    report = make_backup(home, tmp_path / "b.zip")
+    for name in ("node_modules", "__pycache__", ".git", "state.db.damaged-1", "v"):
+        assert any(f"'plugins/x/{name}'" in sentence for sentence in report.left_out), name
+    assert any("'Logs'" in sentence for sentence in report.left_out)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 there")
+def test_a_name_that_is_no_utf8_is_named(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(home.path) + b"/\xff.txt")).write_text("x")
+    Path(os.fsdecode(os.fsencode(home.path) + b"/skills/\xfe")).mkdir()
+    report = json.loads(run("backup", tmp_path / "b.zip", "--json").stdout)
+    assert sum("is no UTF-8" in sentence for sentence in report["left_out"]) == 2
+    assert "is no UTF-8" in run("backup", tmp_path / "b.zip").stdout
+
+
+def test_backups_in_the_home_are_in_no_backup(home: HermesHome, run: Run) -> None:
+    set_value(home, "backup.folder", "saved/here")
+    for _ in range(3):
+        run("backup")
+        run("backup", home.path / "mine" / "b.zip")
+        (home.path / "mine/b.zip").rename(home.path / "mine/c.zip")
+    for file in (home.path / "saved/here").glob("*.zip"):
+        assert [name for name in names_in(file) if "saved" in name or name.endswith(".zip")] == []
+
+
+def test_the_notes_are_no_folder_of_backups(home: HermesHome, run: Run) -> None:
+    set_value(home, "backup.folder", "memories")
+    run("backup")
+    (file,) = home.memories.glob("*.zip")
+    assert "home/memories/MEMORY.md" in names_in(file)
+
+
+def test_skills_may_lie_elsewhere(home: HermesHome, tmp_path: Path) -> None:
+    home.skills.rename(tmp_path / "skills")
+    home.skills.symlink_to(tmp_path / "skills")
+    report = make_backup(home, tmp_path / "b.zip")
+    assert "home/skills/kitchen/tea/SKILL.md" in names_in(report.path)
+    assert not any("link" in sentence for sentence in report.left_out)
