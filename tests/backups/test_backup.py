@@ -23,13 +23,14 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, open_memory
 from hermes_core.backups.archive import MANIFEST, make_backup, opened_backup
 from hermes_core.backups.restore import restore_backup
-from hermes_core.backups.schedule import backups_in
+from hermes_core.backups.schedule import ScheduledBackups, backup_name, backups_in
 from hermes_core.cli import main
-from hermes_core.config import set_value
+from hermes_core.config import load_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.testing.fakes import RecordingProvider
 
 Run = Callable[..., Result]
+DAY_4 = 1_767_484_800.0
 
 WRITER = """
 import sys
@@ -309,21 +310,21 @@ def test_backups_are_made_when_they_are_due_and_old_ones_go(home: HermesHome) ->
     for day in (3, 2, 1):
         with open_memory(home) as memory:
             memory.start_session(f"day{day}")
-        (newest,) = backups_in(folder)[-1:]
+        (newest,) = backups_in(folder, home)[-1:]
         # As if the clock had gone on: the backup is one of some days ago.
-        renamed = newest.with_name(f"hermes-backup-2026010{4 - day}T000000Z.zip")
+        renamed = newest.with_name(backup_name(home, DAY_4 - day * 86_400))
         newest.replace(renamed)
         os.utime(renamed, (renamed.stat().st_mtime - day * 86_400,) * 2)
-    assert [path.name for path in backups_in(folder)] == [
-        "hermes-backup-20260102T000000Z.zip",
-        "hermes-backup-20260103T000000Z.zip",
+    assert [path.name for path in backups_in(folder, home)] == [
+        backup_name(home, DAY_4 - 2 * 86_400),
+        backup_name(home, DAY_4 - 86_400),
     ]
-    with opened_backup(backups_in(folder)[-1]) as (_, content):
+    with opened_backup(backups_in(folder, home)[-1]) as (_, content):
         assert "home/state.db" in content.files
     with open_memory(home) as memory:
         memory.start_session("soon")
         memory.start_session("again")
-    assert len(backups_in(folder)) == 2
+    assert len(backups_in(folder, home)) == 2
 
 
 def test_a_scheduled_backup_that_fails_is_a_problem(home: HermesHome, tmp_path: Path) -> None:
@@ -609,3 +610,53 @@ def test_skills_may_lie_elsewhere(home: HermesHome, tmp_path: Path) -> None:
     report = make_backup(home, tmp_path / "b.zip")
     assert "home/skills/kitchen/tea/SKILL.md" in names_in(report.path)
     assert not any("link" in sentence for sentence in report.left_out)
+
+
+def test_homes_that_share_a_folder_keep_their_own_backups(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    other = HermesHome(home.path / "profiles/work", "work")
+    for one in (home, other):
+        one.path.mkdir(parents=True, exist_ok=True)
+        set_value(one, "backup.folder", str(shared))
+        set_value(one, "backup.every", 24)
+        set_value(one, "backup.keep", 1)
+    for _ in range(2):
+        run("backup")
+    with open_memory(other) as memory:
+        memory.start_session("s")  # a backup of the other home is not one of this
+    assert len(backups_in(shared, home)) == len(backups_in(shared, other)) == 1
+    assert len(list(shared.glob("*.zip"))) == 2
+    for one in (home, other):
+        with opened_backup(*backups_in(shared, one)) as (_, content):
+            assert content.home == str(one.path)
+
+
+def test_backups_of_one_second_are_two(home: HermesHome, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setattr("hermes_core.backups.schedule.time.time", lambda: DAY_4)
+    run("backup")
+    run("backup")
+    first, second = backups_in(home.path / "backups", home)
+    assert (first.name, second.stem) == (backup_name(home, DAY_4), f"{first.stem}-2")
+
+
+def test_a_backup_of_the_future_does_not_stop_the_others(home: HermesHome, run: Run) -> None:
+    set_value(home, "backup.every", 24)
+    run("backup")
+    folder = home.path / "backups"
+    (file,) = backups_in(folder, home)
+    os.utime(file, (file.stat().st_mtime + 10**8,) * 2)
+    with open_memory(home) as memory:
+        memory.start_session("s")
+    assert len(backups_in(folder, home)) == 2
+
+
+def test_any_error_of_the_thread_is_a_problem(home: HermesHome) -> None:
+    set_value(home, "backup.every", 24)
+
+    def fail() -> list[Path]:
+        raise RuntimeError("no answer")
+
+    backups = ScheduledBackups(home, load_config(home), fail)
+    backups.start_if_due()
+    backups.wait()
+    assert backups.problem == "the scheduled backup failed: RuntimeError: no answer"
