@@ -455,7 +455,7 @@ def _content_of(value: Any) -> BackupContent:
         str(value["program"]),
         files,
         {str(number): str(place) for number, place in value["outside"].items() if number in numbers},
-        tuple(map(str, value["outside_files"])),
+        tuple(map(str, value.get("outside_files", ()))),
         tuple(map(str, value["left_out"])),
     )
 
