@@ -121,7 +121,9 @@ def test_a_backup_of_a_home_in_use_has_all_that_was_acknowledged_before(
             assert int(notes[-1].split()[-1].rstrip(".")) >= number
         # The notes and their history are one state: nothing looks like an edit by hand.
         assert {change.action for change in memory.curated.history(limit=1000)} <= {"add", "remove"}
-        assert memory.curated.verify().faults == ()
+        report_of_history = memory.curated.verify()
+        assert report_of_history is not None
+        assert report_of_history.faults == ()
         assert memory.problems() == []
 
 
