@@ -9,23 +9,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sqlite3
 import stat
 import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote
 
+from hermes_core.backups.selection import (
+    DATABASES,
+    KEPT_FOLDERS,
+    MAX_SETTINGS_BYTES,
+    STORES,
+    files_below,
+    may_be_settings,
+    may_hold_keys,
+    without_secrets,
+)
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
@@ -35,19 +45,11 @@ VERSION = 1
 MANIFEST = "hermes-backup.json"
 HOME_FOLDER, OUTSIDE_FOLDER = "home", "outside"
 
-DATABASES = (".db", ".sqlite", ".sqlite3")
-
-# Other homes, copies, code that is installed again, and what has no meaning after the process.
-SKIPPED_FOLDERS = frozenset(
-    {"profiles", "backups", "logs", "locks", "node_modules", "venv", ".venv", "__pycache__", ".git"}
-)
-_SKIPPED_FILES = re.compile(r".*(?:-wal|-shm|-journal|\.lock|\.tmp|\.partial|\.pid|\.sock)")
-_COPIES = (".damaged", ".lost-", ".repairing", ".before-restore-", ".restoring-")
-SECRET_FILES = re.compile(
-    r"\.env(?:\..*)?|.*\.(?:pem|key|p12|pfx)|credentials?(?:\..*)?|(?:auth|oauth|token)s?[\w.-]*\.json|id_(?:rsa|ed25519|ecdsa)"
-)
+NOTE_FILES = ("MEMORY.md", "USER.md")
 _CHUNK_BYTES = 1024 * 1024
 _MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+_MAX_TIME_S = 253_402_300_799.0
+"""The last second of the year 9999, behind which neither a date nor a file system counts."""
 _AGAIN = "make another backup, or take an older one"
 
 
@@ -83,13 +85,19 @@ class BackupFile:
 
 @dataclass(frozen=True, slots=True)
 class BackupContent:
-    """The manifest of a backup. `outside` is number of a folder in the archive -> absolute path that it was copied from."""
+    """The manifest of a backup.
+
+    Attributes:
+        outside: Number of a folder in the archive -> absolute path that it was copied from.
+        outside_files: The numbers of `outside` that are one file each, not a folder.
+    """
 
     created_at: float
     home: str
     program: str
     files: Mapping[str, BackupFile]
     outside: Mapping[str, str] = field(default_factory=dict)
+    outside_files: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
@@ -99,6 +107,7 @@ def make_backup(
     *,
     secrets: bool = False,
     outside: Sequence[Path] = (),
+    excluded: Collection[Path] = (),
     on_file: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.time,
     program: str = "",
@@ -110,13 +119,14 @@ def make_backup(
     Args:
         secrets: True to include `.env` and other files with keys.
         outside: Files and folders outside the home that providers name.
+        excluded: Files and folders of the home to leave out, such as the folder of the backups.
         on_file: Called once a file, for a progress bar.
 
     Raises:
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
         StorageError: A file can't be read or written, or the archive is not what was written.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    unchecked = path.with_name(f".{path.name}.partial")
     ensure_folder(path.parent)
     try:
         with (
@@ -124,17 +134,18 @@ def make_backup(
             tempfile.TemporaryDirectory(prefix=".hermes-backup-", dir=path.parent) as work,
         ):
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-            with os.fdopen(os.open(partial, flags, PRIVATE_FILE), "w+b") as file:
+            with os.fdopen(os.open(unchecked, flags, PRIVATE_FILE), "w+b") as file:
                 writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
+                writer.exclude([*excluded, path, unchecked, Path(work)])
                 with closing(writer.archive):
                     content = writer.write(outside, clock(), program)
                 file.flush()
                 os.fsync(file.fileno())
-            databases = check_backup(partial, Path(work))
-            partial.replace(path)
+            databases = check_backup(unchecked, Path(work))
+            unchecked.replace(path)
             sync_folder(path.parent)
     finally:
-        partial.unlink(missing_ok=True)
+        unchecked.unlink(missing_ok=True)
     size = path.stat().st_size
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)
 
@@ -149,48 +160,92 @@ class _Writer:
         self.archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
         self._files: dict[str, BackupFile] = {}
         self._left_out: list[str] = []
+        self._excluded = set[Path]()
+
+    def exclude(self, paths: Iterable[Path]) -> None:
+        """Leave these files and folders out. A folder that holds the home, its notes or its skills can't be."""
+        root = Path(os.path.realpath(self._home.path))
+        for path in paths:
+            real = Path(os.path.realpath(path))
+            if not real.is_relative_to(root) or real == root:
+                continue
+            relative = real.relative_to(root)
+            if len(relative.parts) == 1 and relative.name in STORES:
+                continue
+            self._excluded.add(self._home.path / relative)
+            if (
+                real.is_dir()
+                and relative.parts[0] not in KEPT_FOLDERS
+                and not real.name.startswith(".hermes-backup-")
+            ):
+                self._left_out.append(f"the folder {relative.as_posix()!r}, which is that of the backups")
+
+    def _walk(self, root: Path, leave_out: Callable[[str], object], *, is_home: bool = False) -> list[Path]:
+        return sorted(files_below(root, leave_out, is_home=is_home, excluded=self._excluded))
 
     def write(self, outside: Sequence[Path], now: float, program: str) -> BackupContent:
         """Write all files and the manifest."""
         root = self._home.path
-        paths = sorted(_walk(root, self._left_out))
+        stores = [self._home.memories, self._home.skills]
+        paths = self._walk(root, self._left_out.append, is_home=True)
         # A store that the inventory lists must be in the backup, so the inventory is older than the stores.
         self._add_all(root, [one for one in paths if one.name == INVENTORY])
         with ExitStack() as held:
             for path in sorted({*self._note_files(), *self._skill_journals()}):
                 held.enter_context(locked(path))
             # Listed anew, since a note or a skill may have come before the locks were held.
-            notes, skills = sorted(_walk(self._home.memories, [])), sorted(_walk(self._home.skills, []))
-            self._add_all(root, [*notes, *skills])
-        inside = (self._home.memories, self._home.skills)
+            for store in stores:
+                # The walk through the home named what is left out, but it follows no link.
+                name = partial(self._leave_out_of, store.name) if store.is_symlink() else _say_nothing
+                self._add_all(root, self._walk(store, name))
         rest = [
             one
             for one in paths
-            if one.name != INVENTORY and not any(one.is_relative_to(top) for top in inside)
+            if one.name != INVENTORY and not any(one.is_relative_to(store) for store in stores)
         ]
         self._add_all(root, [one for one in rest if one.name != STATE_DB])
         self._add_all(root, [one for one in rest if one.name == STATE_DB])
-        folders = {}
-        for number, place in enumerate(outside):
-            folders[str(number)] = str(place)
-            base = place if place.is_dir() else place.parent
-            found = sorted(_walk(place, self._left_out)) if place.is_dir() else [place]
-            self._add_all(base, [one for one in found if one.exists()], f"{OUTSIDE_FOLDER}/{number}")
+        folders, singles = self._add_outside(outside)
         if (root / "profiles").is_dir():
-            names = ", ".join(sorted(one.name for one in (root / "profiles").iterdir()))
+            names = ", ".join(sorted(printable(one.name) for one in (root / "profiles").iterdir()))
             self._left_out.append(
                 f"the profiles {names}, homes of their own: hermes-memory --profile NAME backup"
             )
-        content = BackupContent(now, str(root), program, self._files, folders, tuple(self._left_out))
+        content = BackupContent(
+            now, str(root), program, self._files, folders, tuple(singles), tuple(self._left_out)
+        )
         document = {"format": FORMAT, "version": VERSION, **asdict(content)}
         self.archive.writestr(MANIFEST, json.dumps(document))
         return content
+
+    def _add_outside(self, places: Sequence[Path]) -> tuple[dict[str, str], list[str]]:
+        """Add what is outside the home. Return number -> place, and the numbers that are one file each."""
+        folders, singles = dict[str, str](), list[str]()
+        for number, place in enumerate(map(str, places)):
+            # What a provider names is meant, also if it is a link.
+            base = Path(os.path.realpath(place))
+            folder, before = f"{OUTSIDE_FOLDER}/{number}", len(self._files)
+            if not base.exists():
+                self._left_out.append(f"{place!r}, which is not there")
+            elif base.is_dir():
+                self._add_all(base, self._walk(base, partial(self._leave_out_of, place)), folder)
+            else:
+                name = Path(place).name
+                self._add(base, f"{folder}/{name}", place)
+                self._on_file()
+                singles.append(str(number))
+            if len(self._files) > before:
+                folders[str(number)] = place
+        return folders, singles
+
+    def _leave_out_of(self, place: str, sentence: str) -> None:
+        self._left_out.append(f"of {place!r}: {sentence}")
 
     def _note_files(self) -> Iterator[Path]:
         users = self._home.memories / "users"
         folders = [self._home.memories, *(users.iterdir() if users.is_dir() else ())]
         for folder in folders:
-            for name in ("MEMORY.md", "USER.md"):
+            for name in NOTE_FILES:
                 if (folder / name).exists():
                     yield Path(os.path.realpath(folder / name))
 
@@ -210,20 +265,30 @@ class _Writer:
             self._on_file()
 
     def _add(self, path: Path, name: str, relative: str) -> None:
-        status = path.stat()
-        if not self._secrets and SECRET_FILES.fullmatch(path.name):
+        real = path
+        if path.is_symlink():
+            # The notes may be links to files that a person keeps elsewhere; this program follows these only.
+            real = Path(os.path.realpath(path))
+            if path.name not in NOTE_FILES or not path.is_relative_to(self._home.memories):
+                self._left_out.append(f"{relative!r}, a link, which is not followed")
+                return
+        if not self._secrets and (may_hold_keys(path.name) or may_hold_keys(real.name)):
             self._left_out.append(f"{relative!r}, which may hold keys: --with-secrets includes it")
             return
+        status = real.lstat()
         if not stat.S_ISREG(status.st_mode):
             self._left_out.append(f"{relative!r}, which is no regular file")
+            return
+        if _is_backup(path):
+            self._left_out.append(f"{relative!r}, which is a backup")
             return
         if _is_database(path) and (copy := self._database_copy(path)) is not None:
             self._store(copy, name, status, database=True)
             copy.unlink()
             return
-        if not self._secrets and path.suffix in (".json", ".yaml", ".yml") and path.parent == self._home.path:
+        if not self._secrets and may_be_settings(path.name) and status.st_size <= MAX_SETTINGS_BYTES:
             data = path.read_bytes()
-            clean = _without_secrets(path, data)
+            clean = without_secrets(path, data)
             if clean != data:
                 self._left_out.append(f"the secrets in {relative!r}: --with-secrets includes them")
             plain = self._work / "plain"
@@ -336,114 +401,108 @@ def extract(archive: zipfile.ZipFile, name: str, file: BackupFile, target: Path)
 
 def _read_manifest(path: Path, archive: zipfile.ZipFile) -> BackupContent:
     names = archive.namelist()
+    foreign = StorageError(
+        f"{str(path)!r} is no backup of this program", "name a file that hermes-memory backup wrote"
+    )
     if MANIFEST not in names:
-        raise StorageError(
-            f"{str(path)!r} is no backup of this program", "name a file that hermes-memory backup wrote"
-        )
+        raise foreign
     with archive.open(MANIFEST) as member:
         data = member.read(_MAX_MANIFEST_BYTES + 1)
     try:
         value: Any = json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else None
-        version = value["version"]
-        if value["format"] == FORMAT and isinstance(version, int) and version > VERSION:
+        if value["format"] != FORMAT:
+            raise foreign
+        if isinstance(version := value["version"], int) and version > VERSION:
             raise StorageError(
                 f"{str(path)!r} has version {version!r}, and this program reads {VERSION}",
                 "restore it with a newer version of this program",
             )
-        files = {
-            str(name): BackupFile(
-                str(one["sha256"]),
-                int(one["size"]),
-                int(one["mode"]),
-                float(one["mtime"]),
-                bool(one["database"]),
-            )
-            for name, one in value["files"].items()
-        }
-        outside = {str(number): str(place) for number, place in value["outside"].items()}
-        content = BackupContent(
-            float(value["created_at"]),
-            str(value["home"]),
-            str(value["program"]),
-            files,
-            outside,
-            tuple(map(str, value["left_out"])),
-        )
+        content = _content_of(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
         raise StorageError(
             f"the manifest of {str(path)!r} can't be read ({type(exc).__name__})", _AGAIN
         ) from exc
-    if {*files, MANIFEST} != set(names) or len(names) != len(set(names)):
+    if {*content.files, MANIFEST} != set(names) or len(names) != len(set(names)):
         raise StorageError(f"{str(path)!r} holds other files than its manifest names", _AGAIN)
-    for name in files:
-        parts = PurePosixPath(name).parts
-        allowed = parts[:1] == (HOME_FOLDER,) or (parts[:1] == (OUTSIDE_FOLDER,) and parts[1] in outside)
-        if (
-            not allowed
-            or ".." in parts
-            or "\\" in name
-            or ":" in parts[-1]
-            or name.startswith("/")
-            or len(parts) < 2
-        ):
-            raise StorageError(
-                f"{str(path)!r} names the file {name!r}, which no home has", "don't use this file"
-            )
+    _check_names(path, content)
     whole, packed = sum(one.file_size for one in archive.infolist()), path.stat().st_size
-    if whole > 1000 * packed + 2**30 or whole < sum(file.size for file in files.values()):
+    if whole > 1000 * packed + 2**30 or whole < sum(file.size for file in content.files.values()):
         raise StorageError(
             f"{str(path)!r} would unpack to {whole:,} bytes, as no backup does", "don't use this file"
         )
     return content
 
 
-def _walk(root: Path, left_out: list[str]) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in SKIPPED_FOLDERS
-            and not any(part in name for part in _COPIES)
-            and not name.startswith(".hermes-backup-")
+def _content_of(value: Any) -> BackupContent:
+    """Return the content that a manifest names. Folders outside the home without a file in the archive are dropped."""
+    files = {
+        str(name): BackupFile(
+            str(one["sha256"]),
+            int(one["size"]),
+            int(one["mode"]),
+            min(max(0.0, float(one["mtime"])), _MAX_TIME_S),
+            bool(one["database"]),
         )
-        for name in list(folders):
-            if Path(folder, name).is_symlink():
-                left_out.append(f"the folder {str(Path(folder, name))!r}, which is a link")
-        for name in names:
-            path = Path(folder, name)
-            if not _SKIPPED_FILES.fullmatch(name) and not any(part in name for part in _COPIES):
-                yield path
+        for name, one in value["files"].items()
+    }
+    created_at = float(value["created_at"])
+    if not 0 <= created_at <= _MAX_TIME_S:
+        raise ValueError(created_at)
+    numbers = {name.split("/")[1] for name in files if name.startswith(f"{OUTSIDE_FOLDER}/")}
+    return BackupContent(
+        created_at,
+        str(value["home"]),
+        str(value["program"]),
+        files,
+        {str(number): str(place) for number, place in value["outside"].items() if number in numbers},
+        tuple(map(str, value.get("outside_files", ()))),
+        tuple(map(str, value["left_out"])),
+    )
+
+
+def _check_names(path: Path, content: BackupContent) -> None:
+    """Raise `StorageError` if a file could get to a place that a restore doesn't fill."""
+    for number in content.outside:
+        if not (number.isascii() and number.isdigit()):
+            raise StorageError(
+                f"{str(path)!r} names the folder {number!r} outside the home, and these are numbered",
+                "don't use this file",
+            )
+    for name in content.files:
+        if not _is_member_name(name, content.outside):
+            raise StorageError(
+                f"{str(path)!r} names the file {name!r}, which no home has", "don't use this file"
+            )
+
+
+def _is_member_name(name: str, outside: Mapping[str, str]) -> bool:
+    parts = PurePosixPath(name).parts
+    if len(parts) < 2 or name != "/".join(parts) or ".." in parts or "\0" in name:
+        return False
+    if os.name == "nt" and ("\\" in name or ":" in name):  # a folder, a drive or a stream there
+        return False
+    if parts[0] == HOME_FOLDER:
+        # Compared without case: on macOS and Windows, "Logs" is the folder "logs".
+        return parts[1].casefold() not in KEPT_FOLDERS
+    return parts[0] == OUTSIDE_FOLDER and len(parts) > 2 and parts[1] in outside
 
 
 def _is_database(path: Path) -> bool:
     return path.suffix in DATABASES
 
 
-def _without_secrets(path: Path, data: bytes) -> bytes:
-    """Return a settings file without values that look like keys. Keys of a JSON file go whole."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data
-    if path.suffix != ".json":
-        return redact(text).encode() if redact(text) != text else data
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return redact(text).encode() if redact(text) != text else data
-    clean = _pruned(value, redact_value(value))
-    return data if clean == value else (json.dumps(clean, indent=1, ensure_ascii=False) + "\n").encode()
+def _say_nothing(_: str) -> None:
+    """Do nothing with a sentence that was said before."""
 
 
-def _pruned(value: Any, redacted: Any) -> Any:
-    """Return a value without the parts that redaction changed."""
-    if isinstance(value, dict) and isinstance(redacted, dict):
-        return {
-            key: _pruned(value[key], redacted[key])
-            for key in value
-            if key in redacted and (isinstance(value[key], dict | list) or value[key] == redacted[key])
-        }
-    return value if value == redacted else redacted
+def _is_backup(path: Path) -> bool:
+    if path.suffix != ".zip":
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return MANIFEST in archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        return False
 
 
 def _damaged(name: str, faults: str) -> DatabaseCorrupt:

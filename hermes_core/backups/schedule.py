@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import re
 import threading
 import time
@@ -17,7 +19,7 @@ from hermes_core.storage.files import locked
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"hermes-backup-(\d{8}T\d{6}Z)(?:-\d+)?\.zip")
+_NAME = re.compile(r"hermes-backup-([0-9a-f]{12})-(\d{8}T\d{6}Z)(?:-(\d+))?\.zip")
 _LOCK_TIMEOUT_S = 0.1
 CLOSE_TIMEOUT_S = 30.0
 """Seconds that the end of a program waits for a backup that is being made."""
@@ -28,28 +30,46 @@ def backup_folder(home: HermesHome, config: Config) -> Path:
     return home.path / expanded(config.backup.folder)
 
 
-def backup_name(now: float) -> str:
+def backup_name(home: HermesHome, now: float) -> str:
     """Return the name of a backup that is made now.
 
-    >>> backup_name(0.0)
-    'hermes-backup-19700101T000000Z.zip'
+    Homes and profiles may share a folder, so the name holds a hash of the path of the home.
+
+    >>> backup_name(HermesHome(Path("/srv/none")), 0.0)
+    'hermes-backup-26bfb7531776-19700101T000000Z.zip'
     """
-    return f"hermes-backup-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.zip"
+    return f"hermes-backup-{_hash_of(home)}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.zip"
 
 
-def backups_in(folder: Path) -> list[Path]:
-    """Return the backups that this program named, oldest first."""
+def _hash_of(home: HermesHome) -> str:
+    return hashlib.sha256(os.fsencode(os.path.realpath(home.path))).hexdigest()[:12]
+
+
+def backups_in(folder: Path, home: HermesHome) -> list[Path]:
+    """Return the backups of a home that this program named, oldest first."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    names = [match for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    own = sorted((match[2], int(match[3] or 0), match[0]) for match in names if match[1] == _hash_of(home))
+    return [folder / name for _, _, name in own]
 
 
-def prune_backups(folder: Path, keep: int) -> list[Path]:
-    """Delete all but the newest backups, and return the deleted ones. Other files of the folder are left alone."""
-    old = backups_in(folder)[:-keep] if keep > 0 else []
+def prune_backups(folder: Path, home: HermesHome, keep: int) -> list[Path]:
+    """Delete all but the newest backups of a home, and return the deleted ones. Other files are left alone."""
+    old = backups_in(folder, home)[:-keep] if keep > 0 else []
     for path in old:
         path.unlink(missing_ok=True)
     return old
+
+
+def _new_path(folder: Path, home: HermesHome, now: float) -> Path:
+    """Return the path of a backup that is made now, beside those of the same second."""
+    path = first = folder / backup_name(home, now)
+    number = 1
+    while path.exists():
+        number += 1
+        path = first.with_name(f"{first.stem}-{number}.zip")
+    return path
 
 
 class ScheduledBackups:
@@ -87,28 +107,34 @@ class ScheduledBackups:
         hours = self._config.backup.every
         if hours is None:
             return False
-        newest = [path.stat().st_mtime for path in backups_in(backup_folder(self._home, self._config))[-1:]]
-        return not newest or self._clock() - newest[0] >= hours * 3600
+        folder = backup_folder(self._home, self._config)
+        ages = [self._clock() - path.stat().st_mtime for path in backups_in(folder, self._home)]
+        # A clock that was wrong for a while leaves a backup of the future, which says nothing about today.
+        return not any(0 <= age < hours * 3600 for age in ages)
 
     def _run(self) -> None:
         folder = backup_folder(self._home, self._config)
         try:
             # Several programs of one home begin sessions at once: one of them makes the backup.
-            with locked(folder / "backup", _LOCK_TIMEOUT_S):
+            with locked(folder / f"backup-{_hash_of(self._home)}", _LOCK_TIMEOUT_S):
                 if self._is_due():
                     report = make_backup(
                         self._home,
-                        folder / backup_name(self._clock()),
+                        _new_path(folder, self._home, self._clock()),
                         outside=self._outside(),
+                        excluded=(folder,),
                         clock=self._clock,
                     )
-                    prune_backups(folder, self._config.backup.keep)
+                    prune_backups(folder, self._home, self._config.backup.keep)
                     log.info("backup %s: %d files, %d bytes", report.path, report.files, report.bytes)
         except LockTimeout:
             pass  # another program makes it
         except (HermesError, OSError) as exc:
             log.error("the scheduled backup failed: %s", exc)
             self.problem = f"the scheduled backup failed: {exc}"
+        except Exception as exc:  # nobody else hears of an error of this thread
+            log.exception("the scheduled backup failed")
+            self.problem = f"the scheduled backup failed: {type(exc).__name__}: {exc}"
         else:
             self.problem = ""
 
@@ -125,8 +151,16 @@ def back_up_now(
 ) -> BackupReport:
     """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned."""
     folder = backup_folder(home, config)
-    target = path or folder / backup_name(time.time())
-    report = make_backup(home, target, secrets=secrets, outside=outside, on_file=on_file, program=program)
+    target = path or _new_path(folder, home, time.time())
+    report = make_backup(
+        home,
+        target,
+        secrets=secrets,
+        outside=outside,
+        excluded=(folder,),
+        on_file=on_file,
+        program=program,
+    )
     if path is None:
-        prune_backups(folder, config.backup.keep)
+        prune_backups(folder, home, config.backup.keep)
     return report

@@ -71,27 +71,37 @@ def restore(ctx: click.Context, file: Path, force: bool, outside: bool, yes: boo
     """
     home = home_of(ctx)
     with opened_backup(file) as (_, content):
-        files, places = len(content.files), sorted(content.outside.values())
+        files, places = len(content.files), sorted(set(content.outside.values()))
         made = f"made {moment(content.created_at)} of {content.home}"
     if not as_json:
         click.echo(printable(f"{file}: {counted(files, 'file')}, {made}"))
         for place in places:
             click.echo(printable(f"  from outside the home: {place}"))
+    confirmed = places if outside else []
     if not yes:
         if holds_files(home) and not force and sys.stdin.isatty():
             force = click.confirm(
                 f"{home.path} is not empty. Move what is there aside?", abort=True, err=as_json
             )
+        confirmed = [
+            place
+            for place in confirmed
+            if click.confirm(
+                printable(f"Put files back to {place}, and move what is there aside?"), err=as_json
+            )
+        ]
         click.confirm(f"Restore it into {home.path}?", abort=True, err=as_json)
     with progress_bar("restoring", "files") as bar:
         task = bar.add_task("", total=files)
-        report = restore_backup(home, file, force=force, outside=outside, on_file=lambda: bar.advance(task))
+        report = restore_backup(home, file, force=force, outside=confirmed, on_file=lambda: bar.advance(task))
     if as_json:
         print_document(asdict(report))
         return
     click.echo(printable(f"{counted(report.files, 'file')} restored into {report.home}"))
     if report.aside is not None:
         click.echo(printable(f"what was there is in {report.aside}; delete it when nothing is missing"))
+    for place in report.put_back:
+        click.echo(printable(f"put back, outside the home: {place}"))
     for folder, place in report.outside.items():
         click.echo(printable(f"{folder} belongs to {place}: put it back by hand, or restore with --outside"))
     click.echo("test it: hermes-memory doctor --fix")

@@ -37,7 +37,14 @@ STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in p
 # They see public names only, and are seen by nobody.
 APART = {"testing"}
 
-BROAD = {"aio.py", "manager/call.py", "outbox/delivery.py", "loader/guard.py", "sessions/summaries.py"}
+BROAD = {
+    "aio.py",
+    "backups/schedule.py",
+    "manager/call.py",
+    "outbox/delivery.py",
+    "loader/guard.py",
+    "sessions/summaries.py",
+}
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
 FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -21,13 +23,14 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, open_memory
 from hermes_core.backups.archive import MANIFEST, make_backup, opened_backup
 from hermes_core.backups.restore import restore_backup
-from hermes_core.backups.schedule import backups_in
+from hermes_core.backups.schedule import ScheduledBackups, backup_name, backups_in
 from hermes_core.cli import main
-from hermes_core.config import set_value
+from hermes_core.config import load_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.testing.fakes import RecordingProvider
 
 Run = Callable[..., Result]
+DAY_4 = 1_767_484_800.0
 
 WRITER = """
 import sys
@@ -118,7 +121,9 @@ def test_a_backup_of_a_home_in_use_has_all_that_was_acknowledged_before(
             assert int(notes[-1].split()[-1].rstrip(".")) >= number
         # The notes and their history are one state: nothing looks like an edit by hand.
         assert {change.action for change in memory.curated.history(limit=1000)} <= {"add", "remove"}
-        assert memory.curated.verify().faults == ()
+        report_of_history = memory.curated.verify()
+        assert report_of_history is not None
+        assert report_of_history.faults == ()
         assert memory.problems() == []
 
 
@@ -242,7 +247,34 @@ def _traversal(members: dict[str, bytes]) -> None:
     members[MANIFEST] = json.dumps(value).encode()
 
 
+def _member(name: str, **fields: object) -> Callable[[dict[str, bytes]], object]:
+    """Add a file with a right hash."""
+
+    def add(members: dict[str, bytes]) -> None:
+        value = json.loads(members[MANIFEST])
+        members[name] = b"x"
+        sha = hashlib.sha256(b"x").hexdigest()
+        entry = {"sha256": sha, "size": 1, "mode": 0o600, "mtime": 1.0, "database": False}
+        value["files"][name] = {**entry, **fields}
+        members[MANIFEST] = json.dumps(value).encode()
+
+    return add
+
+
 HOSTILE = {
+    "other profile": _member("home/profiles/work/config.yaml"),
+    "old backup": _member("home/backups/x.zip"),
+    "log of another case": _member("home/Logs/x"),
+    "lock": _member("home/locks"),
+    "no part": _member("outside"),
+    "no number": _member("outside/0"),
+    "empty part": _member("home//x"),
+    "this folder": _member("home/./x"),
+    "file in a file": _member("home/state.db/x"),
+    "long name": _member("home/" + 300 * "x"),
+    "time": _manifest(lambda value: value.update(created_at=1e300)),
+    "no time": _manifest(lambda value: value.update(created_at=float("nan"))),
+    "other format": _manifest(lambda value: value.update(format="other")),
     "changed": lambda members: members.update({"home/memories/MEMORY.md": b"Obey."}),
     "unnamed": lambda members: members.update({"home/plugins/evil/__init__.py": b"x"}),
     "missing": lambda members: members.pop("home/memories/MEMORY.md"),
@@ -280,21 +312,21 @@ def test_backups_are_made_when_they_are_due_and_old_ones_go(home: HermesHome) ->
     for day in (3, 2, 1):
         with open_memory(home) as memory:
             memory.start_session(f"day{day}")
-        (newest,) = backups_in(folder)[-1:]
+        (newest,) = backups_in(folder, home)[-1:]
         # As if the clock had gone on: the backup is one of some days ago.
-        renamed = newest.with_name(f"hermes-backup-2026010{4 - day}T000000Z.zip")
+        renamed = newest.with_name(backup_name(home, DAY_4 - day * 86_400))
         newest.replace(renamed)
         os.utime(renamed, (renamed.stat().st_mtime - day * 86_400,) * 2)
-    assert [path.name for path in backups_in(folder)] == [
-        "hermes-backup-20260102T000000Z.zip",
-        "hermes-backup-20260103T000000Z.zip",
+    assert [path.name for path in backups_in(folder, home)] == [
+        backup_name(home, DAY_4 - 2 * 86_400),
+        backup_name(home, DAY_4 - 86_400),
     ]
-    with opened_backup(backups_in(folder)[-1]) as (_, content):
+    with opened_backup(backups_in(folder, home)[-1]) as (_, content):
         assert "home/state.db" in content.files
     with open_memory(home) as memory:
         memory.start_session("soon")
         memory.start_session("again")
-    assert len(backups_in(folder)) == 2
+    assert len(backups_in(folder, home)) == 2
 
 
 def test_a_scheduled_backup_that_fails_is_a_problem(home: HermesHome, tmp_path: Path) -> None:
@@ -314,3 +346,319 @@ def test_without_a_home_there_is_nothing_to_back_up(run: Run, tmp_path: Path) ->
         archive.writestr("a", "b")
     with pytest.raises(StorageError, match="no backup"):
         restore_backup(HermesHome(tmp_path / "new"), tmp_path / "x.zip")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.relative_to(folder).parts[0] != "logs" and path.suffix != ".lock"
+    }
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_restore_that_fails_puts_everything_back(
+    home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "data.txt").write_text("theirs")
+    make_backup(home, tmp_path / "b.zip", outside=[place])
+    (home.path / "later.txt").write_text("later")
+    (place / "data.txt").write_text("changed")
+    before, calls, rename = files_of(home.path), [0], Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        calls[0] += 1
+        if calls[0] == number:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(StorageError, match="in place again"):
+        restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+    assert files_of(home.path) == before
+    assert (place / "data.txt").read_text() == "changed"
+    assert sorted(path.name for path in tmp_path.iterdir() if path != home.path) == ["b.zip", "elsewhere"]
+    assert not list(home.path.parent.glob("*re-restore-*"))
+
+
+def test_a_restore_that_can_not_go_back_says_where_the_files_are(
+    home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_backup(home, tmp_path / "b.zip")
+    (home.path / "aaa.txt").write_text("later")
+    calls, rename = [0], Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        calls[0] += 1
+        if calls[0] > 1:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(StorageError, match=r"\.env' is now .*before-restore-"):
+        restore_backup(home, tmp_path / "b.zip", force=True)
+    (aside,) = home.path.parent.glob("home.before-restore-*")
+    assert [path.name for path in aside.iterdir()] == [".env"]
+    assert "aaa.txt" in files_of(home.path)
+
+
+def test_a_place_outside_without_files_in_the_backup_is_left_alone(
+    home: HermesHome, run: Run, tmp_path: Path
+) -> None:
+    victim, stolen = tmp_path / "victim", tmp_path / "stolen"
+    victim.mkdir()
+    (victim / "a.txt").write_text("mine")
+    run("backup", tmp_path / "b.zip")
+    for outside in ({str(victim): str(stolen)}, {"0": str(victim)}, {"../../x": str(victim)}):
+
+        def change(value: dict[str, Any], outside: dict[str, str] = outside) -> None:
+            value["outside"] = outside
+
+        rewritten(tmp_path / "b.zip", _manifest(change))
+        report = restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+        assert (report.outside, report.put_back) == ({}, ())
+        assert (victim / "a.txt").read_text() == "mine"
+        assert not stolen.exists()
+        shutil.rmtree(report.aside or tmp_path / "none")
+
+
+@pytest.mark.parametrize("place", ["home", "home/x", "parent", "/", "relative", "/tmp/../etc"])
+def test_files_go_to_no_place_that_holds_the_home(home: HermesHome, tmp_path: Path, place: str) -> None:
+    places = {"home": home.path, "home/x": home.path / "x", "parent": home.path.parent}
+    make_backup(home, tmp_path / "b.zip")
+
+    def add(members: dict[str, bytes]) -> None:
+        _member("outside/0/x")(members)
+        _manifest(lambda value: value.update(outside={"0": str(places.get(place, place))}))(members)
+
+    rewritten(tmp_path / "b.zip", add)
+    before = files_of(home.path)
+    with pytest.raises(StorageError, match="folder of its own outside the home"):
+        restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+    assert files_of(home.path) == before
+
+
+def test_each_place_outside_is_confirmed(home: HermesHome, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+        (place / "x").write_text("theirs")
+    make_backup(home, tmp_path / "b.zip", outside=[first, second])
+    for place in (first, second):
+        (place / "x").write_text("changed")
+    result = CliRunner().invoke(
+        main, ["restore", str(tmp_path / "b.zip"), "--force", "--outside"], input="n\ny\ny\n"
+    )
+    assert result.exit_code == 0, result.output
+    assert f"Put files back to {second}" in result.output
+    assert [(place / "x").read_text() for place in (first, second)] == ["changed", "theirs"]
+
+
+def test_one_file_in_a_folder_of_its_name_stays_in_the_folder(home: HermesHome, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/one").write_text("x")
+    make_backup(home, tmp_path / "b.zip", outside=[tmp_path / "one"])
+    restore_backup(home, tmp_path / "b.zip", force=True, outside=True)
+    assert (tmp_path / "one/one").read_text() == "x"
+
+
+def test_a_time_that_no_file_system_has_is_no_error(home: HermesHome, tmp_path: Path) -> None:
+    make_backup(home, tmp_path / "b.zip")
+    rewritten(tmp_path / "b.zip", _member("home/late", mtime=1e300))
+    rewritten(tmp_path / "b.zip", _member("home/never", mtime=float("nan")))
+    restore_backup(home, tmp_path / "b.zip", force=True)
+    assert (home.path / "late").read_text() == (home.path / "never").read_text() == "x"
+
+
+def names_in(file: Path) -> set[str]:
+    with opened_backup(file) as (_, content):
+        return set(content.files)
+
+
+KEY = "sk-1234567890abcdef1234567890abcdef"
+KEY_FILES = {
+    "hermes.env": f"OPENAI_API_KEY={KEY}",
+    ".env~": f"OPENAI_API_KEY={KEY}",
+    "env.bak": f"OPENAI_API_KEY={KEY}",
+    ".env.bak": f"OPENAI_API_KEY={KEY}",
+    "#.env#": f"OPENAI_API_KEY={KEY}",
+    "work/deep/config.env.old": f"OPENAI_API_KEY={KEY}",
+    "hindsight/config.json": json.dumps({"llm": {"api_key": KEY}, "mode": "local"}),
+    "hindsight/config.json.bak": json.dumps({"llm": {"api_key": KEY}}),
+    "mem0/cfg.yaml": f"api_key: {KEY}\nmode: x\n",
+    "ov/ovcli.conf": f'{{"api_key": "{KEY}"}}',
+    "ov/x.toml": f'api_key = "{KEY}"',
+    "keys/server.key~": KEY,
+    "credentials.json.bak": KEY,
+}
+
+
+@pytest.mark.parametrize("place", ["home", "outside"])
+def test_no_keys_at_any_depth_without_being_asked(home: HermesHome, tmp_path: Path, place: str) -> None:
+    base = home.path if place == "home" else tmp_path / "theirs"
+    for name, text in KEY_FILES.items():
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text(text)
+    report = make_backup(home, tmp_path / "b.zip", outside=[base] if place == "outside" else [])
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        assert [name for name in archive.namelist() if b"1234567890abcdef" in archive.read(name)] == []
+    for name in KEY_FILES:
+        assert any(repr(name) in sentence for sentence in report.left_out), name
+    make_backup(home, tmp_path / "all.zip", secrets=True, outside=[base] if place == "outside" else [])
+    prefix = "home" if place == "home" else "outside/0"
+    assert {f"{prefix}/{name}" for name in KEY_FILES} <= names_in(tmp_path / "all.zip")
+
+
+def test_links_are_named_and_not_followed(home: HermesHome, tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").write_text(KEY)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.md").write_text("Elsewhere.")
+    targets = {"x": ".env", "skills/y": str(tmp_path / "id_rsa"), "z": str(tmp_path / "folder")}
+    for name, target in targets.items():
+        (home.path / name).symlink_to(target)
+    home.user_md.unlink(missing_ok=True)
+    home.user_md.symlink_to(tmp_path / "id_rsa")
+    home.memory_md.unlink()
+    home.memory_md.symlink_to(tmp_path / "notes.md")
+    report = make_backup(home, tmp_path / "b.zip")
+    for name in ("x", "skills/y", "z", "memories/USER.md"):
+        assert any(repr(name) in sentence for sentence in report.left_out), name
+        assert f"home/{name}" not in names_in(report.path)
+    # The notes may lie elsewhere.
+    assert "home/memories/MEMORY.md" in names_in(report.path)
+
+
+ODD_FILES = (
+    "skills/backups/SKILL.md",
+    "skills/logs/tea/SKILL.md",
+    "skills/venv/SKILL.md",
+    "skills/node_modules/SKILL.md",
+    "skills/a/profiles/x.txt",
+    "skills/a/locks/x.txt",
+    "skills/a/uv.lock",
+    "skills/a/x-journal",
+    "skills/a/x.tmp",
+    "skills/a/x.pid",
+    "skills/a/x.damaged.txt",
+    "skills/a.restoring-hens/SKILL.md",
+    "skills/a/b:c",
+    "skills/a/b\\c",
+    "skills/a/new\nline",
+    "skills/a/üñ",
+)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such names there")
+def test_any_name_is_in_a_backup_and_comes_back(home: HermesHome, tmp_path: Path) -> None:
+    for name in ODD_FILES:
+        (home.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (home.path / name).write_text("Boil.")
+    make_backup(home, tmp_path / "b.zip")
+    other = HermesHome(tmp_path / "other")
+    restore_backup(other, tmp_path / "b.zip")
+    assert [name for name in ODD_FILES if not (other.path / name).is_file()] == []
+
+
+def test_what_is_left_out_is_named(home: HermesHome, tmp_path: Path) -> None:
+    plugin = home.path / "plugins/x"
+    for name in (
+        "node_modules/y",
+        "__pycache__/z",
+        ".git/HEAD",
+        "package.json",
+        "state.db.damaged-1",
+        "v/pyvenv.cfg",
+    ):
+        (plugin / name).parent.mkdir(parents=True, exist_ok=True)
+        (plugin / name).write_text("x")
+    (home.path / "Logs").mkdir()
+    report = make_backup(home, tmp_path / "b.zip")
+    for name in ("node_modules", "__pycache__", ".git", "state.db.damaged-1", "v"):
+        assert any(f"'plugins/x/{name}'" in sentence for sentence in report.left_out), name
+    assert any("'Logs'" in sentence for sentence in report.left_out)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 there")
+def test_a_name_that_is_no_utf8_is_named(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(home.path) + b"/\xff.txt")).write_text("x")
+    Path(os.fsdecode(os.fsencode(home.path) + b"/skills/\xfe")).mkdir()
+    report = json.loads(run("backup", tmp_path / "b.zip", "--json").stdout)
+    assert sum("is no UTF-8" in sentence for sentence in report["left_out"]) == 2
+    assert "is no UTF-8" in run("backup", tmp_path / "b.zip").stdout
+
+
+def test_backups_in_the_home_are_in_no_backup(home: HermesHome, run: Run) -> None:
+    set_value(home, "backup.folder", "saved/here")
+    for _ in range(3):
+        run("backup")
+        run("backup", home.path / "mine" / "b.zip")
+        (home.path / "mine/b.zip").rename(home.path / "mine/c.zip")
+    for file in (home.path / "saved/here").glob("*.zip"):
+        assert [name for name in names_in(file) if "saved" in name or name.endswith(".zip")] == []
+
+
+def test_the_notes_are_no_folder_of_backups(home: HermesHome, run: Run) -> None:
+    set_value(home, "backup.folder", "memories")
+    run("backup")
+    (file,) = home.memories.glob("*.zip")
+    assert "home/memories/MEMORY.md" in names_in(file)
+
+
+def test_skills_may_lie_elsewhere(home: HermesHome, tmp_path: Path) -> None:
+    home.skills.rename(tmp_path / "skills")
+    home.skills.symlink_to(tmp_path / "skills")
+    report = make_backup(home, tmp_path / "b.zip")
+    assert "home/skills/kitchen/tea/SKILL.md" in names_in(report.path)
+    assert not any("link" in sentence for sentence in report.left_out)
+
+
+def test_homes_that_share_a_folder_keep_their_own_backups(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    other = HermesHome(home.path / "profiles/work", "work")
+    for one in (home, other):
+        one.path.mkdir(parents=True, exist_ok=True)
+        set_value(one, "backup.folder", str(shared))
+        set_value(one, "backup.every", 24)
+        set_value(one, "backup.keep", 1)
+    for _ in range(2):
+        run("backup")
+    with open_memory(other) as memory:
+        memory.start_session("s")  # a backup of the other home is not one of this
+    assert len(backups_in(shared, home)) == len(backups_in(shared, other)) == 1
+    assert len(list(shared.glob("*.zip"))) == 2
+    for one in (home, other):
+        with opened_backup(*backups_in(shared, one)) as (_, content):
+            assert content.home == str(one.path)
+
+
+def test_backups_of_one_second_are_two(home: HermesHome, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setattr("hermes_core.backups.schedule.time.time", lambda: DAY_4)
+    run("backup")
+    run("backup")
+    first, second = backups_in(home.path / "backups", home)
+    assert (first.name, second.stem) == (backup_name(home, DAY_4), f"{first.stem}-2")
+
+
+def test_a_backup_of_the_future_does_not_stop_the_others(home: HermesHome, run: Run) -> None:
+    set_value(home, "backup.every", 24)
+    run("backup")
+    folder = home.path / "backups"
+    (file,) = backups_in(folder, home)
+    os.utime(file, (file.stat().st_mtime + 10**8,) * 2)
+    with open_memory(home) as memory:
+        memory.start_session("s")
+    assert len(backups_in(folder, home)) == 2
+
+
+def test_any_error_of_the_thread_is_a_problem(home: HermesHome) -> None:
+    set_value(home, "backup.every", 24)
+
+    def fail() -> list[Path]:
+        raise RuntimeError("no answer")
+
+    backups = ScheduledBackups(home, load_config(home), fail)
+    backups.start_if_due()
+    backups.wait()
+    assert backups.problem == "the scheduled backup failed: RuntimeError: no answer"

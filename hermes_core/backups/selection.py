@@ -1,0 +1,173 @@
+"""The choice of files for a backup: all of a folder but copies, what is made again, links and files with keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes_core.safety.redact import redact, redact_value
+
+DATABASES = (".db", ".sqlite", ".sqlite3")
+
+KEPT_FOLDERS = frozenset({"profiles", "backups", "logs", "locks"})
+"""Folders at the top of a home that no backup holds and that stay in place when it is restored."""
+
+STORES = ("memories", "skills")
+"""Folders of a home that may be links to folders elsewhere."""
+
+_DATABASE_PART = re.compile(r"(.+)-(?:wal|shm|journal)")
+_DAMAGED_COPY = re.compile(r".+\.(?:db|sqlite3?)(?:-\w+)?\.(?:damaged|lost-|repairing).*")
+
+# Names of copies, such as ".env~", "hermes.env.bak", "#auth.json#" and "server.key (copy)", hold what the file holds.
+_COPY = r"(?:$|[~#\s(-]|\.(?:bak|backup|old|orig|save|saved|copy|tmp|swp|swo|dist|\d).*)"
+_SECRET_FILE = re.compile(
+    r"\.env(?:rc)?(?![a-z0-9])"
+    rf"|^(?:\.?env|[#.]*(?:credentials?|secrets?)(?:\.[\w.-]+)?|[#.]*id_(?:rsa|dsa|ed25519|ecdsa)){_COPY}"
+    rf"|\.(?:pem|key|p12|pfx|jks|keystore|kdbx|netrc|pgpass|npmrc|pypirc){_COPY}"
+    r"|^[#.]*(?:auth|oauth|token)s?[\w.-]*\.json(?![a-z0-9])",
+    re.IGNORECASE,
+)
+_SETTINGS_FILE = re.compile(r"\.(?:json5?|ya?ml|toml|ini|cfg|conf|properties)(?![a-z0-9])", re.IGNORECASE)
+MAX_SETTINGS_BYTES = 4 * 1024 * 1024
+"""Largest size of a file that is read as settings; a larger one is data."""
+
+
+def may_hold_keys(name: str) -> bool:
+    """Return True if a file of this name, or the file that it is a copy of, holds keys as a rule.
+
+    >>> [may_hold_keys(name) for name in (".env", "hermes.env", ".env~", "env.bak", "id_rsa", "environment.md")]
+    [True, True, True, True, True, False]
+    """
+    return _SECRET_FILE.search(name) is not None
+
+
+def may_be_settings(name: str) -> bool:
+    """Return True if a file of this name, or the file that it is a copy of, is in a format of settings.
+
+    >>> may_be_settings("mem0.json"), may_be_settings("cfg.yaml.bak"), may_be_settings("history.jsonl")
+    (True, True, False)
+    """
+    return _SETTINGS_FILE.search(name) is not None
+
+
+def files_below(
+    root: Path,
+    leave_out: Callable[[str], object],
+    *,
+    is_home: bool = False,
+    excluded: Collection[Path] = (),
+) -> Iterator[Path]:
+    """Yield the files of a folder, and links to files.
+
+    Args:
+        leave_out: Called with a sentence for each file and folder that is not yielded. Nothing is said of lock files,
+            of the parts of a database, and of `KEPT_FOLDERS` at the top of a home.
+        is_home: True if `root` is a home, whose `KEPT_FOLDERS` are skipped.
+        excluded: Files and folders to skip.
+    """
+    for folder, folders, names in os.walk(root, onerror=_raise):
+        top = is_home and Path(folder) == root
+        for name in sorted(folders):
+            path = Path(folder, name)
+            if top and name in STORES:
+                continue  # read by who copies them, also if they are links
+            reason = _folder_reason(path)
+            if path in excluded or (top and name in KEPT_FOLDERS and not path.is_symlink()):
+                folders.remove(name)
+            elif reason or (top and name.casefold() in KEPT_FOLDERS):
+                folders.remove(name)
+                reason = reason or "the name of a folder that no backup holds"
+                leave_out(f"the folder {path.relative_to(root).as_posix()!r}: {reason}")
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path in excluded or _is_passing(path):
+                continue
+            reason = _file_reason(path)
+            if not reason and top and name.casefold() in KEPT_FOLDERS:
+                reason = "the name of a folder that no backup holds"
+            if reason:
+                leave_out(f"{path.relative_to(root).as_posix()!r}: {reason}")
+            else:
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # a program deleted it meanwhile
+        raise error
+
+
+def _is_passing(path: Path) -> bool:
+    """Return True for lock files and for the parts of a database, which SQLite copies with it."""
+    if path.name.endswith(".lock"):
+        return not path.is_symlink() and path.is_file() and not path.stat().st_size
+    part = _DATABASE_PART.fullmatch(path.name)
+    return part is not None and part[1].endswith(DATABASES) and path.with_name(part[1]).is_file()
+
+
+def _folder_reason(path: Path) -> str:
+    """Return why a folder is left out, "" if it is not."""
+    if not _is_utf8(path.name):
+        return "its name is no UTF-8; rename it"
+    if path.is_symlink():
+        return "a link, which is not followed"
+    if path.name == "__pycache__" or (path / "pyvenv.cfg").is_file():
+        return "it is made again"
+    if path.name == "node_modules" and (path.parent / "package.json").is_file():
+        return "it is installed again"
+    if path.name == ".git" and (path / "HEAD").is_file():
+        return "a repository has copies elsewhere"
+    if path.name.startswith(".hermes-backup-"):
+        return "the rest of a backup that was stopped; delete it"
+    return ""
+
+
+def _file_reason(path: Path) -> str:
+    """Return why a file is left out, "" if it is not."""
+    if not _is_utf8(path.name):
+        return "its name is no UTF-8; rename it"
+    if _DAMAGED_COPY.fullmatch(path.name):
+        return "a copy of a damaged or lost database"
+    part = _DATABASE_PART.fullmatch(path.name)
+    if part is not None and part[1].endswith(DATABASES):
+        return "a part of a database that is gone"
+    return ""
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def without_secrets(path: Path, data: bytes) -> bytes:
+    """Return a settings file without values that look like keys. Keys of a JSON file go whole."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
+    if ".json" not in path.name.lower():
+        return redact(text).encode() if redact(text) != text else data
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return redact(text).encode() if redact(text) != text else data
+    clean = _pruned(value, redact_value(value))
+    return data if clean == value else (json.dumps(clean, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _pruned(value: Any, redacted: Any) -> Any:
+    """Return a value without the parts that redaction changed."""
+    if isinstance(value, dict) and isinstance(redacted, dict):
+        return {
+            key: _pruned(value[key], redacted[key])
+            for key in value
+            if key in redacted and (isinstance(value[key], dict | list) or value[key] == redacted[key])
+        }
+    return value if value == redacted else redacted
