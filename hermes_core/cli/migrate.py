@@ -9,7 +9,7 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.exporting import chosen_users, user_option
-from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.cli.output import finish, json_option, print_document, progress_bar, warn
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
 from hermes_core.portability.memories import owners_of
@@ -40,6 +40,9 @@ from hermes_core.safety.terminal import counted, hanging, printable
 @user_option
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @click.option("--no-switch", is_flag=True, help="Leave memory.provider as it is.")
+@click.option(
+    "--accept-refused", is_flag=True, help="Choose the target also without the memories that it refuses."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_context
@@ -51,6 +54,7 @@ def migrate(
     users: tuple[str, ...],
     dry_run: bool,
     no_switch: bool,
+    accept_refused: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -92,7 +96,8 @@ def migrate(
         bar.update(task, total=total)
         receipt = move.run(plan)
         bar.stop()
-        if receipt.verified and not no_switch:
+        lacks = bool(receipt.refused) and not accept_refused
+        if receipt.verified and not no_switch and not lacks:
             switch_provider(home, new.name)
             receipt.switched = True
         path = save_receipt(home, receipt)
@@ -100,12 +105,30 @@ def migrate(
         print_document(redact_value(asdict(receipt)))
     else:
         _show_receipt(receipt, path)
+    _end(ctx, receipt, path, lacks=lacks and not no_switch)
+
+
+def _end(ctx: click.Context, receipt: MoveReceipt, path: Path, *, lacks: bool) -> None:
+    """Name what the target refused, and fail if it was not chosen for a fault."""
+    refused = [redact(reason) for reason in receipt.refused]
+    if receipt.verified and not lacks:
+        finish(ctx, refused)
+        return
+    warn(refused)
+    if receipt.took_none:
+        raise Failure(
+            f"{receipt.target!r} took none of the {_memories(receipt.memories)} of {receipt.source!r}, and "
+            f"memory.provider stays as it is; see {path}"
+        )
     if not receipt.verified:
         raise Failure(
-            f"{_memories(len(receipt.missing))} of {source!r} did not arrive, and memory.provider stays as it is; "
-            f"run it again, or see {path}"
+            f"{_memories(len(receipt.missing))} of {receipt.source!r} did not arrive, and memory.provider stays as it "
+            f"is; run it again, or see {path}"
         )
-    finish(ctx, [redact(one) for one in receipt.refused])
+    raise Failure(
+        f"{receipt.target!r} refused {_memories(len(refused))}, and memory.provider stays as it is; to choose it "
+        "without them, run it again with --accept-refused"
+    )
 
 
 def _memories(count: int) -> str:

@@ -26,7 +26,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory, account_of
 from hermes_core.portability.memories import ProviderMemories, as_sent
-from hermes_core.safety.redact import redact_value
+from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
 from hermes_core.upgrade import outbox_of_home
@@ -80,7 +80,9 @@ class MoveReceipt:
         memories: Memories of the source, or turns and notes that were sent.
         copied: Number that this run sent; the others were there.
         altered: Memories of which the target gives back another kind, time, tag or detail.
-        verified: True if the target has every memory, word for word, except the refused ones.
+        refused: Memories that the target does not take, each with its reason.
+        missing: Beginnings of the memories that the target neither has nor refused.
+        verified: True if the target has every memory, word for word, except the refused ones. False if it took none.
         source_hash: Hash over the texts of the source, by user.
         target_hash: The same over those of these texts that the target has; "" if it can't list them.
         switched: True if `memory.provider` names the target now.
@@ -102,6 +104,11 @@ class MoveReceipt:
     target_hash: str = ""
     verified: bool = False
     switched: bool = False
+
+    @property
+    def took_none(self) -> bool:
+        """True if the source has memories, and the target refused all of them."""
+        return self.memories > 0 and not self.missing and not self.verified
 
 
 class ProviderMove:
@@ -125,6 +132,7 @@ class ProviderMove:
     ) -> None:
         self._memory, self._source, self._target = memory, source, target
         self._users, self._on_record, self._clock, self._sleep = list(users), on_record, clock, sleep
+        self._refused = dict[tuple[str, str], str]()
         self._sent_file = (
             memory.home.path / "migration" / f"{_label(source.name)}-to-{_label(target.name)}.sent"
         )
@@ -181,7 +189,7 @@ class ProviderMove:
                 try:
                     self._target.put(record, user)
                 except BackendRefused as exc:
-                    receipt.refused.append(str(exc))
+                    self._refused[user, record.key] = redact(str(exc))
                     continue
                 present.add(record.key)
                 receipt.copied += 1
@@ -196,35 +204,39 @@ class ProviderMove:
             receipt.memories = sum(map(len, sources.values()))
             receipt.users = sum(bool(records) for records in sources.values())
             receipt.source_hash = _hash({user: set(records) for user, records in sources.items()})
-            if not self._target.implements("export_memories"):
-                receipt.verified = True
-                return
-            missing = self._missing(sources, receipt)
+            absent = self._absent(sources, receipt)
+            missing = absent - self._refused.keys()
             if not missing or number == ROUNDS - 1:
                 break
             # The source got more since it was listed, or the target lost some.
-            receipt.refused.clear()
             for user in {user for user, _ in missing}:
                 self._copy(user, receipt)
-        receipt.missing = [record.text[:80] for _, record in missing]
-        receipt.verified = len(missing) <= len(receipt.refused)
+        # By key, not by number: a refusal of one memory must not hide the loss of another.
+        receipt.refused = [self._refused[at] for at in self._refused if at in absent]
+        receipt.missing = [sources[user][key].text[:80] for user, key in sorted(missing)]
+        receipt.verified = not missing and (not receipt.memories or len(absent) < receipt.memories)
 
-    def _missing(
+    def _absent(
         self, sources: dict[str, dict[str, MemoryRecord]], receipt: MoveReceipt
-    ) -> list[tuple[str, MemoryRecord]]:
-        """Return the memories that the target does not have, after a wait for a backend that stores later."""
+    ) -> set[tuple[str, str]]:
+        """Return user and key of each memory that the target does not have.
+
+        A backend that stores later gets time. Of a target that can't list what it has, what it acknowledged counts.
+        """
+        if not self._target.implements("export_memories"):
+            return {(user, key) for user in sources for key in sources[user].keys() - self._sent(user)}
         waited = 0.0
         while True:
-            missing, receipt.altered = list[tuple[str, MemoryRecord]](), 0
-            found: dict[str, set[str]] = {}
+            absent, receipt.altered = set[tuple[str, str]](), 0
+            common: dict[str, set[str]] = {}
             for user, records in sources.items():
                 there = {record.key: record for record in self._target.records(user)} if records else {}
-                found[user] = set(records) & set(there)
-                missing += [(user, record) for key, record in records.items() if key not in there]
-                receipt.altered += sum(not _keeps(records[key], there[key]) for key in found[user])
-            receipt.target_hash = _hash(found)
-            if len(missing) <= len(receipt.refused) or waited >= VISIBLE_TIMEOUT_S:
-                return missing
+                common[user] = records.keys() & there.keys()
+                absent |= {(user, key) for key in records.keys() - there.keys()}
+                receipt.altered += sum(not _keeps(records[key], there[key]) for key in common[user])
+            receipt.target_hash = _hash(common)
+            if absent <= self._refused.keys() or waited >= VISIBLE_TIMEOUT_S:
+                return absent
             waited += 1.0
             self._sleep(1.0)
 

@@ -148,14 +148,56 @@ def test_a_move_that_was_stopped_goes_on_and_switches_only_at_its_end(home: Herm
     assert len(rows(home, "box")) == 8
 
 
-def test_what_the_target_refuses_is_listed(home: HermesHome, run: Run) -> None:
+def test_what_the_target_refuses_is_listed_and_must_be_accepted(home: HermesHome, run: Run) -> None:
     more = [*rows(home, "shelf"), ["", "A poison.", ""], ["", "AKIAIOSFODNN7EXAMPLE", ""]]
     (home.path / "shelf.rows").write_text(json.dumps(more))
-    done = run("--from", "shelf", "--to", "box", "--yes", "--json", code=3)
+    failed = run("--from", "shelf", "--to", "box", "--yes", "--json", code=1)
+    assert (receipt(failed)["verified"], receipt(failed)["switched"]) == (True, False)
+    assert "'box' refused 1 memory" in " ".join(failed.stderr.split())
+    assert "--accept-refused" in failed.stderr
+    assert "no poison" in failed.stderr
+    assert load_config(home).memory.provider == "shelf"
+    run("--from", "shelf", "--to", "box", "--yes", "--no-switch", code=3)
+    done = run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=3)
     found = receipt(done)
-    assert (found["verified"], len(found["refused"]), found["missing"]) == (True, 1, ["A poison."])
+    assert (found["verified"], len(found["refused"]), found["missing"]) == (True, 1, [])
+    assert found["switched"]
     assert "no poison" in done.stderr
     assert "AKIAIOSFODNN7EXAMPLE" not in str(rows(home, "box"))
+    assert load_config(home).memory.provider == "box"
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_refused_memory_does_not_hide_a_lost_memory(
+    home: HermesHome, run: Run, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:
+    more = [*rows(home, "shelf"), *[["", "A poison.", ""]] * 2]
+    (home.path / "shelf.rows").write_text(json.dumps(more))
+    box = home.plugins / "box/__init__.py"
+    if lists:
+        source = box.read_text().replace("rows.append(", 'if "Fact 3" not in record.text: rows.append(')
+    else:
+        source = box.read_text().replace("def export_memories", "def list_all")
+    box.write_text(source)
+    monkeypatch.setattr("hermes_core.portability.provider_move.VISIBLE_TIMEOUT_S", 0.0)
+    done = receipt(
+        run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=1 if lists else 3)
+    )
+    assert (done["missing"], len(done["refused"])) == (["Fact 3."] if lists else [], 1)
+    assert done["verified"] is not lists
+    assert done["switched"] is not lists
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_target_that_refuses_everything_is_never_chosen(home: HermesHome, run: Run, lists: bool) -> None:
+    box = home.plugins / "box/__init__.py"
+    source = box.read_text().replace('"poison" in record.text', "True")
+    box.write_text(source if lists else source.replace("def export_memories", "def list_all"))
+    failed = run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=1)
+    done = receipt(failed)
+    assert (done["verified"], done["switched"], len(done["refused"])) == (False, False, 8)
+    assert "'box' took none of the 8 memories" in " ".join(failed.stderr.split())
+    assert load_config(home).memory.provider == "shelf"
 
 
 def test_what_the_target_does_not_keep_is_counted(home: HermesHome, run: Run) -> None:
