@@ -12,7 +12,6 @@ from hermes_core.cli.exporting import chosen_users, user_option
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar, warn
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
-from hermes_core.portability.memories import owners_of
 from hermes_core.portability.provider_move import (
     MovePlan,
     MoveReceipt,
@@ -80,7 +79,7 @@ def migrate(
             memory,
             old,
             new,
-            owners_of(memory) if owners is None else sorted(owners),
+            owners,
             on_record=lambda: bar.advance(task),
         )
         plan = move.plan()
@@ -112,9 +111,9 @@ def _end(ctx: click.Context, receipt: MoveReceipt, path: Path, *, lacks: bool) -
     """Name what the target refused, and fail if it was not chosen for a fault."""
     refused = [redact(reason) for reason in receipt.refused]
     if receipt.verified and not lacks:
-        finish(ctx, refused)
+        finish(ctx, [*refused, *receipt.disputed])
         return
-    warn(refused)
+    warn([*refused, *receipt.disputed])
     if receipt.took_none:
         raise Failure(
             f"{receipt.target!r} took none of the {_memories(receipt.memories)} of {receipt.source!r}, and "
@@ -148,6 +147,10 @@ def _show_plan(plan: MovePlan, unsent: int, *, as_json: bool) -> None:
         click.echo(printable(f"  {whose}: {_memories(user.memories)}{there}"))
     if plan.way == "memories" and not plan.users:
         click.echo("  nothing: the source has no memories")
+    if plan.unseen:
+        click.echo(hanging(plan.unseen))
+    for sentence in plan.disputed:
+        click.echo(hanging(sentence))
     if unsent:
         click.echo(f"{counted(unsent, 'write')} still wait for {plan.source} and are not in it yet")
 
@@ -165,6 +168,8 @@ def _show_receipt(receipt: MoveReceipt, path: Path) -> None:
         click.echo(
             f"{receipt.altered:,} of them without a kind, time, tag or detail that {receipt.target} does not keep"
         )
+    if receipt.unseen:
+        click.echo(hanging(receipt.unseen))
     if receipt.switched:
         click.echo(f"memory provider: {receipt.target}, from the next start on")
     click.echo(printable(f"receipt: {path}"))

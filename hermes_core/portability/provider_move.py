@@ -11,23 +11,30 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from hermes_core.config import load_config, set_value
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session
+from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, ConfigError, ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.loader.load import load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory, account_of
-from hermes_core.portability.memories import ProviderMemories, as_sent
+from hermes_core.portability.memories import (
+    UNSEEN,
+    ProviderMemories,
+    as_sent,
+    disputed_sessions,
+    owners_of,
+)
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.records import CompletedTurn
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
 from hermes_core.upgrade import outbox_of_home
 
@@ -61,6 +68,8 @@ class MovePlan:
         way: "memories" copies them word for word, "turns" sends stored turns and notes to the target instead.
         reason: Why turns are sent; "" if memories are copied.
         turns: Stored turns, if they are sent.
+        unseen: The users whom the move can't know of, as a sentence; "" if the users were named.
+        disputed: Sessions that are not moved, since their stored user and their identity disagree.
     """
 
     source: str
@@ -70,6 +79,8 @@ class MovePlan:
     users: tuple[UserPlan, ...] = ()
     turns: int = 0
     notes: int = 0
+    unseen: str = ""
+    disputed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -86,6 +97,8 @@ class MoveReceipt:
         source_hash: Hash over the texts of the source, by user.
         target_hash: The same over those of these texts that the target has; "" if it can't list them.
         switched: True if `memory.provider` names the target now.
+        unseen: The users whom the move can't know of, as a sentence; "" if the users were named.
+        disputed: Sessions that were not moved, since their stored user and their identity disagree.
     """
 
     source: str
@@ -104,6 +117,8 @@ class MoveReceipt:
     target_hash: str = ""
     verified: bool = False
     switched: bool = False
+    unseen: str = ""
+    disputed: list[str] = field(default_factory=list)
 
     @property
     def took_none(self) -> bool:
@@ -116,6 +131,7 @@ class ProviderMove:
 
     Args:
         memory: The home without a provider, whose users, turns and notes are meant.
+        users: The users that are wanted, "" for the person at home; None for all that the home knows.
         on_record: Called once a memory or a turn, for a progress bar.
     """
 
@@ -124,14 +140,17 @@ class ProviderMove:
         memory: Memory,
         source: ProviderMemories,
         target: ProviderMemories,
-        users: Sequence[str],
+        users: Collection[str] | None = None,
         *,
         on_record: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._memory, self._source, self._target = memory, source, target
-        self._users, self._on_record, self._clock, self._sleep = list(users), on_record, clock, sleep
+        self._on_record, self._clock, self._sleep = on_record, clock, sleep
+        self._users = owners_of(memory) if users is None else sorted(users)
+        self._unseen = UNSEEN.format(name=source.name) if users is None else ""
+        self._disputed = disputed_sessions(memory)
         self._refused = dict[tuple[str, str], str]()
         self._sent_file = (
             memory.home.path / "migration" / f"{_label(source.name)}-to-{_label(target.name)}.sent"
@@ -151,17 +170,24 @@ class ProviderMove:
         ]
         if lacking:
             sessions = self._memory.sessions
-            turns = sum(self._is_moved(turn.identity) for turn in sessions.complete_turns())
+            turns = sum(self._is_moved(turn) for turn in sessions.complete_turns())
             reason = f"{' and '.join(lacking)}, so the stored turns and notes are sent instead"
-            return MovePlan(source.name, target.name, "turns", reason, (), turns, len(self._notes()))
+            return MovePlan(
+                source.name,
+                target.name,
+                "turns",
+                reason,
+                turns=turns,
+                notes=len(self._notes()),
+                disputed=tuple(self._disputed.values()),
+            )
         plans = []
         for user in self._users:
             keys = {as_sent(record).key for record in source.records(user)}
             here = self._target_keys(user)
             plans.append(UserPlan(user, len(keys), None if here is None else len(keys & here)))
-        return MovePlan(
-            source.name, target.name, "memories", "", tuple(plan for plan in plans if plan.memories)
-        )
+        users = tuple(plan for plan in plans if plan.memories)
+        return MovePlan(source.name, target.name, "memories", users=users, unseen=self._unseen)
 
     def run(self, plan: MovePlan) -> MoveReceipt:
         """Copy and verify. `memory.provider` stays as it is.
@@ -170,6 +196,7 @@ class ProviderMove:
             BackendUnavailable: A provider failed. Run it again to go on there.
         """
         receipt = MoveReceipt(plan.source, plan.target, plan.way, plan.reason, self._clock())
+        receipt.unseen, receipt.disputed = plan.unseen, list(plan.disputed)
         if plan.way == "turns":
             self._send_turns(receipt)
         else:
@@ -270,9 +297,9 @@ class ProviderMove:
         manager, sessions, count, ended = self._target.manager, self._memory.sessions, 0, dict[str, Session]()
         outbox, name = manager.outbox, self._target.name
         for stored in sessions.complete_turns():
-            if not self._is_moved(stored.identity):
+            if not self._is_moved(stored):
                 continue
-            session = self._session_of(stored.session_id, stored.identity)
+            session = self._session_of(stored)
             count += 1
             if not outbox.knows(name, "sync_turn", stored.turn.id):
                 manager.sync_all(stored.turn, session)
@@ -321,14 +348,20 @@ class ProviderMove:
                     writes.append((write, user))
         return writes
 
-    def _is_moved(self, identity: object) -> bool:
-        session = Session.from_dict({"id": "", **identity}) if isinstance(identity, dict) else Session("")
+    def _is_moved(self, turn: CompletedTurn) -> bool:
+        if turn.session_id in self._disputed:
+            return False
+        session = self._session_of(turn)
         return session.primary and session.owner in self._users
 
-    def _session_of(self, session_id: str, identity: object) -> Session:
-        fields = identity if isinstance(identity, dict) else {}
+    def _session_of(self, turn: CompletedTurn) -> Session:
         home = {"home": str(self._memory.home.path), "identity": self._memory.home.profile}
-        return Session.from_dict({**fields, **home, "id": session_id})
+        if turn.identity:
+            return Session.from_dict({**turn.identity, **home, "id": turn.session_id})
+        # Imports store sessions with a user and without an identity.
+        stored = self._memory.sessions.get_session(turn.session_id)
+        fields = parse_outside_id(stored.user) if stored is not None and stored.user else {}
+        return Session.from_dict({**fields, **home, "id": turn.session_id})
 
 
 @contextlib.contextmanager

@@ -280,3 +280,74 @@ def test_a_provider_that_is_not_there_or_does_not_start_is_one_line(home: Hermes
     error = " ".join(run("--from", "shelf", "--to", "box", "--yes", code=1).stderr.split())
     assert "'box' does not start" in error
     assert load_config(home).memory.provider == "shelf"
+
+
+def test_users_without_a_session_are_asked_for_and_others_are_mentioned(home: HermesHome, run: Run) -> None:
+    owners = ["telegram:1", "telegram:2", "telegram:3", "telegram:4", "telegram:9"]
+    more = [*rows(home, "shelf"), *([owner, f"{owner} sails.", ""] for owner in owners)]
+    (home.path / "shelf.rows").write_text(json.dumps(more))
+    home.folder_of("telegram:1").mkdir(parents=True)
+    with open_memory(home, provider="diary") as memory:
+        session = memory.start_session("s4", platform="telegram", user_id="2")
+        memory.manager.outbox.held_back = "the test keeps it"
+        memory.end_turn(session, "I sail.", "Fine.")
+        with memory.sessions.transaction() as connection:
+            connection.execute("INSERT INTO host_state VALUES ('user', 'telegram:3', 'key', '1')")
+            connection.execute("UPDATE sessions SET \"user\" = '', identity = '' WHERE id = 's4'")
+    set_value(home, "identity.owners", ["telegram:4"])
+    with open_memory(home, provider="") as memory:
+        memory.start_session("s5", platform="telegram", user_id="4")
+    plan = run("--from", "shelf", "--to", "box", "--dry-run").stdout
+    assert "users of whom only 'shelf' knows can't be seen" in " ".join(plan.split())
+    done = receipt(run("--from", "shelf", "--to", "box", "--yes", "--json"))
+    assert "'shelf' knows" in done["unseen"]
+    moved = {row[0] for row in rows(home, "box")} - {"", "telegram:42"}
+    assert moved == {"telegram:1", "telegram:2", "telegram:3", "telegram:4"}
+    done = receipt(run("--from", "shelf", "--to", "box", "--user", "telegram:9", "--yes", "--json"))
+    assert (done["copied"], done["unseen"]) == (1, "")
+
+
+def test_an_export_mentions_users_of_whom_only_the_provider_knows(home: HermesHome) -> None:
+    command = ["--home", str(home.path), "export", "--dry-run", "--json"]
+    left_out = json.loads(CliRunner().invoke(main, command).stdout)["left_out"]
+    assert any("users of whom only 'shelf' knows" in sentence for sentence in left_out)
+    named = CliRunner().invoke(main, [*command, "--user", "home"]).stdout
+    assert "users of whom" not in named
+
+
+@pytest.mark.parametrize(
+    ("user", "identity"),
+    [
+        ("nobody", ""),
+        ("", '{"platform": "telegram", "user_id": "42"}'),
+        ("telegram:9", '{"platform": "telegram", "user_id": "42"}'),
+        ("", "[]"),
+        ("", '{"platform": 5}'),
+    ],
+)
+def test_a_session_whose_user_and_identity_disagree_is_named_and_not_moved(
+    home: HermesHome, run: Run, user: str, identity: str
+) -> None:
+    with open_memory(home, provider="") as memory:
+        memory.end_turn(memory.start_session("forged"), "My bank is Evil.", "Noted.")
+        with memory.sessions.transaction() as connection:
+            change = 'UPDATE sessions SET "user" = ?, identity = ? WHERE id = ?'
+            connection.execute(change, (user, identity, "forged"))
+    plan = run("--from", "shelf", "--to", "diary", "--dry-run").stdout
+    assert "session 'forged' is not moved" in " ".join(plan.split())
+    done = run("--from", "shelf", "--to", "diary", "--yes", "--json", code=3)
+    assert "session 'forged' is not moved" in " ".join(done.stderr.split())
+    assert receipt(done)["memories"] == 3
+    assert "forged" in str(receipt(done)["disputed"])
+    assert "Evil" not in (home.path / "diary.lines").read_text()
+
+
+def test_a_session_without_an_identity_is_moved_as_its_stored_user(home: HermesHome, run: Run) -> None:
+    with open_memory(home, provider="") as memory:
+        memory.end_turn(memory.start_session("imported"), "I row.", "Noted.")
+        with memory.sessions.transaction() as connection:
+            change = "UPDATE sessions SET \"user\" = 'telegram:9', identity = '' WHERE id = 'imported'"
+            connection.execute(change)
+    run("--from", "shelf", "--to", "diary", "--yes")
+    lines = [json.loads(line) for line in (home.path / "diary.lines").read_text().splitlines()]
+    assert [owner for owner, text, _ in lines if text == "I row."] == ["telegram:9"]
