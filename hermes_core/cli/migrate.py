@@ -9,10 +9,9 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.exporting import chosen_users, user_option
-from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.cli.output import finish, json_option, print_document, progress_bar, warn
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
-from hermes_core.portability.memories import owners_of
 from hermes_core.portability.provider_move import (
     MovePlan,
     MoveReceipt,
@@ -40,6 +39,9 @@ from hermes_core.safety.terminal import counted, hanging, printable
 @user_option
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @click.option("--no-switch", is_flag=True, help="Leave memory.provider as it is.")
+@click.option(
+    "--accept-refused", is_flag=True, help="Choose the target also without the memories that it refuses."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_context
@@ -51,6 +53,7 @@ def migrate(
     users: tuple[str, ...],
     dry_run: bool,
     no_switch: bool,
+    accept_refused: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -76,7 +79,7 @@ def migrate(
             memory,
             old,
             new,
-            owners_of(memory) if owners is None else sorted(owners),
+            owners,
             on_record=lambda: bar.advance(task),
         )
         plan = move.plan()
@@ -92,7 +95,8 @@ def migrate(
         bar.update(task, total=total)
         receipt = move.run(plan)
         bar.stop()
-        if receipt.verified and not no_switch:
+        lacks = bool(receipt.refused) and not accept_refused
+        if receipt.verified and not no_switch and not lacks:
             switch_provider(home, new.name)
             receipt.switched = True
         path = save_receipt(home, receipt)
@@ -100,12 +104,30 @@ def migrate(
         print_document(redact_value(asdict(receipt)))
     else:
         _show_receipt(receipt, path)
+    _end(ctx, receipt, path, lacks=lacks and not no_switch)
+
+
+def _end(ctx: click.Context, receipt: MoveReceipt, path: Path, *, lacks: bool) -> None:
+    """Name what the target refused, and fail if it was not chosen for a fault."""
+    refused = [redact(reason) for reason in receipt.refused]
+    if receipt.verified and not lacks:
+        finish(ctx, [*refused, *receipt.disputed])
+        return
+    warn([*refused, *receipt.disputed])
+    if receipt.took_none:
+        raise Failure(
+            f"{receipt.target!r} took none of the {_memories(receipt.memories)} of {receipt.source!r}, and "
+            f"memory.provider stays as it is; see {path}"
+        )
     if not receipt.verified:
         raise Failure(
-            f"{_memories(len(receipt.missing))} of {source!r} did not arrive, and memory.provider stays as it is; "
-            f"run it again, or see {path}"
+            f"{_memories(len(receipt.missing))} of {receipt.source!r} did not arrive, and memory.provider stays as it "
+            f"is; run it again, or see {path}"
         )
-    finish(ctx, [redact(one) for one in receipt.refused])
+    raise Failure(
+        f"{receipt.target!r} refused {_memories(len(refused))}, and memory.provider stays as it is; to choose it "
+        "without them, run it again with --accept-refused"
+    )
 
 
 def _memories(count: int) -> str:
@@ -125,6 +147,10 @@ def _show_plan(plan: MovePlan, unsent: int, *, as_json: bool) -> None:
         click.echo(printable(f"  {whose}: {_memories(user.memories)}{there}"))
     if plan.way == "memories" and not plan.users:
         click.echo("  nothing: the source has no memories")
+    if plan.unseen:
+        click.echo(hanging(plan.unseen))
+    for sentence in plan.disputed:
+        click.echo(hanging(sentence))
     if unsent:
         click.echo(f"{counted(unsent, 'write')} still wait for {plan.source} and are not in it yet")
 
@@ -142,6 +168,8 @@ def _show_receipt(receipt: MoveReceipt, path: Path) -> None:
         click.echo(
             f"{receipt.altered:,} of them without a kind, time, tag or detail that {receipt.target} does not keep"
         )
+    if receipt.unseen:
+        click.echo(hanging(receipt.unseen))
     if receipt.switched:
         click.echo(f"memory provider: {receipt.target}, from the next start on")
     click.echo(printable(f"receipt: {path}"))

@@ -14,7 +14,7 @@ from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.packages import program_version
 from hermes_core.portability.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
-from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers, owners_of
+from hermes_core.portability.memories import UNSEEN, ProviderMemories, as_sent, held_providers, owners_of
 from hermes_core.sessions.transfer import session_document
 from hermes_core.skills.portable import export_skills
 
@@ -85,6 +85,8 @@ class HomeRecords:
                     f"the memories of {name!r}, which can't list them; the turns that it got are in the sessions"
                 )
                 continue
+            if self._users is None:
+                self.left_out.append(UNSEEN.format(name=name))
             memory.manager.initialize_all(memory.local_session, wait=POLICIES["initialize"].deadline)
             for owner in owners_of(memory) if self._users is None else sorted(self._users):
                 try:

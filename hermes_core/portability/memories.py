@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 from hermes_core.contract.values import BUILTIN_NAME, MemoryPage, MemoryRecord, Session, parse_outside_id
-from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError
+from hermes_core.curated.waiting import owners_with_notes
+from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, SessionError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import storable
 from hermes_core.manager.manager import MemoryManager
@@ -15,6 +17,8 @@ from hermes_core.safety.redact import redact
 
 MAX_PAGES = 100_000
 """Pages of one user after which an export is taken for endless."""
+
+HOME = "the person at home"
 
 
 class ProviderMemories:
@@ -89,13 +93,72 @@ def held_providers(memory: Memory) -> list[str]:
     return [one.name for one in memory.manager.health() if one.name != BUILTIN_NAME]
 
 
+UNSEEN = (
+    "users of whom only {name!r} knows can't be seen: it can't list its users, and without a session, note or waiting "
+    "write of theirs here they are not asked for; name each of them with --user"
+)
+"""Sentence for people: a copy of "all" memories has those of the users that `owners_of` returns."""
+
+
 def owners_of(memory: Memory) -> list[str]:
-    """Return every user of whom something is stored, the person at home, "", first."""
-    rows = memory.sessions.database.execute(
-        "SELECT DISTINCT s.user FROM sessions s WHERE s.user <> ''"
-    ).fetchall()
-    owners = {str(row["user"]) for row in rows} | memory.curated.writers()
+    """Return every user of whom something is stored, the person at home, "", first.
+
+    Of a session also the user whom its identity names is returned: `identity.owners` may have changed since, and then
+    the provider has memories under the old name. Users of whom only a provider knows are not among them.
+    """
+    database = memory.sessions.database
+    owners = memory.curated.writers() | set(owners_with_notes(memory.home))
+    for row in database.execute("SELECT s.user, s.identity FROM sessions s").fetchall():
+        owners.add(str(row["user"]))
+        if session := session_from(row["identity"]):
+            owners |= {session.owner, session.outside_id}
+    for row in database.execute("SELECT DISTINCT owner FROM host_state WHERE scope = 'user'").fetchall():
+        owners.add(str(row["owner"]))
+    for row in database.execute("SELECT body FROM outbox_rows").fetchall():
+        if session := session_of_row(row["body"]):
+            owners.add(session.owner)
     return ["", *sorted(owner for owner in owners if owner and _is_owner(owner))]
+
+
+def disputed_sessions(memory: Memory) -> dict[str, str]:
+    """Return a sentence for each session with turns whose stored user is not the user whom its identity names.
+
+    An archive that somebody altered may hold such a session, and a provider would get its turns as those of a person
+    who did not say them. A session without an identity, as imports make it, is its stored user's.
+    """
+    rows = memory.sessions.database.execute(
+        """SELECT s.id, s.user, s.identity FROM sessions s
+        WHERE EXISTS (SELECT 1 FROM turns t WHERE t.session_key = s.key AND t.state = 0) ORDER BY s.key"""
+    )
+    sentences = {}
+    for row in rows.fetchall():
+        session = session_from(row["identity"])
+        if session is None or (row["user"] and not _is_owner(row["user"])):
+            sentences[row["id"]] = f"session {row['id']!r} is not moved: its user or identity can't be read"
+        elif row["identity"] not in ("", "{}") and session.primary and session.owner != row["user"]:
+            sentences[row["id"]] = (
+                f"session {row['id']!r} is not moved: it is stored for {row['user'] or HOME!r}, and its identity names "
+                f"{session.owner or HOME!r}"
+            )
+    return sentences
+
+
+def session_from(identity: object) -> Session | None:
+    """Return the session of a stored identity, as JSON text or its data; None if it is none."""
+    try:
+        data = json.loads(identity or "{}") if isinstance(identity, str) else identity
+        return Session.from_dict({"id": "moving", **data}) if isinstance(data, dict) else None
+    except (HermesError, TypeError, ValueError):
+        return None
+
+
+def session_of_row(body: str) -> Session | None:
+    """Return the session of a waiting write; None if the write can't be read."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return None
+    return session_from(data.get("session")) if isinstance(data, dict) else None
 
 
 def _is_owner(text: str) -> bool:

@@ -11,23 +11,30 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from hermes_core.config import load_config, set_value
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session
+from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, ConfigError, ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.loader.load import load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory, account_of
-from hermes_core.portability.memories import ProviderMemories, as_sent
-from hermes_core.safety.redact import redact_value
+from hermes_core.portability.memories import (
+    UNSEEN,
+    ProviderMemories,
+    as_sent,
+    disputed_sessions,
+    owners_of,
+)
+from hermes_core.safety.redact import redact, redact_value
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.records import CompletedTurn
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
 from hermes_core.upgrade import outbox_of_home
 
@@ -61,6 +68,8 @@ class MovePlan:
         way: "memories" copies them word for word, "turns" sends stored turns and notes to the target instead.
         reason: Why turns are sent; "" if memories are copied.
         turns: Stored turns, if they are sent.
+        unseen: The users whom the move can't know of, as a sentence; "" if the users were named.
+        disputed: Sessions that are not moved, since their stored user and their identity disagree.
     """
 
     source: str
@@ -70,6 +79,8 @@ class MovePlan:
     users: tuple[UserPlan, ...] = ()
     turns: int = 0
     notes: int = 0
+    unseen: str = ""
+    disputed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,10 +91,14 @@ class MoveReceipt:
         memories: Memories of the source, or turns and notes that were sent.
         copied: Number that this run sent; the others were there.
         altered: Memories of which the target gives back another kind, time, tag or detail.
-        verified: True if the target has every memory, word for word, except the refused ones.
+        refused: Memories that the target does not take, each with its reason.
+        missing: Beginnings of the memories that the target neither has nor refused.
+        verified: True if the target has every memory, word for word, except the refused ones. False if it took none.
         source_hash: Hash over the texts of the source, by user.
         target_hash: The same over those of these texts that the target has; "" if it can't list them.
         switched: True if `memory.provider` names the target now.
+        unseen: The users whom the move can't know of, as a sentence; "" if the users were named.
+        disputed: Sessions that were not moved, since their stored user and their identity disagree.
     """
 
     source: str
@@ -102,6 +117,13 @@ class MoveReceipt:
     target_hash: str = ""
     verified: bool = False
     switched: bool = False
+    unseen: str = ""
+    disputed: list[str] = field(default_factory=list)
+
+    @property
+    def took_none(self) -> bool:
+        """True if the source has memories, and the target refused all of them."""
+        return self.memories > 0 and not self.missing and not self.verified
 
 
 class ProviderMove:
@@ -109,6 +131,7 @@ class ProviderMove:
 
     Args:
         memory: The home without a provider, whose users, turns and notes are meant.
+        users: The users that are wanted, "" for the person at home; None for all that the home knows.
         on_record: Called once a memory or a turn, for a progress bar.
     """
 
@@ -117,14 +140,18 @@ class ProviderMove:
         memory: Memory,
         source: ProviderMemories,
         target: ProviderMemories,
-        users: Sequence[str],
+        users: Collection[str] | None = None,
         *,
         on_record: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._memory, self._source, self._target = memory, source, target
-        self._users, self._on_record, self._clock, self._sleep = list(users), on_record, clock, sleep
+        self._on_record, self._clock, self._sleep = on_record, clock, sleep
+        self._users = owners_of(memory) if users is None else sorted(users)
+        self._unseen = UNSEEN.format(name=source.name) if users is None else ""
+        self._disputed = disputed_sessions(memory)
+        self._refused = dict[tuple[str, str], str]()
         self._sent_file = (
             memory.home.path / "migration" / f"{_label(source.name)}-to-{_label(target.name)}.sent"
         )
@@ -143,17 +170,24 @@ class ProviderMove:
         ]
         if lacking:
             sessions = self._memory.sessions
-            turns = sum(self._is_moved(turn.identity) for turn in sessions.complete_turns())
+            turns = sum(self._is_moved(turn) for turn in sessions.complete_turns())
             reason = f"{' and '.join(lacking)}, so the stored turns and notes are sent instead"
-            return MovePlan(source.name, target.name, "turns", reason, (), turns, len(self._notes()))
+            return MovePlan(
+                source.name,
+                target.name,
+                "turns",
+                reason,
+                turns=turns,
+                notes=len(self._notes()),
+                disputed=tuple(self._disputed.values()),
+            )
         plans = []
         for user in self._users:
             keys = {as_sent(record).key for record in source.records(user)}
             here = self._target_keys(user)
             plans.append(UserPlan(user, len(keys), None if here is None else len(keys & here)))
-        return MovePlan(
-            source.name, target.name, "memories", "", tuple(plan for plan in plans if plan.memories)
-        )
+        users = tuple(plan for plan in plans if plan.memories)
+        return MovePlan(source.name, target.name, "memories", users=users, unseen=self._unseen)
 
     def run(self, plan: MovePlan) -> MoveReceipt:
         """Copy and verify. `memory.provider` stays as it is.
@@ -162,6 +196,7 @@ class ProviderMove:
             BackendUnavailable: A provider failed. Run it again to go on there.
         """
         receipt = MoveReceipt(plan.source, plan.target, plan.way, plan.reason, self._clock())
+        receipt.unseen, receipt.disputed = plan.unseen, list(plan.disputed)
         if plan.way == "turns":
             self._send_turns(receipt)
         else:
@@ -181,7 +216,7 @@ class ProviderMove:
                 try:
                     self._target.put(record, user)
                 except BackendRefused as exc:
-                    receipt.refused.append(str(exc))
+                    self._refused[user, record.key] = redact(str(exc))
                     continue
                 present.add(record.key)
                 receipt.copied += 1
@@ -196,35 +231,39 @@ class ProviderMove:
             receipt.memories = sum(map(len, sources.values()))
             receipt.users = sum(bool(records) for records in sources.values())
             receipt.source_hash = _hash({user: set(records) for user, records in sources.items()})
-            if not self._target.implements("export_memories"):
-                receipt.verified = True
-                return
-            missing = self._missing(sources, receipt)
+            absent = self._absent(sources, receipt)
+            missing = absent - self._refused.keys()
             if not missing or number == ROUNDS - 1:
                 break
             # The source got more since it was listed, or the target lost some.
-            receipt.refused.clear()
             for user in {user for user, _ in missing}:
                 self._copy(user, receipt)
-        receipt.missing = [record.text[:80] for _, record in missing]
-        receipt.verified = len(missing) <= len(receipt.refused)
+        # By key, not by number: a refusal of one memory must not hide the loss of another.
+        receipt.refused = [self._refused[at] for at in self._refused if at in absent]
+        receipt.missing = [sources[user][key].text[:80] for user, key in sorted(missing)]
+        receipt.verified = not missing and (not receipt.memories or len(absent) < receipt.memories)
 
-    def _missing(
+    def _absent(
         self, sources: dict[str, dict[str, MemoryRecord]], receipt: MoveReceipt
-    ) -> list[tuple[str, MemoryRecord]]:
-        """Return the memories that the target does not have, after a wait for a backend that stores later."""
+    ) -> set[tuple[str, str]]:
+        """Return user and key of each memory that the target does not have.
+
+        A backend that stores later gets time. Of a target that can't list what it has, what it acknowledged counts.
+        """
+        if not self._target.implements("export_memories"):
+            return {(user, key) for user in sources for key in sources[user].keys() - self._sent(user)}
         waited = 0.0
         while True:
-            missing, receipt.altered = list[tuple[str, MemoryRecord]](), 0
-            found: dict[str, set[str]] = {}
+            absent, receipt.altered = set[tuple[str, str]](), 0
+            common: dict[str, set[str]] = {}
             for user, records in sources.items():
                 there = {record.key: record for record in self._target.records(user)} if records else {}
-                found[user] = set(records) & set(there)
-                missing += [(user, record) for key, record in records.items() if key not in there]
-                receipt.altered += sum(not _keeps(records[key], there[key]) for key in found[user])
-            receipt.target_hash = _hash(found)
-            if len(missing) <= len(receipt.refused) or waited >= VISIBLE_TIMEOUT_S:
-                return missing
+                common[user] = records.keys() & there.keys()
+                absent |= {(user, key) for key in records.keys() - there.keys()}
+                receipt.altered += sum(not _keeps(records[key], there[key]) for key in common[user])
+            receipt.target_hash = _hash(common)
+            if absent <= self._refused.keys() or waited >= VISIBLE_TIMEOUT_S:
+                return absent
             waited += 1.0
             self._sleep(1.0)
 
@@ -258,9 +297,9 @@ class ProviderMove:
         manager, sessions, count, ended = self._target.manager, self._memory.sessions, 0, dict[str, Session]()
         outbox, name = manager.outbox, self._target.name
         for stored in sessions.complete_turns():
-            if not self._is_moved(stored.identity):
+            if not self._is_moved(stored):
                 continue
-            session = self._session_of(stored.session_id, stored.identity)
+            session = self._session_of(stored)
             count += 1
             if not outbox.knows(name, "sync_turn", stored.turn.id):
                 manager.sync_all(stored.turn, session)
@@ -309,14 +348,20 @@ class ProviderMove:
                     writes.append((write, user))
         return writes
 
-    def _is_moved(self, identity: object) -> bool:
-        session = Session.from_dict({"id": "", **identity}) if isinstance(identity, dict) else Session("")
+    def _is_moved(self, turn: CompletedTurn) -> bool:
+        if turn.session_id in self._disputed:
+            return False
+        session = self._session_of(turn)
         return session.primary and session.owner in self._users
 
-    def _session_of(self, session_id: str, identity: object) -> Session:
-        fields = identity if isinstance(identity, dict) else {}
+    def _session_of(self, turn: CompletedTurn) -> Session:
         home = {"home": str(self._memory.home.path), "identity": self._memory.home.profile}
-        return Session.from_dict({**fields, **home, "id": session_id})
+        if turn.identity:
+            return Session.from_dict({**turn.identity, **home, "id": turn.session_id})
+        # Imports store sessions with a user and without an identity.
+        stored = self._memory.sessions.get_session(turn.session_id)
+        fields = parse_outside_id(stored.user) if stored is not None and stored.user else {}
+        return Session.from_dict({**fields, **home, "id": turn.session_id})
 
 
 @contextlib.contextmanager

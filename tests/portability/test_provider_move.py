@@ -148,14 +148,56 @@ def test_a_move_that_was_stopped_goes_on_and_switches_only_at_its_end(home: Herm
     assert len(rows(home, "box")) == 8
 
 
-def test_what_the_target_refuses_is_listed(home: HermesHome, run: Run) -> None:
+def test_what_the_target_refuses_is_listed_and_must_be_accepted(home: HermesHome, run: Run) -> None:
     more = [*rows(home, "shelf"), ["", "A poison.", ""], ["", "AKIAIOSFODNN7EXAMPLE", ""]]
     (home.path / "shelf.rows").write_text(json.dumps(more))
-    done = run("--from", "shelf", "--to", "box", "--yes", "--json", code=3)
+    failed = run("--from", "shelf", "--to", "box", "--yes", "--json", code=1)
+    assert (receipt(failed)["verified"], receipt(failed)["switched"]) == (True, False)
+    assert "'box' refused 1 memory" in " ".join(failed.stderr.split())
+    assert "--accept-refused" in failed.stderr
+    assert "no poison" in failed.stderr
+    assert load_config(home).memory.provider == "shelf"
+    run("--from", "shelf", "--to", "box", "--yes", "--no-switch", code=3)
+    done = run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=3)
     found = receipt(done)
-    assert (found["verified"], len(found["refused"]), found["missing"]) == (True, 1, ["A poison."])
+    assert (found["verified"], len(found["refused"]), found["missing"]) == (True, 1, [])
+    assert found["switched"]
     assert "no poison" in done.stderr
     assert "AKIAIOSFODNN7EXAMPLE" not in str(rows(home, "box"))
+    assert load_config(home).memory.provider == "box"
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_refused_memory_does_not_hide_a_lost_memory(
+    home: HermesHome, run: Run, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:
+    more = [*rows(home, "shelf"), *[["", "A poison.", ""]] * 2]
+    (home.path / "shelf.rows").write_text(json.dumps(more))
+    box = home.plugins / "box/__init__.py"
+    if lists:
+        source = box.read_text().replace("rows.append(", 'if "Fact 3" not in record.text: rows.append(')
+    else:
+        source = box.read_text().replace("def export_memories", "def list_all")
+    box.write_text(source)
+    monkeypatch.setattr("hermes_core.portability.provider_move.VISIBLE_TIMEOUT_S", 0.0)
+    done = receipt(
+        run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=1 if lists else 3)
+    )
+    assert (done["missing"], len(done["refused"])) == (["Fact 3."] if lists else [], 1)
+    assert done["verified"] is not lists
+    assert done["switched"] is not lists
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_a_target_that_refuses_everything_is_never_chosen(home: HermesHome, run: Run, lists: bool) -> None:
+    box = home.plugins / "box/__init__.py"
+    source = box.read_text().replace('"poison" in record.text', "True")
+    box.write_text(source if lists else source.replace("def export_memories", "def list_all"))
+    failed = run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=1)
+    done = receipt(failed)
+    assert (done["verified"], done["switched"], len(done["refused"])) == (False, False, 8)
+    assert "'box' took none of the 8 memories" in " ".join(failed.stderr.split())
+    assert load_config(home).memory.provider == "shelf"
 
 
 def test_what_the_target_does_not_keep_is_counted(home: HermesHome, run: Run) -> None:
@@ -238,3 +280,74 @@ def test_a_provider_that_is_not_there_or_does_not_start_is_one_line(home: Hermes
     error = " ".join(run("--from", "shelf", "--to", "box", "--yes", code=1).stderr.split())
     assert "'box' does not start" in error
     assert load_config(home).memory.provider == "shelf"
+
+
+def test_users_without_a_session_are_asked_for_and_others_are_mentioned(home: HermesHome, run: Run) -> None:
+    owners = ["telegram:1", "telegram:2", "telegram:3", "telegram:4", "telegram:9"]
+    more = [*rows(home, "shelf"), *([owner, f"{owner} sails.", ""] for owner in owners)]
+    (home.path / "shelf.rows").write_text(json.dumps(more))
+    home.folder_of("telegram:1").mkdir(parents=True)
+    with open_memory(home, provider="diary") as memory:
+        session = memory.start_session("s4", platform="telegram", user_id="2")
+        memory.manager.outbox.held_back = "the test keeps it"
+        memory.end_turn(session, "I sail.", "Fine.")
+        with memory.sessions.transaction() as connection:
+            connection.execute("INSERT INTO host_state VALUES ('user', 'telegram:3', 'key', '1')")
+            connection.execute("UPDATE sessions SET \"user\" = '', identity = '' WHERE id = 's4'")
+    set_value(home, "identity.owners", ["telegram:4"])
+    with open_memory(home, provider="") as memory:
+        memory.start_session("s5", platform="telegram", user_id="4")
+    plan = run("--from", "shelf", "--to", "box", "--dry-run").stdout
+    assert "users of whom only 'shelf' knows can't be seen" in " ".join(plan.split())
+    done = receipt(run("--from", "shelf", "--to", "box", "--yes", "--json"))
+    assert "'shelf' knows" in done["unseen"]
+    moved = {row[0] for row in rows(home, "box")} - {"", "telegram:42"}
+    assert moved == {"telegram:1", "telegram:2", "telegram:3", "telegram:4"}
+    done = receipt(run("--from", "shelf", "--to", "box", "--user", "telegram:9", "--yes", "--json"))
+    assert (done["copied"], done["unseen"]) == (1, "")
+
+
+def test_an_export_mentions_users_of_whom_only_the_provider_knows(home: HermesHome) -> None:
+    command = ["--home", str(home.path), "export", "--dry-run", "--json"]
+    left_out = json.loads(CliRunner().invoke(main, command).stdout)["left_out"]
+    assert any("users of whom only 'shelf' knows" in sentence for sentence in left_out)
+    named = CliRunner().invoke(main, [*command, "--user", "home"]).stdout
+    assert "users of whom" not in named
+
+
+@pytest.mark.parametrize(
+    ("user", "identity"),
+    [
+        ("nobody", ""),
+        ("", '{"platform": "telegram", "user_id": "42"}'),
+        ("telegram:9", '{"platform": "telegram", "user_id": "42"}'),
+        ("", "[]"),
+        ("", '{"platform": 5}'),
+    ],
+)
+def test_a_session_whose_user_and_identity_disagree_is_named_and_not_moved(
+    home: HermesHome, run: Run, user: str, identity: str
+) -> None:
+    with open_memory(home, provider="") as memory:
+        memory.end_turn(memory.start_session("forged"), "My bank is Evil.", "Noted.")
+        with memory.sessions.transaction() as connection:
+            change = 'UPDATE sessions SET "user" = ?, identity = ? WHERE id = ?'
+            connection.execute(change, (user, identity, "forged"))
+    plan = run("--from", "shelf", "--to", "diary", "--dry-run").stdout
+    assert "session 'forged' is not moved" in " ".join(plan.split())
+    done = run("--from", "shelf", "--to", "diary", "--yes", "--json", code=3)
+    assert "session 'forged' is not moved" in " ".join(done.stderr.split())
+    assert receipt(done)["memories"] == 3
+    assert "forged" in str(receipt(done)["disputed"])
+    assert "Evil" not in (home.path / "diary.lines").read_text()
+
+
+def test_a_session_without_an_identity_is_moved_as_its_stored_user(home: HermesHome, run: Run) -> None:
+    with open_memory(home, provider="") as memory:
+        memory.end_turn(memory.start_session("imported"), "I row.", "Noted.")
+        with memory.sessions.transaction() as connection:
+            change = "UPDATE sessions SET \"user\" = 'telegram:9', identity = '' WHERE id = 'imported'"
+            connection.execute(change)
+    run("--from", "shelf", "--to", "diary", "--yes")
+    lines = [json.loads(line) for line in (home.path / "diary.lines").read_text().splitlines()]
+    assert [owner for owner, text, _ in lines if text == "I row."] == ["telegram:9"]
