@@ -164,6 +164,7 @@ def _environment() -> jinja2.Environment:
         "when": moment_text,
         "origin": lambda origin: ORIGIN_NAMES.get(origin, origin),
         "hidden": escape_hidden,
+        "field": field_value,
         "counted": lambda count, *nouns: counted(count, *nouns),
         "matches": with_matches,
     }
@@ -174,6 +175,15 @@ def _environment() -> jinja2.Environment:
 def _shown(value: Any) -> Any:
     """Return a value for the page. Texts of stored memory may hold characters that control a terminal or hide text."""
     return escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def field_value(value: object) -> Markup:
+    """Return a value for a form field as it is: the form sends it back, and escapes for the eye would be stored.
+
+    A lone surrogate can't be sent to a browser, so U+FFFD stands for it.
+    """
+    text = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return Markup("{}").format(text)  # the format method escapes its arguments
 
 
 def moment_text(seconds: float | None) -> Markup:
