@@ -21,7 +21,7 @@ from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, escape_controls, escape_hidden
 from hermes_core.sessions.records import local_time
 from hermes_core.sessions.tool import SessionSearchTool
-from hermes_core.ui.answers import Answer, Download, Page, PageRequest, Redirect
+from hermes_core.ui.answers import Answer, Download, Page, PageRequest, Redirect, RequestError
 
 # Messages about actions that no page has shown yet: a person has a few tabs.
 MAX_MESSAGES = 50
@@ -92,8 +92,7 @@ class Site:
         try:
             result = view(self, request)
         except HermesError as exc:
-            missing = isinstance(exc, SessionError)
-            result = Page("error.html", {"error": redact(str(exc))}, 404 if missing else 503)
+            result = Page("error.html", {"error": redact(str(exc))}, _status(exc))
         return self._response(path, result, request)
 
     def act(self, path: str, view: View, request: PageRequest) -> Response:
@@ -108,7 +107,7 @@ class Site:
                 raise ConfigError("this page is read-only", "start hermes-memory ui without --read-only")
             result = view(self, request)
         except HermesError as exc:
-            status = 403 if self.read_only else 422
+            status = 403 if self.read_only else 400 if isinstance(exc, RequestError) else 422
             result = Page("error.html", {"error": redact(str(exc))}, status)
         return self._response(path, result, request)
 
@@ -148,6 +147,13 @@ class Site:
         """Return the message with this name, once."""
         with self._lock:
             return self._messages.pop(name, None)
+
+
+def _status(error: HermesError) -> int:
+    """Return the status of a page that could not be shown."""
+    if isinstance(error, RequestError):
+        return 400
+    return 404 if isinstance(error, SessionError) else 503
 
 
 def _environment() -> jinja2.Environment:
