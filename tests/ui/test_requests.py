@@ -1,9 +1,14 @@
-"""A value of an address or a form that no link of ours holds gets an answer that says so."""
+"""An address shows something and changes nothing; a value that no link of ours holds gets an answer that says so."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+
 import pytest
 
+from hermes_core import HermesHome
 from hermes_core.ui.answers import MAX_INTEGER
 from tests.ui.conftest import Serve, ServedPage
 
@@ -50,3 +55,27 @@ def test_the_largest_number_is_one_that_names_nothing(served: ServedPage) -> Non
 def test_a_form_with_a_number_that_can_not_be_read_changes_nothing(served: ServedPage) -> None:
     form = {"csrf": served.access.csrf, "id": "9" * 5000}
     assert served.client().post("/notes/undo", data=form).status_code == 400
+
+
+def rows(home: HermesHome) -> list[str]:
+    """Return all rows of all databases of a home as statements."""
+    lines: list[str] = []
+    for path in sorted(home.path.rglob("*.db")):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            lines += connection.iterdump()
+    return lines
+
+
+def test_looking_at_the_facts_changes_none_of_them(hermes_home: HermesHome, serve: Serve) -> None:
+    served = serve(provider="holographic")
+    memory, client = served.memory, served.client()
+    for text in ("Nadia works with Omar in Lisbon", "Omar's favourite colour is blue"):
+        answer = memory.call_tool(memory.local_session, "fact_store", {"action": "add", "content": text})
+        assert "error" not in json.loads(answer)
+    before = rows(hermes_home)
+    assert any("Lisbon" in row for row in before)
+    for entity in ("", "Omar", "Nadia", "nobody"):
+        page = client.get("/facts", params={"entity": entity})
+        assert page.status_code == 200
+        assert ("Nadia works with Omar in Lisbon" in page.text) == (entity != "nobody")
+    assert rows(hermes_home) == before
