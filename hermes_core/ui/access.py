@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -19,6 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hermes_core.loopback import HOST
 
 TOKEN_PARAMETER = "token"
+
+# Browsers leave the port of the scheme out of the headers Host and Origin.
+HTTP_PORT = 80
 
 # No script, style, frame or request that is not a file of ours. Inline scripts and styles are refused too, so a stored
 # text that came through as HTML could still do nothing.
@@ -45,7 +47,7 @@ class Access:
     """The secrets of one run of the page, and the checks of each request.
 
     Attributes:
-        token: The token in the printed address. It works once.
+        token: The token in the printed address. It works once: until a browser comes back with the cookie.
         csrf: The token that each form holds.
     """
 
@@ -54,6 +56,8 @@ class Access:
         # Cookies don't know ports: two pages of two homes must not take each other's.
         self._cookie, self._secret = f"hermes_memory_{port}", secrets.token_urlsafe(32)
         self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
+        if port == HTTP_PORT:
+            self._hosts |= {HOST, "localhost"}
         self._port, self._used = port, False
 
     @property
@@ -75,12 +79,15 @@ class Access:
         return ""
 
     def knows(self, headers: Headers) -> bool:
-        """Return True if a request carries the cookie."""
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return False
-        return cookie is not None and _equal(cookie.value, self._secret)
+        """Return True if a request carries the cookie. The token is used up when the cookie first comes back.
+
+        Other programs on this machine may have set cookies of any form, also of our name: they are ignored.
+        """
+        pairs = (pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
+        values = [value.strip() for name, _, value in pairs if name.strip() == self._cookie]
+        known = any(_equal(value, self._secret) for value in values)
+        self._used = self._used or known
+        return known
 
     def sign_in(self, token: str) -> Response:
         """Return the answer to the address with a token: the cookie and the way to the page, or a refusal."""
@@ -93,7 +100,8 @@ class Access:
                 "The token in this address was used already. Use the browser that opened it first, or start "
                 "hermes-memory ui again."
             )
-        self._used = True
+        # A browser that stored no cookie may try again. Only the last cookie works, so only one browser gets in.
+        self._secret = secrets.token_urlsafe(32)
         response = RedirectResponse("/", 303)
         response.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict", path="/")
         return response

@@ -12,6 +12,14 @@ from hermes_core.errors import SessionError
 MAX_INTEGER = 2**63 - 1
 
 
+# Python refuses to read numbers of thousands of digits.
+MAX_DIGITS = len(str(MAX_INTEGER))
+
+
+class RequestError(SessionError):
+    """A value of a request that no form or link of ours sends."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageRequest:
     """A request: the values of its address, and of its form."""
@@ -23,20 +31,24 @@ class PageRequest:
         """Return a whole number from the address or the form, `default` if it is not there.
 
         Raises:
-            SessionError: The value is no number.
+            RequestError: The value is no number, or a larger number than is ever stored.
         """
         text = self.form.get(name, self.query.get(name, ""))
         if not text:
             return default
-        if not (text.isascii() and text.isdigit()) or int(text) > MAX_INTEGER:
-            raise SessionError(f"{name} is {text!r}", "it must be a whole number")
+        if not (text.isascii() and text.isdigit()):
+            raise RequestError(f"{name} is {text[: 2 * MAX_DIGITS]!r}", "it must be a whole number")
+        if len(text) > MAX_DIGITS or int(text) > MAX_INTEGER:
+            raise RequestError(
+                f"{name} is {text[: 2 * MAX_DIGITS]!r}", f"it must be a number up to {MAX_INTEGER}"
+            )
         return int(text)
 
     def required_number(self, name: str) -> int:
-        """Return a whole number. Raise `SessionError` if it is missing or no number."""
+        """Return a whole number. Raise `RequestError` if it is missing or no number."""
         number = self.number(name)
         if number is None:
-            raise SessionError(f"{name} is missing", "go back and choose again")
+            raise RequestError(f"{name} is missing", "go back and choose again")
         return number
 
 

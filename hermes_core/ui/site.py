@@ -21,7 +21,7 @@ from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, escape_controls, escape_hidden
 from hermes_core.sessions.records import local_time
 from hermes_core.sessions.tool import SessionSearchTool
-from hermes_core.ui.answers import Answer, Download, Page, PageRequest, Redirect
+from hermes_core.ui.answers import Answer, Download, Page, PageRequest, Redirect, RequestError
 
 # Messages about actions that no page has shown yet: a person has a few tabs.
 MAX_MESSAGES = 50
@@ -92,8 +92,7 @@ class Site:
         try:
             result = view(self, request)
         except HermesError as exc:
-            missing = isinstance(exc, SessionError)
-            result = Page("error.html", {"error": redact(str(exc))}, 404 if missing else 503)
+            result = Page("error.html", {"error": redact(str(exc))}, _status(exc))
         return self._response(path, result, request)
 
     def act(self, path: str, view: View, request: PageRequest) -> Response:
@@ -108,7 +107,7 @@ class Site:
                 raise ConfigError("this page is read-only", "start hermes-memory ui without --read-only")
             result = view(self, request)
         except HermesError as exc:
-            status = 403 if self.read_only else 422
+            status = 403 if self.read_only else 400 if isinstance(exc, RequestError) else 422
             result = Page("error.html", {"error": redact(str(exc))}, status)
         return self._response(path, result, request)
 
@@ -150,6 +149,13 @@ class Site:
             return self._messages.pop(name, None)
 
 
+def _status(error: HermesError) -> int:
+    """Return the status of a page that could not be shown."""
+    if isinstance(error, RequestError):
+        return 400
+    return 404 if isinstance(error, SessionError) else 503
+
+
 def _environment() -> jinja2.Environment:
     """Return the templates. Every text in them is escaped, and control characters are shown as escapes."""
     environment = jinja2.Environment(
@@ -164,6 +170,7 @@ def _environment() -> jinja2.Environment:
         "when": moment_text,
         "origin": lambda origin: ORIGIN_NAMES.get(origin, origin),
         "hidden": escape_hidden,
+        "field": field_value,
         "counted": lambda count, *nouns: counted(count, *nouns),
         "matches": with_matches,
     }
@@ -174,6 +181,15 @@ def _environment() -> jinja2.Environment:
 def _shown(value: Any) -> Any:
     """Return a value for the page. Texts of stored memory may hold characters that control a terminal or hide text."""
     return escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def field_value(value: object) -> Markup:
+    """Return a value for a form field as it is: the form sends it back, and escapes for the eye would be stored.
+
+    A lone surrogate can't be sent to a browser, so U+FFFD stands for it.
+    """
+    text = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return Markup("{}").format(text)  # the format method escapes its arguments
 
 
 def moment_text(seconds: float | None) -> Markup:

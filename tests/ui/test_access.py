@@ -6,8 +6,9 @@ import http.client
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
-from hermes_core.ui.access import HEADERS
+from hermes_core.ui.access import HEADERS, Access
 from tests.ui.conftest import Serve, ServedPage
 
 
@@ -49,6 +50,34 @@ def test_the_token_works_once(served: ServedPage) -> None:
     assert "set-cookie" not in other.headers
 
 
+def test_a_browser_that_stored_no_cookie_may_open_the_address_again(served: ServedPage) -> None:
+    client = served.client()
+    client.cookies.clear()
+    assert client.get("/").status_code == 403
+    assert client.get(served.access.url).status_code == 303
+    assert client.get("/").status_code == 200
+
+
+def test_of_two_browsers_with_the_token_only_one_gets_in(served: ServedPage) -> None:
+    first, second = served.client(), served.client()
+    statuses = [first.get("/").status_code, second.get("/").status_code, first.get("/").status_code]
+    assert statuses == [403, 200, 403]
+    assert first.get(served.access.url).status_code == 403
+
+
+@pytest.mark.parametrize("order", ["{other}; {ours}", "{ours}; {other}", "{other};{ours};{other}"])
+def test_cookies_of_other_programs_lock_nobody_out(served: ServedPage, order: str) -> None:
+    """Cookies know no ports, so a browser sends those of each other program on this machine too."""
+    ours = httpx.get(served.access.url).headers["set-cookie"].partition(";")[0]
+    name, host = ours.partition("=")[0], served.root.removeprefix("http://")
+    others = ['theme={"a":"b"}', "flag", "=", "path=/x", "version=1", "expires=now", 'open="never closed']
+    others += ["name=\xe9\xff", "a b=c", "; ;", f"{name}=wrong", name, f"{name}=", f'{name}="']
+    for other in others:
+        cookie = order.format(other=other, ours=ours)
+        assert raw(served, "GET", "/people", {"Host": host, "Cookie": cookie})[0] == 200, other
+        assert raw(served, "GET", "/people", {"Host": host, "Cookie": other})[0] == 403, other
+
+
 @pytest.mark.parametrize("query", ["?token=wrong", "?token=", "", "?token=%F0%9F%98%80"])
 def test_a_wrong_token_is_refused(served: ServedPage, query: str) -> None:
     answer = httpx.get(f"{served.root}/{query}")
@@ -76,6 +105,16 @@ def test_another_name_of_this_machine_is_refused(served: ServedPage) -> None:
     for host in (f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{int(port) - 1}", ""):
         assert raw(served, "GET", path, {"Host": host})[0] in (400, 403)
     assert raw(served, "GET", path, {"Host": f"localhost:{port}"})[0] == 303
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.1:80", "localhost:80"])
+def test_on_the_port_of_http_a_browser_may_leave_it_out(host: str) -> None:
+    access = Access(80)
+    assert access.refusal("GET", Headers({"host": host})) == ""
+    assert access.refusal("POST", Headers({"host": host, "origin": f"http://{host}"})) == ""
+    assert access.refusal("GET", Headers({"host": "evil.example"})) != ""
+    assert access.refusal("POST", Headers({"host": host, "origin": "http://evil.example"})) != ""
+    assert Access(8080).refusal("GET", Headers({"host": host})) != ""
 
 
 def add(served: ServedPage, client: httpx.Client, **headers: str) -> httpx.Response:

@@ -523,6 +523,24 @@ PICTURES = (
 )
 
 
+# Lines of the texts in the headings and in the cells of numbers.
+LINES = """cells => cells.map(cell => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return new Set(Array.from(range.getClientRects(), rect => Math.round(rect.top))).size;
+})"""
+
+
+def test_headings_and_numbers_of_a_table_are_not_broken(serve: Serve, open_page: Open) -> None:
+    served = serve(provider="holographic", config={"recall": {"sessions": "auto"}})
+    furnish(served.memory)
+    page = open_page(served, "/turn?id=plans-1", width=1000)
+    cells = page.locator("th, td[data-label=score], td[data-label=tokens]")
+    lines = cells.evaluate_all(LINES)
+    assert len(lines) > 4
+    assert max(lines) == 1
+
+
 def test_the_pictures_of_the_documentation_can_be_taken_anew(
     serve: Serve, open_page: Open, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -58,7 +59,7 @@ def show(site: Site, request: PageRequest) -> Page:
 
 def _call(site: Site, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of the tool."""
-    answer = json.loads(
-        site.memory.manager.handle_tool_call(ToolCall(TOOL, dict(arguments), ""), site.session)
-    )
+    # A person looks over the memory: the provider must not take this for a use of the facts by the agent.
+    session = replace(site.session, agent_context="review")
+    answer = json.loads(site.memory.manager.handle_tool_call(ToolCall(TOOL, dict(arguments), ""), session))
     return answer if isinstance(answer, dict) else {"error": "the provider's answer can't be read"}

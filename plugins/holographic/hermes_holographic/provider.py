@@ -274,7 +274,9 @@ class HolographicProvider(ConfiguredProvider):
                 found = facts.related(_needed("entity", entity), **scope)
             case "reason":
                 found = facts.reason(_needed("entities", entities), **scope)
-        store.count_retrievals([fact["fact_id"] for fact in found])
+        # Who looks over the memory does not use its facts.
+        if session.agent_context != "review":
+            store.count_retrievals([fact["fact_id"] for fact in found])
         return _answer("results", found)
 
     @tool(description=FACT_FEEDBACK)

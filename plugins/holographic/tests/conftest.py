@@ -12,6 +12,7 @@ import pytest
 from hermes_holographic import HolographicProvider
 
 from hermes_core import Session, ToolCall
+from hermes_core.contract.values import AgentContext
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Agent:
     clock: Clock
 
     user: str = ""
+    kind: AgentContext = "primary"
 
     def tool(self, name: str, **arguments: Any) -> Any:
         return json.loads(self.provider.handle_tool_call(ToolCall(name, arguments), self.session))
@@ -48,7 +50,9 @@ class Agent:
     @property
     def session(self) -> Session:
         platform = "telegram" if self.user else "cli"
-        return Session("s1", platform=platform, user_id=self.user, home=str(self.home))
+        return Session(
+            "s1", platform=platform, user_id=self.user, home=str(self.home), agent_context=self.kind
+        )
 
 
 @pytest.fixture

@@ -164,6 +164,13 @@ def test_what_was_given_on_request_is_counted(agent: Any) -> None:
     assert agent.fact("list")["facts"][0]["retrieval_count"] == 2
 
 
+def test_what_a_review_of_the_memory_looks_at_is_not_counted(agent: Any) -> None:
+    agent.add("Mel likes tea")
+    agent.kind = "review"
+    assert agent.texts("related", entity="Mel") == agent.texts("search", query="tea") == ["Mel likes tea"]
+    assert agent.fact("list")["facts"][0]["retrieval_count"] == 0
+
+
 def test_an_old_fact_counts_half_after_the_half_life_unless_it_was_confirmed(
     start: Callable[..., Any],
 ) -> None:
