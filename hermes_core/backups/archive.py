@@ -29,6 +29,7 @@ from hermes_core.safety.redact import redact, redact_value
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
+from hermes_core.storage.output_file import open_partial
 
 FORMAT = "hermes-memory-backup"
 VERSION = 1
@@ -116,15 +117,15 @@ def make_backup(
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
         StorageError: A file can't be read or written, or the archive is not what was written.
     """
-    partial = path.with_name(f".{path.name}.partial")
     ensure_folder(path.parent)
+    with _disk_errors(path):
+        partial, file = open_partial(path)
     try:
         with (
             _disk_errors(path),
             tempfile.TemporaryDirectory(prefix=".hermes-backup-", dir=path.parent) as work,
         ):
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-            with os.fdopen(os.open(partial, flags, PRIVATE_FILE), "w+b") as file:
+            with file:
                 writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
                 with closing(writer.archive):
                     content = writer.write(outside, clock(), program)
@@ -134,6 +135,7 @@ def make_backup(
             partial.replace(path)
             sync_folder(path.parent)
     finally:
+        file.close()
         partial.unlink(missing_ok=True)
     size = path.stat().st_size
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)

@@ -14,6 +14,7 @@ from hermes_core.config import Config
 from hermes_core.errors import HermesError, LockTimeout
 from hermes_core.home import HermesHome, expanded
 from hermes_core.storage.files import locked
+from hermes_core.storage.output_file import check_output_file
 
 log = logging.getLogger(__name__)
 
@@ -119,12 +120,19 @@ def back_up_now(
     path: Path | None,
     *,
     secrets: bool,
+    force: bool,
     outside: Sequence[Path],
     on_file: Callable[[], object],
     program: str,
 ) -> BackupReport:
-    """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned."""
+    """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned.
+
+    Args:
+        force: True to replace a file that exists at `path`.
+    """
     folder = backup_folder(home, config)
+    if path is not None:
+        check_output_file(path, home, folder, force=force)
     target = path or folder / backup_name(time.time())
     report = make_backup(home, target, secrets=secrets, outside=outside, on_file=on_file, program=program)
     if path is None:
