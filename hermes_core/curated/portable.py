@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.contract.values import MemoryAction, MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteFile, NoteJournal
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
@@ -23,11 +23,14 @@ from hermes_core.storage.inventory import ORIGINS, Inventory
 NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user"}
 
 _FILE = re.compile(r"(?:users/(?P<folder>[\w.%~-]{1,120})/)?(?P<name>MEMORY\.md|USER\.md)", re.ASCII)
-_CHANGE_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "at": (int, float),
-    "undone": int,
-    **dict.fromkeys(("file", "target", "action", "before", "after", "fingerprint", "session", "writes"), str),
-}
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TEXTS = ("file", "target", "action", "before", "after", "fingerprint", "session", "writes")
+_WRITE_TEXTS = ("content", "old_text", "previous")
+
+# The end of the year 9999, beyond which no time can be shown.
+_MAX_TIME_S = 253_402_300_800
+# Largest whole number of SQLite.
+_MAX_NUMBER = 2**63 - 1
 
 
 def export_notes(
@@ -80,11 +83,13 @@ def check_notes(record: Mapping[str, Any]) -> None:
     if match is None or dots or NAMES[match["name"]] != record.get("target"):
         raise ImportFailed(f"{record.get('file')!r} is no file of notes", "export again")
     entries, origins, changes = (record.get(name) for name in ("entries", "origins", "changes"))
-    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+    if not isinstance(entries, list) or not all(map(_is_text, entries)):
         raise ImportFailed(f"the entries of {record['file']!r} are no list of texts", "export again")
     if tuple(entries) != split_entries(join_entries(tuple(entries))):
         raise ImportFailed(f"an entry of {record['file']!r} would be read as several", "export again")
-    if not isinstance(origins, dict) or not all(_is_origin(value) for value in origins.values()):
+    if not isinstance(origins, dict) or not all(
+        _HASH.fullmatch(key) and _is_origin(value) for key, value in origins.items()
+    ):
         raise ImportFailed(f"the origins of {record['file']!r} can't be read", "export again")
     if not isinstance(changes, list) or not all(_is_change(change, record) for change in changes):
         raise ImportFailed(f"the history of {record['file']!r} can't be read", "export again")
@@ -152,20 +157,45 @@ def _origin(value: Mapping[str, Any]) -> NoteOrigin:
     )
 
 
+def _is_text(value: object) -> bool:
+    """Return True for a text that a file and a database can store. JSON can spell half a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_time(value: object) -> bool:
+    # A comparison with NaN is false.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_TIME_S
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and -_MAX_NUMBER <= value <= _MAX_NUMBER
+
+
 def _is_origin(value: object) -> bool:
     return (
         isinstance(value, Mapping)
-        and value.get("origin") in RANKS
-        and isinstance(value.get("at", 0), int | float)
+        and isinstance(value.get("origin"), str)
+        and value["origin"] in RANKS
+        and _is_time(value.get("at", 0))
+        and all(_is_text(value.get(name, "")) for name in ("session", "confirmed"))
     )
 
 
 def _is_change(change: object, record: Mapping[str, Any]) -> bool:
-    if not isinstance(change, Mapping) or not all(
-        isinstance(change.get(name), kind) for name, kind in _CHANGE_TYPES.items()
+    if (
+        not isinstance(change, Mapping)
+        or not set(PORTABLE_COLUMNS) <= change.keys()
+        or not all(_is_text(change[name]) for name in _TEXTS)
+        or not (_is_time(change["at"]) and _is_number(change["undone"]))
+        or not all(change.get(name) is None or _is_number(change[name]) for name in ("number", "undoes"))
+        or (change["file"], change["target"]) != (record["file"], record["target"])
     ):
-        return False
-    if (change["file"], change["target"]) != (record["file"], record["target"]):
         return False
     try:
         session, writes = json.loads(change["session"]), json.loads(change["writes"])
@@ -175,7 +205,17 @@ def _is_change(change: object, record: Mapping[str, Any]) -> bool:
         isinstance(session, dict)
         and isinstance(session.get("id"), str)
         and isinstance(writes, list)
-        and all(isinstance(write, dict) and {"id", "action", "target"} <= write.keys() for write in writes)
-        and set(PORTABLE_COLUMNS) <= change.keys()
-        and change["target"] in get_args(MemoryTarget)
+        and all(map(_is_write, writes))
+    )
+
+
+def _is_write(write: object) -> bool:
+    return (
+        isinstance(write, Mapping)
+        and isinstance(write.get("id"), str)
+        and write.get("action") in get_args(MemoryAction)
+        and write.get("target") in get_args(MemoryTarget)
+        and all(isinstance(write.get(name, ""), str) for name in _WRITE_TEXTS)
+        and isinstance(write.get("performed", True), bool)
+        and isinstance(write.get("metadata", {}), Mapping)
     )

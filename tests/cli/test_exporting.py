@@ -288,3 +288,79 @@ def test_memories_of_a_provider_go_along_once(hermes_home: HermesHome, tmp_path:
     with open_memory(tmp_path / "third") as memory, Archive(tmp_path / "all.zip") as archive:
         assert "no provider is chosen" in import_archive(memory, archive).left_out[0]
     assert set(KINDS) == set(manifest.counts)
+
+
+WRONG_CHANGES: dict[str, Any] = {
+    "time no number": {"at": float("nan")},
+    "time without end": {"at": float("inf")},
+    "time too large": {"at": 10**400},
+    "time that no clock shows": {"at": 1e300},
+    "time true": {"at": True},
+    "number a list": {"number": [1]},
+    "number an object": {"number": {}},
+    "undoes a list": {"undoes": [1]},
+    "undone too large": {"undone": 10**400},
+    "half a pair": {"after": "x\ud800"},
+    "half a pair in the action": {"action": "\udfff"},
+    "fingerprint none": {"fingerprint": None},
+    "write of no text": {"writes": json.dumps([{"id": 1, "action": "add", "target": "memory"}])},
+    "write of no action": {"writes": json.dumps([{"id": "1", "action": [], "target": "memory"}])},
+    "write of a wrong content": {
+        "writes": json.dumps([{"id": "1", "action": "add", "target": "memory", "content": 5}])
+    },
+}
+WRONG_ORIGINS: dict[str, Any] = {
+    "list": {"origin": ["person"]},
+    "no number": {"origin": "person", "at": float("nan")},
+    "too large": {"origin": "person", "at": 10**400},
+    "session": {"origin": "person", "session": 5},
+    "half a pair": {"origin": "person", "session": "\ud800"},
+}
+
+
+def _refused_notes(hermes: Hermes, home: HermesHome, file: Path, change: Callable[[Any], object]) -> None:
+    """Export, change the record of MEMORY.md, and see that the import changes nothing."""
+
+    def alter(members: dict[str, bytes]) -> None:
+        records = [json.loads(line) for line in members["notes.jsonl"].splitlines()]
+        change(next(record for record in records if record["file"] == "MEMORY.md"))
+        resigned(members, "notes", b"".join(json.dumps(record).encode() + b"\n" for record in records))
+
+    exported(hermes, file)
+    rewritten(file, alter)
+    wipe(home)
+    error = hermes("import", file, "--yes", "--keep-origins", code=1).stderr
+    assert "of notes.jsonl can't be used" in " ".join(error.split())
+    assert not home.state_db.exists()
+
+
+@pytest.mark.parametrize("kind", WRONG_CHANGES)
+def test_a_wrong_change_of_notes_is_refused_before_anything_is_stored(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    _refused_notes(
+        hermes,
+        filled,
+        tmp_path / "all.zip",
+        lambda record: record["changes"][0].update(WRONG_CHANGES[kind]),
+    )
+
+
+@pytest.mark.parametrize("kind", WRONG_ORIGINS)
+def test_a_wrong_origin_of_notes_is_refused_before_anything_is_stored(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    _refused_notes(
+        hermes,
+        filled,
+        tmp_path / "all.zip",
+        lambda record: record["origins"].update({"0" * 64: WRONG_ORIGINS[kind]}),
+    )
+
+
+def test_half_a_surrogate_pair_in_an_entry_is_refused_before_anything_is_stored(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path
+) -> None:
+    _refused_notes(
+        hermes, filled, tmp_path / "all.zip", lambda record: record["entries"].append("tea \ud83c")
+    )
