@@ -20,9 +20,14 @@ from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
 
-NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user"}
+NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
-_FILE = re.compile(r"(?:users/(?P<folder>[\w.%~-]{1,120})/)?(?P<name>MEMORY\.md|USER\.md)", re.ASCII)
+_FILE = re.compile(
+    r"(?:users/(?P<folder>[\w.%~-]{1,120})/)?(?P<name>MEMORY\.md|USER\.md)"
+    # The folder is a `Repository.key`.
+    r"|projects/[A-Za-z0-9][A-Za-z0-9.-]{0,39}-[0-9a-f]{12}/(?P<project>PROJECT\.md)",
+    re.ASCII,
+)
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TEXTS = ("file", "target", "action", "before", "after", "fingerprint", "session", "writes")
 _WRITE_TEXTS = ("content", "old_text", "previous")
@@ -38,41 +43,52 @@ def export_notes(
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each file of notes that has entries or a history.
 
-    An edit by hand that is in no history yet is taken into it first.
+    These are the files of the person at home, those of all repositories, and those of each user. An edit by hand that is
+    in no history yet is taken into it first.
 
     Args:
         folders: Returns True for the name of a user's folder, "" for the home, that is wanted.
         left_out: Gets a sentence for each file that can't be read.
     """
-    users = home.memories / "users"
-    names = sorted(path.name for path in users.iterdir() if path.is_dir()) if users.is_dir() else []
     with closing(_journal(home)) as journal:
-        for folder in filter(folders, ["", *names]):
-            for name, target in NAMES.items():
-                key = f"users/{folder}/{name}" if folder else name
-                file = NoteFile(home.memories / key, key)
-                if not file.path.exists() and not (
-                    home.journal_db.exists() and journal.portable_changes(key)
-                ):
-                    continue
-                try:
-                    with journal.opened(target, file, _session(home)) as opened:
-                        changes = journal.portable_changes(key)
-                        table = _origins(home, file.path).read()
-                except MemoryConflict as exc:
-                    left_out(f"the notes {key!r}: {exc}")
-                    continue
-                texts = {*opened.entries, *(text for change in changes for text in _texts(change))}
-                hashes = {entry_hash(text) for text in texts}
-                known = dict.fromkeys(hashes, UNKNOWN) if table.fault else table.entries
-                if opened.entries or changes:
-                    yield {
-                        "file": key,
-                        "target": target,
-                        "entries": list(opened.entries),
-                        "origins": {key: _plain(known[key]) for key in sorted(hashes) if key in known},
-                        "changes": changes,
-                    }
+        for key in _note_keys(home, folders):
+            file, target = NoteFile(home.memories / key, key), NAMES[key.rsplit("/", 1)[-1]]
+            if not file.path.exists() and not (home.journal_db.exists() and journal.portable_changes(key)):
+                continue
+            if _FILE.fullmatch(key) is None:
+                left_out(f"the notes {key!r}, whose folder has no name that an import takes")
+                continue
+            try:
+                with journal.opened(target, file, _session(home)) as opened:
+                    changes = journal.portable_changes(key)
+                    table = _origins(home, file).read()
+            except MemoryConflict as exc:
+                left_out(f"the notes {key!r}: {exc}")
+                continue
+            texts = {*opened.entries, *(text for change in changes for text in _texts(change))}
+            hashes = {entry_hash(text) for text in texts}
+            known = dict.fromkeys(hashes, UNKNOWN) if table.fault else table.entries
+            if opened.entries or changes:
+                yield {
+                    "file": key,
+                    "target": target,
+                    "entries": list(opened.entries),
+                    "origins": {key: _plain(known[key]) for key in sorted(hashes) if key in known},
+                    "changes": changes,
+                }
+
+
+def _note_keys(home: HermesHome, folders: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the keys of all files of notes that a home may have, of the wanted folders."""
+    users, projects = (_folders_in(home.memories / name) for name in ("users", "projects"))
+    for folder in filter(folders, ["", *users]):
+        yield from (f"users/{folder}/{name}" if folder else name for name in ("MEMORY.md", "USER.md"))
+        if not folder:
+            yield from (f"projects/{project}/PROJECT.md" for project in projects)
+
+
+def _folders_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def check_notes(record: Mapping[str, Any]) -> None:
@@ -80,7 +96,7 @@ def check_notes(record: Mapping[str, Any]) -> None:
     match = _FILE.fullmatch(str(record.get("file")))
     # A folder of dots alone would lead out of the notes.
     dots = match is not None and match["folder"] is not None and not match["folder"].strip(".")
-    if match is None or dots or NAMES[match["name"]] != record.get("target"):
+    if match is None or dots or NAMES[match["name"] or match["project"]] != record.get("target"):
         raise ImportFailed(f"{record.get('file')!r} is no file of notes", "export again")
     entries, origins, changes = (record.get(name) for name in ("entries", "origins", "changes"))
     if not isinstance(entries, list) or not all(map(_is_text, entries)):
@@ -122,7 +138,7 @@ def import_notes(home: HermesHome, record: Mapping[str, Any], *, keep_origins: b
             texts = {*record["entries"], *(text for change in record["changes"] for text in _texts(change))}
             origins = {entry_hash(text): NoteOrigin("import", journal.now()) for text in texts}
         # Before the file: after a crash no text may pass for a person's. A text that is here keeps its origin.
-        _origins(home, file.path).merge({key: value for key, value in origins.items() if key not in known})
+        _origins(home, file).merge({key: value for key, value in origins.items() if key not in known})
         new = [entry for entry in dict.fromkeys(record["entries"]) if entry not in opened.entries]
         changes = journal.import_changes(opened, record["changes"], (*opened.entries, *new))
     return len(new), changes
@@ -136,8 +152,10 @@ def _session(home: HermesHome) -> Session:
     return Session("import", home=str(home.path), identity=home.profile)
 
 
-def _origins(home: HermesHome, path: Path) -> NoteOrigins:
-    return NoteOrigins(path.with_name(ORIGINS), inventory=Inventory(home.path))
+def _origins(home: HermesHome, file: NoteFile) -> NoteOrigins:
+    # The notes on repositories are the person's, whose origins are in one file.
+    folder = home.memories if file.name == "PROJECT.md" else file.path.parent
+    return NoteOrigins(folder / ORIGINS, inventory=Inventory(home.path))
 
 
 def _texts(change: Mapping[str, Any]) -> set[str]:

@@ -364,3 +364,53 @@ def test_half_a_surrogate_pair_in_an_entry_is_refused_before_anything_is_stored(
     _refused_notes(
         hermes, filled, tmp_path / "all.zip", lambda record: record["entries"].append("tea \ud83c")
     )
+
+
+def test_notes_on_all_repositories_go_along(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hermes("config", "set", "memory.project", "auto")
+    settings = filled.config_yaml.read_bytes()
+    repositories = [tmp_path / name for name in ("first", "second")]
+    for folder in repositories:
+        (folder / ".git").mkdir(parents=True)
+        (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
+        with open_memory(filled, folder=folder) as memory:
+            chat = memory.conversation(f"in-{folder.name}")
+            memory.curated.add("project", f"Build {folder.name} with make.")
+            turn = chat.turn("Read the page.", origin="web")
+            turn.call_tool(
+                "memory", {"action": "add", "target": "project", "content": f"{folder.name} is old."}
+            )
+            turn.finish("Done.")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "all.zip"
+    before = exported(hermes, file)
+    assert before["records"]["notes"] == 4
+    assert exported(hermes, tmp_path / "bob.zip", "--user", "telegram:42")["records"]["notes"] == 1
+    wipe(filled)
+    filled.path.mkdir()
+    filled.config_yaml.write_bytes(settings)
+    done = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)
+    assert (done["hash"], done["problems"]) == (before["hash"], [])
+    for folder in repositories:
+        with open_memory(filled, folder=folder) as memory:
+            assert memory.curated.entries("project") == (
+                f"Build {folder.name} with make.",
+                f"{folder.name} is old.",
+            )
+            origins = memory.curated.origins.read()
+            assert origins.of(f"Build {folder.name} with make.").origin == "person"
+            assert origins.of(f"{folder.name} is old.").origin == "web"
+
+
+@pytest.mark.parametrize("folder", ["..", "a/../../x", ".x-0123456789ab", "plain"])
+def test_notes_on_a_repository_stay_in_their_folder(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, folder: str
+) -> None:
+    _refused_notes(
+        hermes,
+        filled,
+        tmp_path / "all.zip",
+        lambda record: record.update(file=f"projects/{folder}/PROJECT.md", target="project", changes=[]),
+    )
