@@ -39,6 +39,7 @@ from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
+from hermes_core.storage.output_file import open_partial
 
 FORMAT = "hermes-memory-backup"
 VERSION = 1
@@ -126,26 +127,27 @@ def make_backup(
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
         StorageError: A file can't be read or written, or the archive is not what was written.
     """
-    unchecked = path.with_name(f".{path.name}.partial")
     ensure_folder(path.parent)
+    with _disk_errors(path):
+        partial, file = open_partial(path)
     try:
         with (
             _disk_errors(path),
             tempfile.TemporaryDirectory(prefix=".hermes-backup-", dir=path.parent) as work,
         ):
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-            with os.fdopen(os.open(unchecked, flags, PRIVATE_FILE), "w+b") as file:
+            with file:
                 writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
-                writer.exclude([*excluded, path, unchecked, Path(work)])
+                writer.exclude([*excluded, path, partial, Path(work)])
                 with closing(writer.archive):
                     content = writer.write(outside, clock(), program)
                 file.flush()
                 os.fsync(file.fileno())
-            databases = check_backup(unchecked, Path(work))
-            unchecked.replace(path)
+            databases = check_backup(partial, Path(work))
+            partial.replace(path)
             sync_folder(path.parent)
     finally:
-        unchecked.unlink(missing_ok=True)
+        file.close()
+        partial.unlink(missing_ok=True)
     size = path.stat().st_size
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)
 

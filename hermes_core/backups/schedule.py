@@ -16,6 +16,7 @@ from hermes_core.config import Config
 from hermes_core.errors import HermesError, LockTimeout
 from hermes_core.home import HermesHome, expanded
 from hermes_core.storage.files import locked
+from hermes_core.storage.output_file import check_output_file
 
 log = logging.getLogger(__name__)
 
@@ -145,12 +146,19 @@ def back_up_now(
     path: Path | None,
     *,
     secrets: bool,
+    force: bool,
     outside: Sequence[Path],
     on_file: Callable[[], object],
     program: str,
 ) -> BackupReport:
-    """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned."""
+    """Make a backup at `path`; None is a new file in `backup.folder`, where old ones are pruned.
+
+    Args:
+        force: True to replace a file that exists at `path`.
+    """
     folder = backup_folder(home, config)
+    if path is not None:
+        check_output_file(path, home, folder, force=force)
     target = path or _new_path(folder, home, time.time())
     report = make_backup(
         home,

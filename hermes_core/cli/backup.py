@@ -21,9 +21,10 @@ from hermes_core.safety.terminal import counted, hanging, printable
 @click.command()
 @click.argument("file", metavar="FILE", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--with-secrets", is_flag=True, help="Include .env and other files with keys.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
-def backup(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: bool) -> None:
+def backup(ctx: click.Context, file: Path | None, with_secrets: bool, force: bool, as_json: bool) -> None:
     """Copy the home into one archive: databases, notes, origins, skills, settings, and what providers have elsewhere.
 
     Programs may write meanwhile: what was stored before the backup began is in it. It is checked after it is written:
@@ -40,6 +41,7 @@ def backup(ctx: click.Context, file: Path | None, with_secrets: bool, as_json: b
             memory.config,
             file,
             secrets=with_secrets,
+            force=force,
             outside=memory.outside_paths(),
             on_file=lambda: bar.advance(task),
             program=program_version(),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from hermes_core.backups.schedule import backup_folder
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
@@ -17,6 +18,7 @@ from hermes_core.portability.home_export import describe_home, export_home
 from hermes_core.portability.home_import import ArchiveContent, HomeImport, examine, import_archive
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
+from hermes_core.storage.output_file import check_output_file
 
 HOME_USER = "home"
 """Word for the person at home in `--user`."""
@@ -34,10 +36,11 @@ user_option = click.option(
 @click.argument("file", metavar="FILE", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @user_option
 @click.option("--dry-run", is_flag=True, help="Write nothing; print counts and content hash.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
 def export(
-    ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_run: bool, as_json: bool
+    ctx: click.Context, file: Path | None, users: tuple[str, ...], dry_run: bool, force: bool, as_json: bool
 ) -> None:
     """Write everything that is remembered into FILE, a ZIP archive of JSON Lines that any home can import.
 
@@ -57,6 +60,7 @@ def export(
         if file is None or dry_run:
             manifest = describe_home(memory, owners, advance)
         else:
+            check_output_file(file, memory.home, backup_folder(memory.home, memory.config), force=force)
             manifest = export_home(memory, file, owners, advance)
         problems = memory.problems()
     if as_json:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +17,7 @@ from hermes_core.actions.conversations import (
     named_session,
     rename_conversation,
 )
+from hermes_core.backups.schedule import backup_folder
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document, warn
 from hermes_core.errors import SessionError
@@ -26,7 +26,8 @@ from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark
 from hermes_core.sessions.transfer import import_session
-from hermes_core.storage.files import PRIVATE_FILE
+from hermes_core.storage.files import ensure_folder
+from hermes_core.storage.output_file import check_output_file, open_partial
 
 
 @click.command("export")
@@ -40,6 +41,7 @@ from hermes_core.storage.files import PRIVATE_FILE
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to write (default: standard output).",
 )
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.pass_context
 def export_sessions(
     ctx: click.Context,
@@ -48,6 +50,7 @@ def export_sessions(
     sources: tuple[str, ...],
     user: str | None,
     output: Path | None,
+    force: bool,
 ) -> None:
     """Write whole conversations as JSON Lines, one session a line, which `sessions import` takes back without loss.
 
@@ -56,25 +59,27 @@ def export_sessions(
     """
     if not (session_ids or every or sources or user is not None):
         raise click.UsageError("name sessions, or give --all, --source or --user")
-    with open_memory(home_of(ctx), provider="") as memory, ExitStack() as closed:
+    with open_memory(home_of(ctx), provider="") as memory:
         db = memory.sessions
-        ids = _selected(db, session_ids, every=every, sources=sources, user=user)
-        stream: IO[str] = sys.stdout
-        partial = None
         if output is not None:
-            partial = output.with_name(f".{output.name}.partial")
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            stream = closed.enter_context(
-                os.fdopen(os.open(partial, flags, PRIVATE_FILE), "w", encoding="ascii")
-            )
-        stream.writelines(exported_lines(db, ids))
-        stream.flush()
-        if output is not None and partial is not None:
-            os.fsync(stream.fileno())
+            check_output_file(output, memory.home, backup_folder(memory.home, memory.config), force=force)
+        ids = _selected(db, session_ids, every=every, sources=sources, user=user)
+        if not (ids or every):
+            raise Failure("no session matches; nothing was exported")
+        if output is None:
+            sys.stdout.writelines(exported_lines(db, ids))
+            return
+        ensure_folder(output.parent)
+        partial, file = open_partial(output)
+        try:
+            with file:
+                file.writelines(line.encode("ascii") for line in exported_lines(db, ids))
+                file.flush()
+                os.fsync(file.fileno())
             partial.replace(output)
-            click.echo(f"{counted(len(ids), 'session')} exported to {output}", err=True)
-    if not (ids or every):
-        raise Failure("no session matches; nothing was exported")
+        finally:
+            partial.unlink(missing_ok=True)
+        click.echo(f"{counted(len(ids), 'session')} exported to {output}", err=True)
 
 
 def _selected(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.contract.values import MemoryAction, MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteFile, NoteJournal
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
@@ -20,14 +20,22 @@ from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
 
-NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user"}
+NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
-_FILE = re.compile(r"(?:users/(?P<folder>[\w.%~-]{1,120})/)?(?P<name>MEMORY\.md|USER\.md)", re.ASCII)
-_CHANGE_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "at": (int, float),
-    "undone": int,
-    **dict.fromkeys(("file", "target", "action", "before", "after", "fingerprint", "session", "writes"), str),
-}
+_FILE = re.compile(
+    r"(?:users/(?P<folder>[\w.%~-]{1,120})/)?(?P<name>MEMORY\.md|USER\.md)"
+    # The folder is a `Repository.key`.
+    r"|projects/[A-Za-z0-9][A-Za-z0-9.-]{0,39}-[0-9a-f]{12}/(?P<project>PROJECT\.md)",
+    re.ASCII,
+)
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TEXTS = ("file", "target", "action", "before", "after", "fingerprint", "session", "writes")
+_WRITE_TEXTS = ("content", "old_text", "previous")
+
+# The end of the year 9999, beyond which no time can be shown.
+_MAX_TIME_S = 253_402_300_800
+# Largest whole number of SQLite.
+_MAX_NUMBER = 2**63 - 1
 
 
 def export_notes(
@@ -35,41 +43,52 @@ def export_notes(
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each file of notes that has entries or a history.
 
-    An edit by hand that is in no history yet is taken into it first.
+    These are the files of the person at home, those of all repositories, and those of each user. An edit by hand that is
+    in no history yet is taken into it first.
 
     Args:
         folders: Returns True for the name of a user's folder, "" for the home, that is wanted.
         left_out: Gets a sentence for each file that can't be read.
     """
-    users = home.memories / "users"
-    names = sorted(path.name for path in users.iterdir() if path.is_dir()) if users.is_dir() else []
     with closing(_journal(home)) as journal:
-        for folder in filter(folders, ["", *names]):
-            for name, target in NAMES.items():
-                key = f"users/{folder}/{name}" if folder else name
-                file = NoteFile(home.memories / key, key)
-                if not file.path.exists() and not (
-                    home.journal_db.exists() and journal.portable_changes(key)
-                ):
-                    continue
-                try:
-                    with journal.opened(target, file, _session(home)) as opened:
-                        changes = journal.portable_changes(key)
-                        table = _origins(home, file.path).read()
-                except MemoryConflict as exc:
-                    left_out(f"the notes {key!r}: {exc}")
-                    continue
-                texts = {*opened.entries, *(text for change in changes for text in _texts(change))}
-                hashes = {entry_hash(text) for text in texts}
-                known = dict.fromkeys(hashes, UNKNOWN) if table.fault else table.entries
-                if opened.entries or changes:
-                    yield {
-                        "file": key,
-                        "target": target,
-                        "entries": list(opened.entries),
-                        "origins": {key: _plain(known[key]) for key in sorted(hashes) if key in known},
-                        "changes": changes,
-                    }
+        for key in _note_keys(home, folders):
+            file, target = NoteFile(home.memories / key, key), NAMES[key.rsplit("/", 1)[-1]]
+            if not file.path.exists() and not (home.journal_db.exists() and journal.portable_changes(key)):
+                continue
+            if _FILE.fullmatch(key) is None:
+                left_out(f"the notes {key!r}, whose folder has no name that an import takes")
+                continue
+            try:
+                with journal.opened(target, file, _session(home)) as opened:
+                    changes = journal.portable_changes(key)
+                    table = _origins(home, file).read()
+            except MemoryConflict as exc:
+                left_out(f"the notes {key!r}: {exc}")
+                continue
+            texts = {*opened.entries, *(text for change in changes for text in _texts(change))}
+            hashes = {entry_hash(text) for text in texts}
+            known = dict.fromkeys(hashes, UNKNOWN) if table.fault else table.entries
+            if opened.entries or changes:
+                yield {
+                    "file": key,
+                    "target": target,
+                    "entries": list(opened.entries),
+                    "origins": {key: _plain(known[key]) for key in sorted(hashes) if key in known},
+                    "changes": changes,
+                }
+
+
+def _note_keys(home: HermesHome, folders: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the keys of all files of notes that a home may have, of the wanted folders."""
+    users, projects = (_folders_in(home.memories / name) for name in ("users", "projects"))
+    for folder in filter(folders, ["", *users]):
+        yield from (f"users/{folder}/{name}" if folder else name for name in ("MEMORY.md", "USER.md"))
+        if not folder:
+            yield from (f"projects/{project}/PROJECT.md" for project in projects)
+
+
+def _folders_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def check_notes(record: Mapping[str, Any]) -> None:
@@ -77,14 +96,16 @@ def check_notes(record: Mapping[str, Any]) -> None:
     match = _FILE.fullmatch(str(record.get("file")))
     # A folder of dots alone would lead out of the notes.
     dots = match is not None and match["folder"] is not None and not match["folder"].strip(".")
-    if match is None or dots or NAMES[match["name"]] != record.get("target"):
+    if match is None or dots or NAMES[match["name"] or match["project"]] != record.get("target"):
         raise ImportFailed(f"{record.get('file')!r} is no file of notes", "export again")
     entries, origins, changes = (record.get(name) for name in ("entries", "origins", "changes"))
-    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+    if not isinstance(entries, list) or not all(map(_is_text, entries)):
         raise ImportFailed(f"the entries of {record['file']!r} are no list of texts", "export again")
     if tuple(entries) != split_entries(join_entries(tuple(entries))):
         raise ImportFailed(f"an entry of {record['file']!r} would be read as several", "export again")
-    if not isinstance(origins, dict) or not all(_is_origin(value) for value in origins.values()):
+    if not isinstance(origins, dict) or not all(
+        _HASH.fullmatch(key) and _is_origin(value) for key, value in origins.items()
+    ):
         raise ImportFailed(f"the origins of {record['file']!r} can't be read", "export again")
     if not isinstance(changes, list) or not all(_is_change(change, record) for change in changes):
         raise ImportFailed(f"the history of {record['file']!r} can't be read", "export again")
@@ -117,7 +138,7 @@ def import_notes(home: HermesHome, record: Mapping[str, Any], *, keep_origins: b
             texts = {*record["entries"], *(text for change in record["changes"] for text in _texts(change))}
             origins = {entry_hash(text): NoteOrigin("import", journal.now()) for text in texts}
         # Before the file: after a crash no text may pass for a person's. A text that is here keeps its origin.
-        _origins(home, file.path).merge({key: value for key, value in origins.items() if key not in known})
+        _origins(home, file).merge({key: value for key, value in origins.items() if key not in known})
         new = [entry for entry in dict.fromkeys(record["entries"]) if entry not in opened.entries]
         changes = journal.import_changes(opened, record["changes"], (*opened.entries, *new))
     return len(new), changes
@@ -131,8 +152,10 @@ def _session(home: HermesHome) -> Session:
     return Session("import", home=str(home.path), identity=home.profile)
 
 
-def _origins(home: HermesHome, path: Path) -> NoteOrigins:
-    return NoteOrigins(path.with_name(ORIGINS), inventory=Inventory(home.path))
+def _origins(home: HermesHome, file: NoteFile) -> NoteOrigins:
+    # The notes on repositories are the person's, whose origins are in one file.
+    folder = home.memories if file.name == "PROJECT.md" else file.path.parent
+    return NoteOrigins(folder / ORIGINS, inventory=Inventory(home.path))
 
 
 def _texts(change: Mapping[str, Any]) -> set[str]:
@@ -152,20 +175,45 @@ def _origin(value: Mapping[str, Any]) -> NoteOrigin:
     )
 
 
+def _is_text(value: object) -> bool:
+    """Return True for a text that a file and a database can store. JSON can spell half a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_time(value: object) -> bool:
+    # A comparison with NaN is false.
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_TIME_S
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and -_MAX_NUMBER <= value <= _MAX_NUMBER
+
+
 def _is_origin(value: object) -> bool:
     return (
         isinstance(value, Mapping)
-        and value.get("origin") in RANKS
-        and isinstance(value.get("at", 0), int | float)
+        and isinstance(value.get("origin"), str)
+        and value["origin"] in RANKS
+        and _is_time(value.get("at", 0))
+        and all(_is_text(value.get(name, "")) for name in ("session", "confirmed"))
     )
 
 
 def _is_change(change: object, record: Mapping[str, Any]) -> bool:
-    if not isinstance(change, Mapping) or not all(
-        isinstance(change.get(name), kind) for name, kind in _CHANGE_TYPES.items()
+    if (
+        not isinstance(change, Mapping)
+        or not set(PORTABLE_COLUMNS) <= change.keys()
+        or not all(_is_text(change[name]) for name in _TEXTS)
+        or not (_is_time(change["at"]) and _is_number(change["undone"]))
+        or not all(change.get(name) is None or _is_number(change[name]) for name in ("number", "undoes"))
+        or (change["file"], change["target"]) != (record["file"], record["target"])
     ):
-        return False
-    if (change["file"], change["target"]) != (record["file"], record["target"]):
         return False
     try:
         session, writes = json.loads(change["session"]), json.loads(change["writes"])
@@ -175,7 +223,17 @@ def _is_change(change: object, record: Mapping[str, Any]) -> bool:
         isinstance(session, dict)
         and isinstance(session.get("id"), str)
         and isinstance(writes, list)
-        and all(isinstance(write, dict) and {"id", "action", "target"} <= write.keys() for write in writes)
-        and set(PORTABLE_COLUMNS) <= change.keys()
-        and change["target"] in get_args(MemoryTarget)
+        and all(map(_is_write, writes))
+    )
+
+
+def _is_write(write: object) -> bool:
+    return (
+        isinstance(write, Mapping)
+        and isinstance(write.get("id"), str)
+        and write.get("action") in get_args(MemoryAction)
+        and write.get("target") in get_args(MemoryTarget)
+        and all(isinstance(write.get(name, ""), str) for name in _WRITE_TEXTS)
+        and isinstance(write.get("performed", True), bool)
+        and isinstance(write.get("metadata", {}), Mapping)
     )

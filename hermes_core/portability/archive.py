@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from hermes_core.errors import ImportFailed, StorageError
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, remedy_for, sync_folder
+from hermes_core.storage.files import ensure_folder, remedy_for, sync_folder
+from hermes_core.storage.output_file import open_partial
 
 FORMAT = "hermes-memory-export"
 VERSION = 1
@@ -109,7 +110,6 @@ class ArchiveWriter:
         self.path = path
         self.counts = dict.fromkeys(KINDS, 0)
         self.content = ContentHash()
-        self._partial = path.with_name(f".{path.name}.partial")
         self._digests: dict[str, str] = {}
         self._member: IO[bytes] | None = None
         self._kind = ""
@@ -117,9 +117,8 @@ class ArchiveWriter:
 
     def __enter__(self) -> Self:
         ensure_folder(self.path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
         with _disk_errors(self.path):
-            self._file = os.fdopen(os.open(self._partial, flags, PRIVATE_FILE), "w+b")
+            self._partial, self._file = open_partial(self.path)
         self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
         return self
 

@@ -438,7 +438,7 @@ class Imports(Writer):
         with open_memory(home, provider="") as memory:
             memory.end_turn(memory.start_session("away", source="test"), "Far away", "ok")
             memory.end_turn(memory.start_session("away-2", source="test"), "Still away", "ok")
-        command("sessions", "export", "--all", "--output", str(home.path / "export.jsonl"))(home)
+        command("sessions", "export", "--all", "--output", str(home.path / "backups/export.jsonl"))(home)
         for name in ("away", "away-2"):
             command("sessions", "delete", name, "--yes")(home)
 
@@ -459,7 +459,7 @@ class Imports(Writer):
 
     steps = (
         command("import", "chat.jsonl"),
-        command("sessions", "import", "export.jsonl"),
+        command("sessions", "import", "backups/export.jsonl"),
         command("import", "openai.json"),
     )
 

@@ -433,3 +433,129 @@ def test_a_home_with_unusual_names_gives_an_archive_that_can_be_imported(
     wipe(filled)
     hermes("import", tmp_path / "all.zip", "--yes", "--keep-origins")
     assert "deep/er/Fine Tea/SKILL.md" in skills_here(filled)
+
+
+WRONG_CHANGES: dict[str, Any] = {
+    "time no number": {"at": float("nan")},
+    "time without end": {"at": float("inf")},
+    "time too large": {"at": 10**400},
+    "time that no clock shows": {"at": 1e300},
+    "time true": {"at": True},
+    "number a list": {"number": [1]},
+    "number an object": {"number": {}},
+    "undoes a list": {"undoes": [1]},
+    "undone too large": {"undone": 10**400},
+    "half a pair": {"after": "x\ud800"},
+    "half a pair in the action": {"action": "\udfff"},
+    "fingerprint none": {"fingerprint": None},
+    "write of no text": {"writes": json.dumps([{"id": 1, "action": "add", "target": "memory"}])},
+    "write of no action": {"writes": json.dumps([{"id": "1", "action": [], "target": "memory"}])},
+    "write of a wrong content": {
+        "writes": json.dumps([{"id": "1", "action": "add", "target": "memory", "content": 5}])
+    },
+}
+WRONG_ORIGINS: dict[str, Any] = {
+    "list": {"origin": ["person"]},
+    "no number": {"origin": "person", "at": float("nan")},
+    "too large": {"origin": "person", "at": 10**400},
+    "session": {"origin": "person", "session": 5},
+    "half a pair": {"origin": "person", "session": "\ud800"},
+}
+
+
+def _refused_notes(hermes: Hermes, home: HermesHome, file: Path, change: Callable[[Any], object]) -> None:
+    """Export, change the record of MEMORY.md, and see that the import changes nothing."""
+
+    def alter(members: dict[str, bytes]) -> None:
+        records = [json.loads(line) for line in members["notes.jsonl"].splitlines()]
+        change(next(record for record in records if record["file"] == "MEMORY.md"))
+        resigned(members, "notes", b"".join(json.dumps(record).encode() + b"\n" for record in records))
+
+    exported(hermes, file)
+    rewritten(file, alter)
+    wipe(home)
+    error = hermes("import", file, "--yes", "--keep-origins", code=1).stderr
+    assert "of notes.jsonl can't be used" in " ".join(error.split())
+    assert not home.state_db.exists()
+
+
+@pytest.mark.parametrize("kind", WRONG_CHANGES)
+def test_a_wrong_change_of_notes_is_refused_before_anything_is_stored(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    _refused_notes(
+        hermes,
+        filled,
+        tmp_path / "all.zip",
+        lambda record: record["changes"][0].update(WRONG_CHANGES[kind]),
+    )
+
+
+@pytest.mark.parametrize("kind", WRONG_ORIGINS)
+def test_a_wrong_origin_of_notes_is_refused_before_anything_is_stored(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    _refused_notes(
+        hermes,
+        filled,
+        tmp_path / "all.zip",
+        lambda record: record["origins"].update({"0" * 64: WRONG_ORIGINS[kind]}),
+    )
+
+
+def test_half_a_surrogate_pair_in_an_entry_is_refused_before_anything_is_stored(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path
+) -> None:
+    _refused_notes(
+        hermes, filled, tmp_path / "all.zip", lambda record: record["entries"].append("tea \ud83c")
+    )
+
+
+def test_notes_on_all_repositories_go_along(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hermes("config", "set", "memory.project", "auto")
+    settings = filled.config_yaml.read_bytes()
+    repositories = [tmp_path / name for name in ("first", "second")]
+    for folder in repositories:
+        (folder / ".git").mkdir(parents=True)
+        (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
+        with open_memory(filled, folder=folder) as memory:
+            chat = memory.conversation(f"in-{folder.name}")
+            memory.curated.add("project", f"Build {folder.name} with make.")
+            turn = chat.turn("Read the page.", origin="web")
+            turn.call_tool(
+                "memory", {"action": "add", "target": "project", "content": f"{folder.name} is old."}
+            )
+            turn.finish("Done.")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "all.zip"
+    before = exported(hermes, file)
+    assert before["records"]["notes"] == 4
+    assert exported(hermes, tmp_path / "bob.zip", "--user", "telegram:42")["records"]["notes"] == 1
+    wipe(filled)
+    filled.path.mkdir()
+    filled.config_yaml.write_bytes(settings)
+    done = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)
+    assert (done["hash"], done["problems"]) == (before["hash"], [])
+    for folder in repositories:
+        with open_memory(filled, folder=folder) as memory:
+            assert memory.curated.entries("project") == (
+                f"Build {folder.name} with make.",
+                f"{folder.name} is old.",
+            )
+            origins = memory.curated.origins.read()
+            assert origins.of(f"Build {folder.name} with make.").origin == "person"
+            assert origins.of(f"{folder.name} is old.").origin == "web"
+
+
+@pytest.mark.parametrize("folder", ["..", "a/../../x", ".x-0123456789ab", "plain"])
+def test_notes_on_a_repository_stay_in_their_folder(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, folder: str
+) -> None:
+    _refused_notes(
+        hermes,
+        filled,
+        tmp_path / "all.zip",
+        lambda record: record.update(file=f"projects/{folder}/PROJECT.md", target="project", changes=[]),
+    )
