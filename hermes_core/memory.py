@@ -1388,6 +1388,11 @@ class Memory:
         paths: list[Path] = []
         for health in self.manager.health():
             result = self.manager.ask(health.name, "backup_paths")
+            self._failures.pop(f"backup of {health.name}", None)
+            if result.error:
+                self._failures[f"backup of {health.name}"] = (
+                    f"what {health.name!r} has outside the home is in no backup: {result.error}"
+                )
             paths += [Path(path) for path in result.value or () if result.ok and Path(path).exists()]
         return [path for path in dict.fromkeys(paths) if not path.is_relative_to(self.home.path)]
 

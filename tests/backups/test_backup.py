@@ -662,3 +662,14 @@ def test_any_error_of_the_thread_is_a_problem(home: HermesHome) -> None:
     backups.start_if_due()
     backups.wait()
     assert backups.problem == "the scheduled backup failed: RuntimeError: no answer"
+
+
+def test_a_provider_that_does_not_name_its_files_is_a_problem(hermes_home: HermesHome) -> None:
+    provider = RecordingProvider()
+    provider.results["backup_paths"] = RuntimeError("no disk")
+    with open_memory(hermes_home, provider=provider) as memory:
+        assert memory.outside_paths() == []
+        assert any("what 'fake' has outside the home is in no backup" in text for text in memory.problems())
+        del provider.results["backup_paths"]
+        memory.outside_paths()
+        assert memory.problems() == []
