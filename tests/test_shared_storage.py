@@ -309,5 +309,5 @@ def test_without_the_extra_the_memory_says_what_to_install(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseUnavailable, match=r"hermes-memory-core\[postgres\]"):
+    with pytest.raises(DatabaseUnavailable, match=r"psycopg can't be imported.*; pip install 'psycopg"):
         open_memory(hermes_home, config={"storage": {"url": "postgresql://db/hermes"}})

@@ -586,15 +586,16 @@ def test_a_name_that_is_no_utf8_is_named(home: HermesHome, run: Run, tmp_path: P
     Path(os.fsdecode(os.fsencode(home.path) + b"/skills/\xfe")).mkdir()
     report = json.loads(run("backup", tmp_path / "b.zip", "--json").stdout)
     assert sum("is no UTF-8" in sentence for sentence in report["left_out"]) == 2
-    assert "is no UTF-8" in run("backup", tmp_path / "b.zip").stdout
+    assert "is no UTF-8" in run("backup", tmp_path / "c.zip").stdout
 
 
-def test_backups_in_the_home_are_in_no_backup(home: HermesHome, run: Run) -> None:
+def test_backups_in_the_home_are_in_no_backup(home: HermesHome, run: Run, tmp_path: Path) -> None:
     set_value(home, "backup.folder", "saved/here")
-    for _ in range(3):
+    (home.path / "mine").mkdir()
+    for number in range(3):
         run("backup")
-        run("backup", home.path / "mine" / "b.zip")
-        (home.path / "mine/b.zip").rename(home.path / "mine/c.zip")
+        run("backup", tmp_path / f"{number}.zip")
+        shutil.copy(tmp_path / f"{number}.zip", home.path / "mine" / "c.zip")
     for file in (home.path / "saved/here").glob("*.zip"):
         assert [name for name in names_in(file) if "saved" in name or name.endswith(".zip")] == []
 

@@ -15,7 +15,10 @@ import pytest
 from hermes_core.loader.discover import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[2]
-SECTIONS = ["Set up", "What it does", "What is sent where", "When it is down", "Delivery", "Commands"]
+SECTIONS = [
+    *("Set up", "What it does", "What is sent where", "When it is down", "Delivery", "Take memories along"),
+    "Commands",
+]
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETTING_TABLE = re.compile(r"^\| setting.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
 
