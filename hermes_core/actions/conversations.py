@@ -1,4 +1,4 @@
-"""What a person does with stored conversations: find one by name, rename, archive, pin, export and delete it."""
+"""Actions on stored conversations: find one by name, rename, archive, pin, export and delete it."""
 
 from __future__ import annotations
 

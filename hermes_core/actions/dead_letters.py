@@ -1,4 +1,4 @@
-"""What a person does with writes that a provider has not taken: try them again, or drop them."""
+"""Actions on writes that a provider has not taken: try them again, or drop them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person does with the notes of one user: read them with their origins, change them, undo and restore versions."""
+"""Actions on the notes of one user: read them with their origins, change them, undo and restore versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person does about other users of a home: forget one of them."""
+"""Actions on other users of a home: forget one of them."""
 
 from __future__ import annotations
 

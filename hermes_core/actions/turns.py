@@ -1,4 +1,4 @@
-"""What a person asks about turns: what one was given, and what memory costs on a day."""
+"""Reports on turns: the recall and notes of one turn, and the tokens of a day."""
 
 from __future__ import annotations
 

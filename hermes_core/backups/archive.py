@@ -56,7 +56,7 @@ _AGAIN = "make another backup, or take an older one"
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds.
+    """Content of a backup.
 
     Attributes:
         path: The archive.

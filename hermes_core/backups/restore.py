@@ -27,7 +27,7 @@ from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, remedy_for,
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore did.
+    """Result of a restore.
 
     Attributes:
         aside: Folder with what was in the home before; None if it was empty.

@@ -127,9 +127,9 @@ def _load_with_keys(
 def _key(
     home: HermesHome, variable: str, pairs: Sequence[str], error: ProviderUnconfigured, *, ask: bool
 ) -> str:
-    given = dict(pair.partition("=")[::2] for pair in pairs)
-    if variable in given:
-        return given[variable]
+    settings = dict(pair.partition("=")[::2] for pair in pairs)
+    if variable in settings:
+        return settings[variable]
     if not ask:
         raise error
     click.echo(hanging(error.message))

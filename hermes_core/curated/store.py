@@ -574,18 +574,18 @@ class MemoryStore:
                 "target": "user",
                 "message": "The fields have these values already.",
             }
-        kept = (
+        origin = (
             self.origins.read().of(self.entries("user")[0]).origin
             if operation.action == "replace"
             else "person"
         )
-        if reading is not None or self._may_command(NoteOrigin(kept, 1.0)):
+        if reading is not None or self._may_command(NoteOrigin(origin, 1.0)):
             return self.write("user", [operation], session, reading=reading)
         # The person set one field, and has not confirmed the others, which stand in the same entry.
-        result = self.write("user", [operation], session, reading=Reading(kept))
+        result = self.write("user", [operation], session, reading=Reading(origin))
         if result.get("success"):
             result["notice"] = (
-                f"The other fields come from {ORIGIN_NAMES[kept]}, so they wait: hermes-memory review."
+                f"The other fields come from {ORIGIN_NAMES[origin]}, so they wait: hermes-memory review."
             )
         return result
 

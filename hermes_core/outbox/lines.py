@@ -1,4 +1,4 @@
-"""Who may send which rows of the outbox, and when: one process for a provider, or leases on sessions.
+"""Rights to send rows of the outbox: one process for a provider, or leases on sessions.
 
 In a home with files, one process at a time delivers to a provider. It holds a lock file, which the system releases when
 the process dies. On a server that several machines share there is no such lock, so a worker takes a lease on a line: the

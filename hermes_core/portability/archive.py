@@ -85,7 +85,7 @@ def _content(kind: str, record: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive says of itself.
+    """Description of an archive, which stands in it.
 
     Attributes:
         counts: Number of records by kind.

@@ -26,7 +26,7 @@ MAX_SHOWN = 200
 
 @dataclass(slots=True)
 class ArchiveContent:
-    """What an archive holds, for the person who decides about it.
+    """Content of an archive, for the person who decides about it.
 
     Attributes:
         counts: Number of records by kind, of the wanted users.

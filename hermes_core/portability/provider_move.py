@@ -62,7 +62,7 @@ class UserPlan:
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """What a move will do.
+    """Plan of a move.
 
     Attributes:
         way: "memories" copies them word for word, "turns" sends stored turns and notes to the target instead.
@@ -85,7 +85,7 @@ class MovePlan:
 
 @dataclass(slots=True)
 class MoveReceipt:
-    """What a move did.
+    """Receipt of a move.
 
     Attributes:
         memories: Memories of the source, or turns and notes that were sent.

@@ -72,7 +72,7 @@ class RecalledSource:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """What one turn was given.
+    """Record of the recall and notes of one turn.
 
     Attributes:
         prompt_tokens: Estimated tokens of the notes and the provider's block in the system prompt.

@@ -1,4 +1,4 @@
-"""Who may use the page: the browser that opened the printed address, and no other program, page or machine.
+"""Access to the page: for the browser that opened the printed address, and no other program, page or machine.
 
 The printed address holds a token that works once. It becomes a cookie that scripts can't read and that no other site's
 request carries. A page of another site may still make the browser send requests to this machine, or point its own name
