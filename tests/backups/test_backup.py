@@ -40,8 +40,8 @@ with open_memory(sys.argv[1]) as memory:
     session = memory.start_session(name)
     for number in range(100_000):
         memory.end_turn(session, f"{name} said {number}", "Noted.", warm=False)
-        memory.curated.remove("memory", f"{name} note {number - 1}.") if number else None
         memory.curated.add("memory", f"{name} note {number}.")
+        memory.curated.remove("memory", f"{name} note {number - 1}.") if number else None
         print(number, flush=True)
 """
 
