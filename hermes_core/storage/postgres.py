@@ -46,6 +46,12 @@ VANISHED_S = 10.0
 # Seconds that one statement may take, also while it waits for a lock.
 STATEMENT_TIMEOUT_S = 30.0
 
+# Seconds that a commit may wait for a synchronous standby. The server itself waits without end.
+COMMIT_TIMEOUT_S = 10.0
+
+# Seconds between two looks for commits that wait too long.
+COMMIT_CHECK_S = 0.25
+
 # A suspended program must not hold the locks of its transaction for ever.
 IDLE_TIMEOUT_S = 60.0
 
@@ -66,6 +72,9 @@ MIGRATION_LOCK = 0x6865726D6573
 
 _NOT_STORED = "nothing was stored"
 
+# Code of a warning that has no code of its own.
+_WARNING = "01000"
+
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*') | (?P<name>"[^"]*") | (?P<cast>::) | :(?P<parameter>[A-Za-z_]\w*)
         | (?P<mark>\?) | (?P<percent>%) | (?<![.\w])(?P<role>user)\b""",
@@ -77,6 +86,10 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re
 
 class CommitInDoubt(DatabaseUnavailable):
     """Connection that was lost during a commit: the write may have been stored."""
+
+
+class CommitUnconfirmed(CommitInDoubt):
+    """Commit that is on the disk of the server, and that no synchronous standby confirmed in time."""
 
 
 class TransactionAborted(DatabaseUnavailable):
@@ -159,6 +172,47 @@ class ResultRows:
         return self._rows
 
 
+class _CommitTimer:
+    """Limit of the time that commits wait for a standby.
+
+    No timeout of the server covers this wait: it ends with an answer of the standby, or with a request to cancel. A thread
+    sends that request. It runs while there are commits.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deadlines: dict[psycopg.Connection[Any], float] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def limit(self, connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
+        """Cancel what the connection does if the block takes longer."""
+        with self._lock:
+            self._deadlines[connection] = time.monotonic() + seconds
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="hermes-commits", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._deadlines.pop(connection, None)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(COMMIT_CHECK_S)
+            # Locked during the requests, so that none of them meets the next statement of its connection.
+            with self._lock:
+                if not self._deadlines:
+                    self._thread = None
+                    return
+                for connection, deadline in self._deadlines.items():
+                    if deadline <= time.monotonic():
+                        # A server that does not answer has lost the connection, as the commit will notice.
+                        with contextlib.suppress(Exception):
+                            connection.cancel_safe(timeout=CONNECT_TIMEOUT_S)
+
+
 class PostgresDatabase:
     """The tables of one home in a PostgreSQL database, connected when they are first used.
 
@@ -224,6 +278,7 @@ class PostgresDatabase:
         # Kept, so that a fork does not free the connections of its parent.
         self._parents: list[psycopg.Connection[Any]] = []
         self._lock = threading.Lock()
+        self._commit_timer = _CommitTimer()
         self._local = threading.local()
         self._process = os.getpid()
         self._ready = self._closed = False
@@ -340,8 +395,8 @@ class PostgresDatabase:
             except RowConflict:
                 if self.in_transaction:
                     raise
-            except ServerUnreachable:
-                raise
+            except (ServerUnreachable, CommitUnconfirmed):
+                raise  # another try would wait as long
             except (TransactionAborted, CommitInDoubt) as exc:
                 if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
                     raise
@@ -452,6 +507,36 @@ class PostgresDatabase:
             results.append(_rows_of(cursor))
         return results
 
+    def commit(self, connection: psycopg.Connection[Any]) -> None:
+        """Commit the transaction of a connection.
+
+        Raises:
+            CommitInDoubt: The connection was lost, or no standby confirmed the commit: it may have been stored.
+            TransactionAborted: A statement of the transaction failed, so that the server rolled it back.
+        """
+        warnings: list[str | None] = []
+
+        def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+            warnings.append(diagnostic.sqlstate)
+
+        connection.add_notice_handler(note)
+        timeout = min(COMMIT_TIMEOUT_S, self._timeout)
+        try:
+            with self._errors(in_doubt=True), self._commit_timer.limit(connection, timeout):
+                status = connection.execute("COMMIT").statusmessage
+        finally:
+            connection.remove_notice_handler(note)
+        if status != "COMMIT":
+            raise TransactionAborted(
+                f"a transaction on {self.label!r} was rolled back", f"try again; {_NOT_STORED}"
+            )
+        # The server says COMMIT also if it stopped to wait for the standby, and adds a warning.
+        if _WARNING in warnings:
+            raise CommitUnconfirmed(
+                f"no standby of {self.label!r} confirmed a commit within {timeout:g} s",
+                "see why the synchronous standby does not answer; the write is on the primary only, and may be lost with it",
+            )
+
     def _idle_connection(self) -> psycopg.Connection[Any] | None:
         with self._lock:
             if self._closed:
@@ -545,24 +630,25 @@ class PostgresDatabase:
         if set(names) <= set(done := self._recorded(connection)):
             self._refuse_newer(done, names)
             return
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (MIGRATION_LOCK,))
-            if connection.execute("SELECT to_regnamespace(%s)", (f'"{self._schema}"',)).fetchone()[0] is None:  # type: ignore[index]
-                connection.execute(f'CREATE SCHEMA "{self._schema}"')
-            connection.execute(
-                'CREATE TABLE IF NOT EXISTS schema_migrations (name TEXT COLLATE "C" PRIMARY KEY,'
-                " number BIGINT GENERATED ALWAYS AS IDENTITY, applied_at DOUBLE PRECISION NOT NULL)"
-            )
-            done = self._recorded(connection)
-            self._refuse_newer(done, names)
-            adapter = _Statements(connection)
-            for name, step in self._migrations:
-                if name not in done:
-                    step(adapter)
-                    connection.execute(
-                        "INSERT INTO schema_migrations (name, applied_at) VALUES (%s, %s)",
-                        (name, time.time()),
-                    )
+        connection.execute("BEGIN")  # after an error the connection is closed, which rolls back
+        connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (MIGRATION_LOCK,))
+        if connection.execute("SELECT to_regnamespace(%s)", (f'"{self._schema}"',)).fetchone()[0] is None:  # type: ignore[index]
+            connection.execute(f'CREATE SCHEMA "{self._schema}"')
+        connection.execute(
+            'CREATE TABLE IF NOT EXISTS schema_migrations (name TEXT COLLATE "C" PRIMARY KEY,'
+            " number BIGINT GENERATED ALWAYS AS IDENTITY, applied_at DOUBLE PRECISION NOT NULL)"
+        )
+        done = self._recorded(connection)
+        self._refuse_newer(done, names)
+        adapter = _Statements(connection)
+        for name, step in self._migrations:
+            if name not in done:
+                step(adapter)
+                connection.execute(
+                    "INSERT INTO schema_migrations (name, applied_at) VALUES (%s, %s)",
+                    (name, time.time()),
+                )
+        self.commit(connection)
 
     def _recorded(self, connection: psycopg.Connection[Any]) -> list[str]:
         sql = "SELECT to_regclass(%s)"
@@ -716,20 +802,9 @@ class _Transaction:
         return self._database._again_if_lost(first)
 
     def commit(self) -> None:
-        """Commit what was done.
-
-        Raises:
-            CommitInDoubt: The connection was lost: the transaction may have been stored.
-            TransactionAborted: A statement of the transaction failed, so that the server rolled it back.
-        """
-        if self._connection is None:
-            return
-        with self._database._errors(in_doubt=True):
-            status = self._connection.execute("COMMIT").statusmessage
-        if status != "COMMIT":
-            raise TransactionAborted(
-                f"a transaction on {self._database.label!r} was rolled back", f"try again; {_NOT_STORED}"
-            )
+        """Commit what was done, as `PostgresDatabase.commit` does."""
+        if self._connection is not None:
+            self._database.commit(self._connection)
 
     def end(self) -> None:
         """Roll back what was not committed, and give the connection back."""
