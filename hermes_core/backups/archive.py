@@ -33,6 +33,7 @@ from hermes_core.backups.selection import (
     may_hold_keys,
     without_secrets,
 )
+from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.terminal import printable
@@ -109,6 +110,7 @@ def make_backup(
     secrets: bool = False,
     outside: Sequence[Path] = (),
     excluded: Collection[Path] = (),
+    config: Config | None = None,
     on_file: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.time,
     program: str = "",
@@ -121,12 +123,15 @@ def make_backup(
         secrets: True to include `.env` and other files with keys.
         outside: Files and folders outside the home that providers name.
         excluded: Files and folders of the home to leave out, such as the folder of the backups.
+        config: The configuration of the home; default: that of its config.yaml.
         on_file: Called once a file, for a progress bar.
 
     Raises:
+        ConfigError: config.yaml can't be read, and `config` is None.
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
         StorageError: A file can't be read or written, or the archive is not what was written.
     """
+    on_server = stores_on_server(load_config(home) if config is None else config)
     ensure_folder(path.parent)
     with _disk_errors(path):
         partial, file = open_partial(path)
@@ -137,6 +142,7 @@ def make_backup(
         ):
             with file:
                 writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
+                writer.leave_out(on_server)
                 writer.exclude([*excluded, path, partial, Path(work)])
                 with closing(writer.archive):
                     content = writer.write(outside, clock(), program)
@@ -152,6 +158,17 @@ def make_backup(
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)
 
 
+def stores_on_server(config: Config) -> tuple[str, ...]:
+    """Return a sentence about the stores on the server of `storage.url`, which no backup of files holds."""
+    storage = config.storage
+    if not storage.url:
+        return ()
+    return (
+        f"the sessions and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
+        f"such as pg_dump --schema={storage.schema}",
+    )
+
+
 class _Writer:
     """The writer of one archive."""
 
@@ -163,6 +180,10 @@ class _Writer:
         self._files: dict[str, BackupFile] = {}
         self._left_out: list[str] = []
         self._excluded = set[Path]()
+
+    def leave_out(self, sentences: Iterable[str]) -> None:
+        """Name what the backup does not hold."""
+        self._left_out += sentences
 
     def exclude(self, paths: Iterable[Path]) -> None:
         """Leave these files and folders out. A folder that holds the home, its notes or its skills can't be."""
