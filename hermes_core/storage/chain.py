@@ -47,7 +47,7 @@ def text_digest(*parts: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ChainEvent:
     """One event of a record.
 
     Attributes:
@@ -130,7 +130,7 @@ class EventChain:
         """Delete what the events of a subject say. That they happened, and when, stays."""
         self._database.execute("UPDATE events SET subject = '', details = NULL WHERE subject = ?", (subject,))
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ChainEvent]:
         """Return all events, oldest first."""
         return [_event(row) for row in self._database.execute(_SELECT)]
 
@@ -167,7 +167,9 @@ class EventChain:
             hashes=tuple(str(row["hash"]) for row in rows),
         )
 
-    def _faults_of_changes(self, events: list[Event], through: int, contents: Mapping[int, str]) -> list[str]:
+    def _faults_of_changes(
+        self, events: list[ChainEvent], through: int, contents: Mapping[int, str]
+    ) -> list[str]:
         recorded = {event.change for event in events if event.change is not None}
         newest = max([*recorded, *contents], default=0)
         faults = []
@@ -217,17 +219,17 @@ def _append(
     return int(number)
 
 
-def _event(row: sqlite3.Row) -> Event:
+def _event(row: sqlite3.Row) -> ChainEvent:
     try:
         details = json.loads(row["details"] or "{}")
     except (ValueError, RecursionError):
         details = {}
     if not isinstance(details, dict):
         details = {}
-    return Event(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
+    return ChainEvent(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
 
 
-def _fault_of(row: sqlite3.Row, event: Event, previous: str) -> list[str]:
+def _fault_of(row: sqlite3.Row, event: ChainEvent, previous: str) -> list[str]:
     if row["hash"] != text_digest(previous, row["id"], row["at"], row["kind"], row["change"], row["digest"]):
         return [f"{event} was changed, or an event before it was deleted or inserted"]
     if row["details"] is not None and row["digest"] != text_digest(row["subject"], row["details"]):

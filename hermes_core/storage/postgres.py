@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.packages import extra_remedy
 from hermes_core.storage.engine import Connection, EngineKind, Statement
+from hermes_core.storage.moved import MOVED_CODE, MOVED_REMEDY, StoreMark, refuse_marked
 
 if TYPE_CHECKING:
     import psycopg
@@ -228,6 +229,7 @@ class PostgresDatabase:
         prepare: "off" if a connection pooler can't keep prepared statements.
         read_only: True to leave the schema as it is.
         statement_timeout: Seconds that one statement may take.
+        marked: True to open a store that is moved to another engine, which others refuse.
     """
 
     kind: EngineKind = "postgresql"
@@ -245,6 +247,7 @@ class PostgresDatabase:
         prepare: Prepare = "auto",
         read_only: bool = False,
         statement_timeout: float = STATEMENT_TIMEOUT_S,
+        marked: bool = False,
     ) -> None:
         try:
             import psycopg
@@ -267,6 +270,7 @@ class PostgresDatabase:
         self._prepare = prepare
         self._read_only = read_only
         self._timeout = statement_timeout
+        self._marked = marked
         self._conninfo = _conninfo(url, password)
         self._again = functools.partial(
             PostgresDatabase, url, schema=schema, password=password, pool=1, prepare=prepare, read_only=True
@@ -637,7 +641,10 @@ class PostgresDatabase:
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         """Run the migrations that these tables have no record of, in one transaction, while other processes wait."""
         names = [name for name, _ in self._migrations]
-        if set(names) <= set(done := self._recorded(connection)):
+        done = self._recorded(connection)
+        if not self._marked:
+            refuse_marked(done, self.label)
+        if set(names) <= set(done):
             self._refuse_newer(done, names)
             return
         connection.execute("BEGIN")  # after an error the connection is closed, which rolls back
@@ -667,6 +674,7 @@ class PostgresDatabase:
         return [row[0] for row in connection.execute("SELECT name FROM schema_migrations ORDER BY number")]
 
     def _refuse_newer(self, done: Sequence[str], known: Sequence[str]) -> None:
+        done = [name for name in done if StoreMark.parse(name) is None]
         if done and done[-1] not in known and set(done).issuperset(known):
             raise DatabaseUnavailable(
                 f"the schema {self._schema!r} of {self.label!r} was changed by a newer version of the package "
@@ -710,7 +718,8 @@ class PostgresDatabase:
         state = state or next((code for sign, code in _SIGNS.items() if sign in text), "")
         for prefix, remedy in _REMEDIES.items():
             if state.startswith(prefix):
-                return DatabaseUnavailable(subject, f"{remedy}; {_NOT_STORED}")
+                ending = "" if remedy == MOVED_REMEDY else f"; {_NOT_STORED}"
+                return DatabaseUnavailable(subject, f"{remedy}{ending}")
         lost = state[:2] in ("08", "57") or (
             not state and isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
         )
@@ -728,6 +737,7 @@ class PostgresDatabase:
 
 
 _REMEDIES = {
+    MOVED_CODE: MOVED_REMEDY,
     "28": "check the role in storage.url, and its password in HERMES_STORAGE_PASSWORD of .env or in PGPASSFILE",
     "3D": "create the database, or check storage.url in config.yaml",
     "42501": "grant the role what is missing",
