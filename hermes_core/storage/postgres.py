@@ -302,7 +302,7 @@ class PostgresDatabase:
         self._local = threading.local()
         self._process = os.getpid()
         self._ready = self._closed = False
-        self._takes_options = True
+        self._takes_options, self._hurries = True, False
         self._silent: tuple[float, ConnectionLost] | None = None
 
     # ------------------------------------------------------------------ statements
@@ -452,6 +452,7 @@ class PostgresDatabase:
     def shorten_waits(self) -> None:
         """Let statements take at most a second from now on, because the program ends."""
         self._timeout = min(self._timeout, EXIT_TIMEOUT_S)
+        self._hurries = True
 
     def reopen(self) -> PostgresDatabase:
         """Return a database with the same tables, for a thread that outlives this one."""
@@ -522,17 +523,13 @@ class PostgresDatabase:
     def send(
         self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
     ) -> list[ResultRows]:
-        """Send statements in one message, after those of `before`, and return the results of `statements`."""
-        # Values are put into the text: the server takes several statements at once only without parameters.
-        cursor = self._psycopg.ClientCursor(connection, row_factory=_row_factory)
-        texts = [cursor.mogrify(psycopg_sql(sql), parameters) for sql, parameters in statements]
-        cursor.execute(";\n".join([*before, *texts]))
-        for _ in before:
-            cursor.nextset()
-        results = [_rows_of(cursor)]
-        while cursor.nextset():
-            results.append(_rows_of(cursor))
-        return results
+        """Send statements in one round trip, after those of `before`, and return the results of `statements`."""
+        # As a pipeline and not as one text: the server then keeps the plans, which cost it more than their execution.
+        with connection.pipeline():
+            for text in before:
+                connection.execute(text)
+            cursors = [connection.execute(psycopg_sql(sql), parameters) for sql, parameters in statements]
+        return [_rows_of(cursor) for cursor in cursors]
 
     def commit(self, connection: psycopg.Connection[Any]) -> None:
         """Commit the transaction of a connection.
@@ -597,7 +594,7 @@ class PostgresDatabase:
     def _connect(self) -> psycopg.Connection[Any]:
         options: dict[str, Any] = {}
         if self._takes_options:
-            settings = {"search_path": self._schema, "statement_timeout": f"{int(self._timeout * 1000)}"}
+            settings = {"search_path": self._schema, **self._timeouts()}
             own = " ".join(f"-c {name}={value}" for name, value in settings.items())
             options["options"] = f"{self._conninfo.get('options') or ''} {own}".strip()
         try:
@@ -612,6 +609,19 @@ class PostgresDatabase:
         connection.prepare_threshold = None if self._prepare == "off" else 5
         _adapt(connection)
         return connection
+
+    def _timeouts(self) -> dict[str, int]:
+        """Return the settings of the server that bound statements and transactions, in milliseconds."""
+        return {
+            "statement_timeout": int(self._timeout * 1000),
+            "idle_in_transaction_session_timeout": int(IDLE_TIMEOUT_S * 1000),
+        }
+
+    def begin(self) -> list[str]:
+        """Return the statements that begin a transaction, with the timeouts that its connection does not have yet."""
+        if self._takes_options and not self._hurries:
+            return ["BEGIN"]
+        return ["BEGIN", *(f"SET LOCAL {name} = {value}" for name, value in self._timeouts().items())]
 
     def _again_if_lost(self, call: Callable[[], Result]) -> Result:
         """Call `call`, and call it again if its connection was lost, as all are after a restart of the server."""
@@ -816,18 +826,12 @@ class _Transaction:
         if self._connection is not None:
             with self._database._errors():
                 return self._database.send(self._connection, statements)
-        timeout = int(self._database._timeout * 1000)
-        begin = (
-            "BEGIN",
-            f"SET LOCAL statement_timeout = {timeout}",
-            f"SET LOCAL idle_in_transaction_session_timeout = {int(IDLE_TIMEOUT_S * 1000)}",
-        )
 
         def first() -> list[ResultRows]:
             connection = self._database.take()
             with contextlib.ExitStack() as undo, self._database._errors():
                 undo.callback(self._roll_back, connection)
-                results = self._database.send(connection, statements, begin)
+                results = self._database.send(connection, statements, self._database.begin())
                 undo.pop_all()
             self._connection = connection
             return results
