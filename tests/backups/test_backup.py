@@ -282,6 +282,8 @@ HOSTILE = {
     "newer": _manifest(lambda value: value.update(version=2)),
     "foreign": _manifest(lambda value: value.pop("files")),
     "none": lambda members: members.pop(MANIFEST),
+    "many values": _manifest(lambda value: value.update(left_out=[[]] * 3_000_000)),
+    "long manifest": _manifest(lambda value: value.update(program="x" * 20_000_000)),
 }
 
 
