@@ -40,7 +40,7 @@ from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
-from hermes_core.storage.output_file import open_partial
+from hermes_core.storage.output_file import open_partial, refuse_existing
 
 FORMAT = "hermes-memory-backup"
 VERSION = 1
@@ -110,6 +110,7 @@ def make_backup(
     path: Path,
     *,
     secrets: bool = False,
+    force: bool = False,
     outside: Sequence[Path] = (),
     excluded: Collection[Path] = (),
     on_file: Callable[[], object] = lambda: None,
@@ -122,14 +123,16 @@ def make_backup(
 
     Args:
         secrets: True to include `.env` and other files with keys.
+        force: True to replace a file that exists at `path`.
         outside: Files and folders outside the home that providers name.
         excluded: Files and folders of the home to leave out, such as the folder of the backups.
         on_file: Called once a file, for a progress bar.
 
     Raises:
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
-        StorageError: A file can't be read or written, or the archive is not what was written.
+        StorageError: A file can't be read or written, `path` exists, or the archive is not what was written.
     """
+    refuse_existing(path, "give force=True", force=force)
     ensure_folder(path.parent)
     with _disk_errors(path):
         partial, file = open_partial(path)

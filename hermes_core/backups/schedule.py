@@ -164,6 +164,7 @@ def back_up_now(
         home,
         target,
         secrets=secrets,
+        force=force,
         outside=outside,
         excluded=(folder,),
         on_file=on_file,

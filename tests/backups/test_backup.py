@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from hermes_core.backups.schedule import ScheduledBackups, backup_name, backups_
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
+from hermes_core.portability.home_export import export_home
 from hermes_core.testing.fakes import RecordingProvider
 
 Run = Callable[..., Result]
@@ -211,6 +213,24 @@ def test_what_providers_have_elsewhere_goes_along(home: HermesHome, tmp_path: Pa
     assert sorted(third.put_back) == sorted([str(place), str(single)])
     (before,) = tmp_path.glob("elsewhere.before-restore-*")
     assert (before / "data.txt").read_text() == "changed"
+
+
+def test_a_file_that_exists_is_replaced_on_request_only(home: HermesHome, tmp_path: Path) -> None:
+    file = tmp_path / "b.zip"
+    file.write_text("mine")
+    with open_memory(home) as memory:
+        for write in (partial(make_backup, home), partial(export_home, memory)):
+            file.write_text("mine")
+            with pytest.raises(StorageError, match="exists; name another file, or give force=True"):
+                write(file)
+            assert file.read_text() == "mine"
+            write(file, force=True)
+            assert zipfile.is_zipfile(file)
+            file.unlink()
+            file.mkdir()
+            with pytest.raises(StorageError, match="is no regular file"):
+                write(file, force=True)
+            file.rmdir()
 
 
 def test_a_damaged_database_makes_no_backup(home: HermesHome, tmp_path: Path) -> None:
