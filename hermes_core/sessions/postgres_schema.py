@@ -10,10 +10,12 @@ own row, so that a search reads only what belongs to the owner. Triggers fill th
 
 from __future__ import annotations
 
+from hermes_core.curated.note_tables import create_notes
 from hermes_core.outbox.postgres_tables import create_outbox
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
+from hermes_core.storage.leases import create_claims
 from hermes_core.storage.postgres import PostgresMigration
 
 # Messages of one owner in a bucket. A search for a common word reads the newest bucket first.
@@ -194,4 +196,6 @@ def _create(connection: Connection) -> None:
 MIGRATIONS: tuple[PostgresMigration, ...] = (
     ("sessions-messages-turns", _create),
     ("outbox", create_outbox),
+    ("notes", create_notes),
+    ("claims", create_claims),
 )
