@@ -10,7 +10,9 @@ own row, so that a search reads only what belongs to the owner. Triggers fill th
 
 from __future__ import annotations
 
-from hermes_core.outbox.postgres_tables import create_outbox
+import re
+
+from hermes_core.outbox.postgres_tables import OUTBOX_TABLES, create_outbox
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
@@ -180,6 +182,15 @@ _TRIGGERS = (
         WHEN (OLD."user" <> NEW."user") EXECUTE FUNCTION change_owner()
     """,
 )
+
+
+def index_statements() -> dict[str, str]:
+    """Return the statement that creates each index, by the name of the index."""
+    return {
+        match[1]: match[0]
+        for statement in (*_TABLES, *OUTBOX_TABLES)
+        if (match := re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)[^;]*", statement.strip()))
+    }
 
 
 def _create(connection: Connection) -> None:

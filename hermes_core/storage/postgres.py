@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.packages import extra_remedy
@@ -152,6 +152,22 @@ def _row_class(names: tuple[str, ...]) -> type[Row]:
 
 def _row_factory(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Any]:
     return _row_class(tuple(column.name for column in cursor.description or ()))
+
+
+class Link(NamedTuple):
+    """The way to the server: what a check of it needs.
+
+    Attributes:
+        host: The host of the connection; "" or a folder for a socket of this machine.
+        sslmode: How far the connection must be encrypted.
+        encrypted: True if it is encrypted.
+        pid: Number of the process that serves the connection, as the other end says: a pooler's own number behind one.
+    """
+
+    host: str
+    sslmode: str
+    encrypted: bool
+    pid: int
 
 
 class ResultRows:
@@ -426,6 +442,13 @@ class PostgresDatabase:
             return [str(exc)]
         return []
 
+    def link(self) -> Link:
+        """Return the way to the server."""
+        with self._connection() as connection:
+            info = connection.info
+            mode = info.get_parameters().get("sslmode", "")
+            return Link(info.host, mode, bool(connection.pgconn.ssl_in_use), info.backend_pid)
+
     def shorten_waits(self) -> None:
         """Let statements take at most a second from now on, because the program ends."""
         self._timeout = min(self._timeout, EXIT_TIMEOUT_S)
@@ -581,10 +604,11 @@ class PostgresDatabase:
         options: dict[str, Any] = {}
         if self._takes_options:
             settings = {"search_path": self._schema, **self._timeouts()}
-            options["options"] = " ".join(f"-c {name}={value}" for name, value in settings.items())
+            own = " ".join(f"-c {name}={value}" for name, value in settings.items())
+            options["options"] = f"{self._conninfo.get('options') or ''} {own}".strip()
         try:
             connection = self._psycopg.connect(
-                **self._conninfo, **options, autocommit=True, row_factory=_row_factory
+                **{**self._conninfo, **options}, autocommit=True, row_factory=_row_factory
             )
         except self._psycopg.OperationalError as exc:
             if not self._takes_options or "startup parameter" not in str(exc):

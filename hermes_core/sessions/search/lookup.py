@@ -14,7 +14,6 @@ from itertools import combinations
 
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
-    GRAM_SHARE,
     MIN_TELLING_WORDS,
     SIMILAR_WORD_WEIGHT,
     Place,
@@ -22,6 +21,7 @@ from hermes_core.recall.rank import (
     TermHits,
     count_telling,
     score_places,
+    telling_characters,
 )
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
@@ -140,12 +140,14 @@ class Lookup:
                 a question of several words finds its earlier answer.
         """
         people = {word for name in analysis.names for word in words(name.casefold())}
-        terms = []
-        for term in analysis.terms:
-            if term.kind == "word" and (is_stop_word(term.text) or term.text in people):
-                continue
-            hits = self._weighed.get(term, TermHits(0, {}))
-            terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
+        weighed = {term: self._weighed.get(term, TermHits(0, {})) for term in analysis.terms}
+        terms = [
+            (hits, 1.0)
+            for term, hits in weighed.items()
+            if term.kind == "word" and not is_stop_word(term.text) and term.text not in people
+        ]
+        grams = {term.text: hits for term, hits in weighed.items() if term.kind == "gram"}
+        terms += telling_characters(analysis.text, grams)
         telling = count_telling(terms, self._reader.total, self._sizes, places)
         if not repeats or telling.exchange >= MIN_TELLING_WORDS:
             return telling
