@@ -1723,10 +1723,10 @@ class Conversation:
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
-        memory.frozen_prompt(self.session)
+        prompt = memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
         recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin, at=at)
-        return TurnDraft(stored, recall)
+        return TurnDraft(stored, recall, prompt)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
@@ -1735,7 +1735,7 @@ class Conversation:
         recall = self.memory.collect_recall(draft.recall)
         stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
         self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
-        return OpenTurn(self, stored, recall, history)
+        return OpenTurn(self, stored, recall, history, draft.prompt)
 
     def drop(self, draft: TurnDraft) -> None:
         """Delete a turn that `prepare_turn` began and nobody waits for."""
@@ -1877,10 +1877,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class TurnDraft:
-    """A turn of a conversation before its recall has come. `recall` is None if the turn was begun earlier."""
+    """A turn of a conversation before its recall has come. `recall` and `prompt` are None if the turn was begun earlier."""
 
     turn: StoredOpenTurn
     recall: PendingTurn | None = None
+    prompt: str | None = None
 
 
 class OpenTurn:
@@ -1896,7 +1897,12 @@ class OpenTurn:
     """
 
     def __init__(
-        self, conversation: Conversation, stored: StoredOpenTurn, recall: TurnRecall, history: int | None
+        self,
+        conversation: Conversation,
+        stored: StoredOpenTurn,
+        recall: TurnRecall,
+        history: int | None,
+        prompt: str | None = None,
     ) -> None:
         self.id, self.conversation, self.recall = stored.id, conversation, recall
         self.problems: list[str] = list(recall.problems)
@@ -1908,7 +1914,7 @@ class OpenTurn:
         )
         self._open_turns = OpenTurnStore(self._memory.sessions)
         self._scrubber = StreamingContextScrubber()
-        self._prompt = conversation.system_prompt
+        self._prompt = conversation.system_prompt if prompt is None else prompt
 
     @property
     def session(self) -> Session:
