@@ -41,6 +41,7 @@ from hermes_core.curated.document import (
     measure,
     normalize_entry,
     parse_note_file,
+    project_of_prompt,
     prompt_block,
     scanned_entries,
     split_threat,
@@ -61,7 +62,7 @@ from hermes_core.curated.edits import (
 from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.profile import field_operation, profile_values
-from hermes_core.curated.project import Repository
+from hermes_core.curated.project import Repository, remember_key
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
@@ -291,6 +292,7 @@ class MemoryStore:
                     self._scan,
                     allows=self._allows,
                     used=measure(entries),
+                    project=self.project.key if target == "project" and self.project else "",
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
@@ -426,6 +428,11 @@ class MemoryStore:
         table = self._base_origins() if base else OriginTable()
         origins += [origin for entry in base if not may_command(origin := table.of(entry).origin)]
         return lowest(origins) if origins else None
+
+    def is_of_another_project(self, prompt: str) -> bool:
+        """Return True if the notes on another repository than that of the working folder stand in a stored prompt."""
+        key = project_of_prompt(prompt)
+        return bool(key) and (self.project is None or self.project.key != key)
 
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
@@ -967,6 +974,8 @@ class MemoryStore:
                 warning = ""
                 notice |= self._back_up_large(target, edit)
                 if performed:
+                    if target == "project" and self.project is not None:
+                        remember_key(self.project, self._home.memories / "projects")
                     if writes:  # before the file: after a crash, no note may pass for a person's
                         self.origins.record(origins, session.id, raise_to=reading is None)
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
