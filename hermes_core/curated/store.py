@@ -450,6 +450,10 @@ class MemoryStore:
                 flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
         return flagged
 
+    def flagged_among(self, target: MemoryTarget, entries: Sequence[str]) -> dict[str, FlaggedEntry]:
+        """Return those of some neighbouring entries of a file that no model may see, by their text."""
+        return {entry: flag for entry, _, flag in self._scanned(target, entries) if flag}
+
     def shared_entries(self) -> list[str]:
         """Return the entries of the shared base that a model may see."""
         return base_entries(self._read_base()[0], self._limits["memory"], self._scan, self._allows)
@@ -1132,15 +1136,21 @@ class MemoryStore:
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 
-    def _scanned(self, target: MemoryTarget) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
+    def _scanned(
+        self, target: MemoryTarget, part: Sequence[str] | None = None
+    ) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
         """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
 
         Entries in the system prompt are no neighbours of those that are data.
 
+        Args:
+            part: The entries that are meant; default: those at the beginning of the file.
+
         Raises:
             MemoryConflict: The file can't be read or is not UTF-8 text.
         """
-        entries, table = scanned_entries(self.entries(target), self._limits[target]), self.origins.read()
+        entries = scanned_entries(self.entries(target) if part is None else part, self._limits[target])
+        table = self.origins.read()
         origins = [table.of(entry) for entry in entries]
         flags: dict[int, FlaggedEntry | None] = {}
         for group in (True, False):
