@@ -112,15 +112,17 @@ def vector_state(memory: Memory) -> str:
 
 def examine_vectors(memory: Memory) -> list[Finding]:
     """Return the findings about search by meaning, after trying its model."""
+    unused = memory.unused_setting
+    findings = [Finding("search by meaning", "warning", unused)] if unused else []
     vectors = memory.sessions.vectors
     if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
         fault = memory.sessions.vector_fault
-        return [failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
+        return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
     state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
     if not remedy:
-        return [Finding("search by meaning", "ok", state)]
+        return [*findings, Finding("search by meaning", "ok", state)]
     fact = "the server can't compare the vectors, so that each process reads those of who searches"
-    return [Finding("search by meaning", "note", f"{state}: {fact}", remedy)]
+    return [*findings, Finding("search by meaning", "note", f"{state}: {fact}", remedy)]
 
 
 def rescue(path: Path) -> str:

@@ -42,3 +42,35 @@ def test_messages_that_wait_for_their_vectors_are_counted(
         assert vector_state(memory) == "on, 1 message to read"
         vectors.build()
         assert vector_state(memory) == "on"
+
+
+@pytest.mark.parametrize(
+    ("recall", "says"),
+    [
+        ({"embeddings": "http"}, "recall.semantic is 'off'"),
+        ({"embeddings": "http", "embeddings_url": "http://127.0.0.1:9/v1"}, "recall.semantic is 'off'"),
+        ({"embeddings_url": "http://127.0.0.1:9/v1"}, "recall.embeddings_url is 'http://127.0.0.1:9/v1'"),
+        ({"embeddings_model": "bge-m3"}, "recall.embeddings_model is 'bge-m3'"),
+    ],
+)
+def test_settings_of_embeddings_without_effect_are_named(
+    hermes_home: HermesHome, recall: dict[str, str], says: str
+) -> None:
+    with open_memory(hermes_home, config={"recall": recall}) as memory:
+        (warning, state) = examine_vectors(memory)
+        assert warning.state == "warning"
+        assert says in warning.detail
+        assert state.state == "ok"
+        assert any(says in problem for problem in memory.problems())
+    with open_memory(hermes_home) as memory:
+        assert [finding.state for finding in examine_vectors(memory)] == ["ok"]
+        assert not any("without effect" in problem for problem in memory.problems())
+
+
+def test_a_server_of_embeddings_without_a_search_is_named(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+    config = {"recall": {"embeddings": "http"}, "sessions": {"search_enabled": False}}
+    with open_memory(hermes_home, config=config) as memory:
+        assert any("because sessions.search_enabled is False" in problem for problem in memory.problems())
