@@ -1475,7 +1475,11 @@ class SessionDB:
         connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
 
     def _wake_vectors(self) -> None:
-        if self.vectors is not None:
+        if self.vectors is None:
+            return
+        if self.database.in_transaction:  # its thread would not see the messages before the commit
+            self.database.after_commit(self.vectors.wake)
+        else:
             self.vectors.wake()
 
     def _completed(self, row: Any) -> CompletedTurn:

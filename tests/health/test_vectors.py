@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hermes_core import open_memory
@@ -25,6 +27,23 @@ def test_without_the_extra_it_is_not_installed(
     monkeypatch.setattr(dense, "installed", lambda: False)
     with open_memory(hermes_home) as memory:
         assert vector_state(memory) == "not installed"
+
+
+def test_it_says_how_a_server_stores_the_vectors(
+    hermes_home: HermesHome, postgres_url: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numpy")
+    monkeypatch.setenv(SEMANTIC, "auto")
+    server = {"embeddings": "http", "embeddings_url": "http://127.0.0.1:9/v1", "embeddings_model": "m"}
+    config = {"storage": {"url": postgres_url, "schema": postgres_schema}, "recall": server}
+    with open_memory(hermes_home, config=config) as memory:
+        vectors = memory.sessions.vectors
+        assert vectors is not None
+        memory.sessions.create_session("s1")
+        memory.sessions.append_message("s1", "user", "We adopted a puppy.")
+        state = vector_state(memory)
+        assert re.fullmatch(r"on by m, (pgvector 0\.\d+\.\d+|bytea), 1 message to read", state), state
+        assert "127.0.0.1:9" in examine_vectors(memory)[0].detail
 
 
 @pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")

@@ -115,6 +115,21 @@ def test_a_message_whose_transaction_commits_late_gets_its_vector(machine: Calla
     assert texts_of(other, "which dog?")[0] == "a puppy"
 
 
+def test_the_thread_is_woken_after_the_commit(
+    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = opened()
+    db.create_session("s1")
+    missing: list[int] = []
+    monkeypatch.setattr(index_of(db), "wake", lambda: missing.append(index_of(db).missing()))
+    with db.transaction():
+        db.append_turn("s1", [{"role": "user", "content": "a puppy"}], "t1", 1)
+        assert missing == []
+    assert missing == [1]
+    db.append_message("s1", "user", "the rent")
+    assert missing == [1, 2]
+
+
 def test_the_first_start_misses_no_message_that_is_being_stored(
     machine: Callable[[], SessionDB], open_store: OpenStore
 ) -> None:
