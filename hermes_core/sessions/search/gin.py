@@ -80,6 +80,7 @@ class GinIndex:
 
     def __init__(self, database: Engine) -> None:
         self._database = database
+        self._is_current = False
 
     # ------------------------------------------------------------------ searching
 
@@ -151,8 +152,12 @@ class GinIndex:
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
+        if self._is_current:
+            return ""
         row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (CUT_KEY,)).fetchone()
         if row is None or row[0] == CUT_VERSION:
+            # Not read again, because each turn asks; a change back needs a program of another version.
+            self._is_current = True
             return ""
         return (
             f"the search index holds words by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
