@@ -531,10 +531,19 @@ class PostgresDatabase:
     ) -> list[ResultRows]:
         """Send statements in one round trip, after those of `before`, and return the results of `statements`."""
         # As a pipeline and not as one text: the server then keeps the plans, which cost it more than their execution.
+        cursors: list[psycopg.Cursor[Any]] = []
+        lost: psycopg.OperationalError | None = None
         with connection.pipeline():
-            for text in before:
-                connection.execute(text)
-            cursors = [connection.execute(psycopg_sql(sql), parameters) for sql, parameters in statements]
+            try:
+                for text in before:
+                    connection.execute(text)
+                for sql, parameters in statements:
+                    cursors.append(connection.execute(psycopg_sql(sql), parameters))
+            except self._psycopg.OperationalError as exc:
+                # The end of the pipeline raises it again. With an error on its way, psycopg would log a line about it.
+                lost = exc
+        if lost is not None:
+            raise lost
         return [_rows_of(cursor) for cursor in cursors]
 
     def commit(self, connection: psycopg.Connection[Any]) -> None:
