@@ -99,6 +99,7 @@ def acknowledged(process: subprocess.Popen[str], until: int) -> int:
     return number
 
 
+@pytest.mark.sqlite_only("state.db in a backup of files")
 def test_a_backup_of_a_home_in_use_has_all_that_was_acknowledged_before(
     home: HermesHome, writers: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_backup_of_a_home_in_use_has_all_that_was_acknowledged_before(
         assert memory.problems() == []
 
 
+@pytest.mark.sqlite_only("state.db in a backup of files")
 def test_a_restored_home_has_everything_but_the_keys(home: HermesHome, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "b.zip"
     report = json.loads(run("backup", file, "--json").stdout)
@@ -212,6 +214,7 @@ def test_what_providers_have_elsewhere_goes_along(home: HermesHome, tmp_path: Pa
     assert (before / "data.txt").read_text() == "changed"
 
 
+@pytest.mark.sqlite_only("state.db in a backup of files")
 def test_a_damaged_database_makes_no_backup(home: HermesHome, tmp_path: Path) -> None:
     with home.state_db.open("r+b") as file:
         file.seek(4096)
@@ -270,7 +273,7 @@ HOSTILE = {
     "no number": _member("outside/0"),
     "empty part": _member("home//x"),
     "this folder": _member("home/./x"),
-    "file in a file": _member("home/state.db/x"),
+    "file in a file": _member("home/mem0.json/x"),
     "long name": _member("home/" + 300 * "x"),
     "time": _manifest(lambda value: value.update(created_at=1e300)),
     "no time": _manifest(lambda value: value.update(created_at=float("nan"))),
@@ -305,6 +308,7 @@ def test_a_backup_that_was_cut_is_one_line(home: HermesHome, run: Run, tmp_path:
     assert "no whole backup" in run("restore", tmp_path / "b.zip", "--yes", code=1).stderr
 
 
+@pytest.mark.sqlite_only("state.db in a backup of files")
 def test_backups_are_made_when_they_are_due_and_old_ones_go(home: HermesHome) -> None:
     set_value(home, "backup.every", 24)
     set_value(home, "backup.keep", 2)

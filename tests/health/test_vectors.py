@@ -27,6 +27,7 @@ def test_without_the_extra_it_is_not_installed(
         assert vector_state(memory) == "not installed"
 
 
+@pytest.mark.sqlite_only("search by meaning, which is off on a server")
 @pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
 def test_messages_that_wait_for_their_vectors_are_counted(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
