@@ -98,7 +98,7 @@ from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
-from hermes_core.storage.engine import Statement
+from hermes_core.storage.engine import Engine, Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -360,6 +360,8 @@ class Memory:
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
+            database=self.shared_database,
+            mirror=config.memory.mirror,
         )
         self._updates = NoteUpdates()
         self._past = PastSessions(self.sessions, config, self.manager.filter_recall)
@@ -411,6 +413,11 @@ class Memory:
     def selected_providers(self) -> tuple[str, ...]:
         """The names of the external providers that were chosen: none, one, or the members of the composite."""
         return tuple(self._members)
+
+    @property
+    def shared_database(self) -> Engine | None:
+        """The database of `storage.url`, in which the notes are as well; None for a home with files."""
+        return self.sessions.database if self.config.storage.url else None
 
     @property
     def shared_base(self) -> Path | None:
@@ -1716,10 +1723,10 @@ class Conversation:
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
-        memory.frozen_prompt(self.session)
+        prompt = memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
         recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin, at=at)
-        return TurnDraft(stored, recall)
+        return TurnDraft(stored, recall, prompt)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
@@ -1728,7 +1735,7 @@ class Conversation:
         recall = self.memory.collect_recall(draft.recall)
         stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
         self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
-        return OpenTurn(self, stored, recall, history)
+        return OpenTurn(self, stored, recall, history, draft.prompt)
 
     def drop(self, draft: TurnDraft) -> None:
         """Delete a turn that `prepare_turn` began and nobody waits for."""
@@ -1870,10 +1877,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class TurnDraft:
-    """A turn of a conversation before its recall has come. `recall` is None if the turn was begun earlier."""
+    """A turn of a conversation before its recall has come. `recall` and `prompt` are None if the turn was begun earlier."""
 
     turn: StoredOpenTurn
     recall: PendingTurn | None = None
+    prompt: str | None = None
 
 
 class OpenTurn:
@@ -1889,7 +1897,12 @@ class OpenTurn:
     """
 
     def __init__(
-        self, conversation: Conversation, stored: StoredOpenTurn, recall: TurnRecall, history: int | None
+        self,
+        conversation: Conversation,
+        stored: StoredOpenTurn,
+        recall: TurnRecall,
+        history: int | None,
+        prompt: str | None = None,
     ) -> None:
         self.id, self.conversation, self.recall = stored.id, conversation, recall
         self.problems: list[str] = list(recall.problems)
@@ -1901,7 +1914,7 @@ class OpenTurn:
         )
         self._open_turns = OpenTurnStore(self._memory.sessions)
         self._scrubber = StreamingContextScrubber()
-        self._prompt = conversation.system_prompt
+        self._prompt = conversation.system_prompt if prompt is None else prompt
 
     @property
     def session(self) -> Session:

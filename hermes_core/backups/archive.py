@@ -36,11 +36,12 @@ from hermes_core.backups.selection import (
 from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
-from hermes_core.storage.output_file import open_partial
+from hermes_core.storage.output_file import open_partial, refuse_existing
 
 FORMAT = "hermes-memory-backup"
 VERSION = 1
@@ -49,7 +50,9 @@ HOME_FOLDER, OUTSIDE_FOLDER = "home", "outside"
 
 NOTE_FILES = ("MEMORY.md", "USER.md")
 _CHUNK_BYTES = 1024 * 1024
-_MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+_MANIFEST_BYTES = 4 * 1024 * 1024
+_MANIFEST_BYTES_PER_FILE = 32 * 1024
+"""Most bytes for a file: its name is a path of 4,096 bytes, each of which JSON may spell in six."""
 _MAX_TIME_S = 253_402_300_799.0
 """The last second of the year 9999, behind which neither a date nor a file system counts."""
 _AGAIN = "make another backup, or take an older one"
@@ -108,6 +111,7 @@ def make_backup(
     path: Path,
     *,
     secrets: bool = False,
+    force: bool = False,
     outside: Sequence[Path] = (),
     excluded: Collection[Path] = (),
     config: Config | None = None,
@@ -121,6 +125,7 @@ def make_backup(
 
     Args:
         secrets: True to include `.env` and other files with keys.
+        force: True to replace a file that exists at `path`.
         outside: Files and folders outside the home that providers name.
         excluded: Files and folders of the home to leave out, such as the folder of the backups.
         config: The configuration of the home; default: that of its config.yaml.
@@ -129,9 +134,10 @@ def make_backup(
     Raises:
         ConfigError: config.yaml can't be read, and `config` is None.
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
-        StorageError: A file can't be read or written, or the archive is not what was written.
+        StorageError: A file can't be read or written, `path` exists, or the archive is not what was written.
     """
     on_server = stores_on_server(load_config(home) if config is None else config)
+    refuse_existing(path, "give force=True", force=force)
     ensure_folder(path.parent)
     with _disk_errors(path):
         partial, file = open_partial(path)
@@ -164,7 +170,7 @@ def stores_on_server(config: Config) -> tuple[str, ...]:
     if not storage.url:
         return ()
     return (
-        f"the sessions and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
+        f"the sessions, the notes and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
         f"such as pg_dump --schema={storage.schema}",
     )
 
@@ -430,9 +436,11 @@ def _read_manifest(path: Path, archive: zipfile.ZipFile) -> BackupContent:
     if MANIFEST not in names:
         raise foreign
     with archive.open(MANIFEST) as member:
-        data = member.read(_MAX_MANIFEST_BYTES + 1)
+        # A manifest names each file of the archive, so that a small archive has a small one.
+        limit = _MANIFEST_BYTES + len(names) * _MANIFEST_BYTES_PER_FILE
+        data = member.read(limit + 1)
     try:
-        value: Any = json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else None
+        value: Any = parse_json(data) if len(data) <= limit else None
         if value["format"] != FORMAT:
             raise foreign
         if isinstance(version := value["version"], int) and version > VERSION:

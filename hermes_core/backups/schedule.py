@@ -165,6 +165,7 @@ def back_up_now(
         home,
         target,
         secrets=secrets,
+        force=force,
         outside=outside,
         excluded=(folder,),
         config=config,

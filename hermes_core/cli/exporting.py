@@ -61,7 +61,7 @@ def export(
             manifest = describe_home(memory, owners, advance)
         else:
             check_output_file(file, memory.home, backup_folder(memory.home, memory.config), force=force)
-            manifest = export_home(memory, file, owners, advance)
+            manifest = export_home(memory, file, owners, advance, force=force)
         problems = memory.problems()
     if as_json:
         print_document(_document(manifest, None if dry_run else file))

@@ -14,11 +14,11 @@ from hermes_core.config import Config, load_config
 from hermes_core.errors import ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
+from hermes_core.health.server import examine_server
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.inventory import Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
@@ -41,11 +41,15 @@ def databases(home: HermesHome) -> tuple[Path, ...]:
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
     """Yield a finding for each database, with its journal mode or its fault."""
     if config := _server_config(home):
-        yield from _examine_server(home, config)
+        yield from examine_server(home, config)
         if _exists(home.state_db):
             yield Finding(
                 "state.db", "note", "not read: storage.url names a server", "keep it, or move it away"
             )
+    for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*")):
+        yield Finding(
+            path.name, "note", "not read: a later move put it aside", "delete it when nothing is missing"
+        )
     losses = {lost.name: lost for lost in _losses(home)}
     for path in databases(home):
         name = path.relative_to(home.path).as_posix()
@@ -169,26 +173,6 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
         "hermes-memory doctor --fix makes it anew from the messages",
         repair=lambda: _rebuild(path),
     )
-
-
-def _examine_server(home: HermesHome, config: Config) -> Iterator[Finding]:
-    """Yield a finding about the server of the sessions and one about its search index, or its fault."""
-    try:
-        with contextlib.closing(open_sessions(home, config)) as sessions:
-            count = counted(sessions.counts()["messages"], "message")
-            version = sessions.database.execute("SELECT current_setting('server_version')").fetchone()[0]
-            label = sessions.database.label
-            yield Finding("server", "ok", f"PostgreSQL {version}, {label}, schema {config.storage.schema}")
-            if faults := sessions.index.check():
-                yield failed(
-                    "search index",
-                    f"it does not fit the messages: {_first(faults)}",
-                    "hermes-memory sessions rebuild makes it anew from the messages",
-                )
-            else:
-                yield Finding("search index", "ok", f"{count} can be found")
-    except HermesError as exc:
-        yield failed("server", exc.message, exc.remedy)
 
 
 def _damage(path: Path, timeout: float | None = None) -> list[str]:

@@ -87,7 +87,7 @@ class Delivery(NamedTuple):
     retry_after: float = 0.0
 
 
-class Breaker(Protocol):
+class BreakerState(Protocol):
     """The breaker of the provider's writes, as a worker sees it."""
 
     @property
@@ -107,7 +107,7 @@ class Receiver(Protocol):
         """Return the name of the provider. Rows are stored under this name."""
 
     @property
-    def breaker(self) -> Breaker:
+    def breaker(self) -> BreakerState:
         """Return the breaker of the provider's writes."""
 
     @property

@@ -274,11 +274,24 @@ class SessionDB:
             "cwd": sqlite_text(cwd),
             "identity": records.as_json(dict(identity or {})),
         }
+        if self._has_fields(session_id, fields, title):
+            return session_id
         write = partial(
             self._create, session_id, source, fields, title, bool(identity), epoch_seconds(started_at)
         )
         self.database.retry(write, idempotent=True)
         return session_id
+
+    def _has_fields(self, session_id: str, fields: Mapping[str, str], title: str) -> bool:
+        """Return True if the session exists and has a value for each of these fields, as in all of its later turns."""
+        if not self.database.exists:
+            return False
+        names = ", ".join(f's."{name}"' for name in fields)
+        sql = f"SELECT s.title, {names} FROM sessions s WHERE s.id = ?"
+        row = self.database.execute(sql, (session_id,)).fetchone()
+        if row is None or row["user"] != fields["user"] or (title and not row["title"]):
+            return False
+        return all(row[name] or not value for name, value in fields.items())
 
     def _create(
         self,
@@ -930,15 +943,14 @@ class SessionDB:
             offset: Number of messages to skip.
             last_message_id: Id of the last message to return; None for the end of the session.
         """
-        if last is not None:
-            stored = self.get_session(session_id)
-            offset = max(offset, (stored.message_count if stored else 0) - max(last, 0))
         rows = self.database.execute(
             # Positions have no gaps, so that a part is reached without reading what stands before it.
-            f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
+            f"""{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.position >= s.message_count - ? AND m.id <= ?
+                ORDER BY m.position LIMIT ?""",
             (
                 sqlite_text(session_id),
                 offset,
+                2**62 if last is None else max(last, 0),
                 2**62 if last_message_id is None else last_message_id,
                 2**62 if limit is None else limit,
             ),

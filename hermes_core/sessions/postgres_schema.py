@@ -10,10 +10,14 @@ own row, so that a search reads only what belongs to the owner. Triggers fill th
 
 from __future__ import annotations
 
-from hermes_core.outbox.postgres_tables import create_outbox
+import re
+
+from hermes_core.curated.note_tables import create_notes
+from hermes_core.outbox.postgres_tables import OUTBOX_TABLES, create_outbox
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
+from hermes_core.storage.leases import create_claims
 from hermes_core.storage.postgres import PostgresMigration
 
 # Messages of one owner in a bucket. A search for a common word reads the newest bucket first.
@@ -182,6 +186,15 @@ _TRIGGERS = (
 )
 
 
+def index_statements() -> dict[str, str]:
+    """Return the statement that creates each index, by the name of the index."""
+    return {
+        match[1]: match[0]
+        for statement in (*_TABLES, *OUTBOX_TABLES)
+        if (match := re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)[^;]*", statement.strip()))
+    }
+
+
 def _create(connection: Connection) -> None:
     """Create the tables of sessions and messages, and the extension for the search index."""
     # For the owner in the same index as the words. It is trusted: the role needs CREATE on the database only.
@@ -194,4 +207,6 @@ def _create(connection: Connection) -> None:
 MIGRATIONS: tuple[PostgresMigration, ...] = (
     ("sessions-messages-turns", _create),
     ("outbox", create_outbox),
+    ("notes", create_notes),
+    ("claims", create_claims),
 )

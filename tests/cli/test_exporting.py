@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import stat
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -194,6 +195,13 @@ def _skill(path: str, **files: Any) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
+def _with_parts(lines: bytes, parts: str) -> bytes:
+    first, _, rest = lines.partition(b"\n")
+    session = json.loads(first)
+    session["messages"][0]["parts"] = parts
+    return json.dumps(session).encode() + b"\n" + rest
+
+
 HOSTILE: dict[str, Callable[[dict[str, bytes]], object]] = {
     "newer": _newer,
     "path": lambda members: members.update({"../../evil": b"x"}),
@@ -203,6 +211,10 @@ HOSTILE: dict[str, Callable[[dict[str, bytes]], object]] = {
     "cut": lambda members: members.update({"sessions.jsonl": members["sessions.jsonl"][:200]}),
     "changed": lambda members: members.update({"notes.jsonl": members["notes.jsonl"].replace(b"uv", b"rm")}),
     "bomb": lambda members: members.update({"memories.jsonl": b"0" * 300_000_000}),
+    "many values": lambda members: resigned(members, "memories", b"[" + b"[]," * 4_000_000 + b"[]]\n"),
+    "many values in a text": lambda members: resigned(
+        members, "sessions", _with_parts(members["sessions.jsonl"], "[" + "[]," * 4_000_000 + "[]]")
+    ),
     "skill": lambda members: resigned(members, "skills", _skill("../../../evil/tea")),
     "skill file": lambda members: resigned(members, "skills", _skill("a/tea", **{"../../up.md": "x"})),
     "skill user": lambda members: resigned(
@@ -236,6 +248,23 @@ def test_a_hostile_or_damaged_archive_is_one_line_and_changes_nothing(
     assert not filled.memories.exists()
     assert not filled.skills.exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path != filled.path) == ["all.zip"]
+
+
+@pytest.mark.parametrize("kind", ["many values", "many values in a text"])
+def test_a_small_archive_whose_values_would_fill_the_memory_is_not_parsed(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "all.zip"
+    exported(hermes, file)
+    rewritten(file, HOSTILE[kind])
+    assert file.stat().st_size < 300_000
+    tracemalloc.start()
+    try:
+        hermes("import", file, "--yes", code=1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 150 * 2**20
 
 
 def test_a_file_that_was_cut_short_is_one_line(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hermes_core.sessions.search.filters import Filters
 from hermes_core.sessions.search.fts5 import Fts5Reader
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES
 from hermes_core.sessions.search.match import match_of
-from hermes_core.sessions.search.reader import Request
+from hermes_core.sessions.search.reader import IndexRequest
 from hermes_core.storage.sqlite import Database
 
 MANY = MAX_RARE_MESSAGES + 100
@@ -73,7 +73,7 @@ def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(larg
     reader = Fts5Reader(database, Filters(), None, 10)
 
     (plan,) = analyse("plan").terms
-    ((found,), _) = reader.find([Request(match_of(plan), MAX_RARE_MESSAGES)])
+    ((found,), _) = reader.find([IndexRequest(match_of(plan), MAX_RARE_MESSAGES)])
 
     assert not found.whole
     assert MANY * 0.3 < found.frequency < MANY * 1.2

@@ -14,7 +14,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from hermes_core.config import load_config, set_value
 from hermes_core.errors import DatabaseUnavailable
+from hermes_core.health.server import examine_server
+from hermes_core.home import HermesHome
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
@@ -104,3 +107,19 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str]) -> None:
     with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:
         row = admin.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
         assert row == (0,)
+
+
+def test_doctor_knows_a_pooler_by_the_number_of_the_process(
+    pooled: tuple[str, str], hermes_home: HermesHome
+) -> None:
+    direct, url = pooled
+    with contextlib.closing(psycopg.connect(direct, autocommit=True)) as connection:
+        connection.execute("ALTER ROLE hermes SET search_path = hermes")
+    set_value(hermes_home, "storage.url", url)
+    for prepare, poolers in (("auto", 1), ("off", 0)):
+        set_value(hermes_home, "storage.prepare", prepare)
+        findings = list(examine_server(hermes_home, load_config(hermes_home)))
+        assert [finding.what for finding in findings].count("pooler") == poolers, findings
+    set_value(hermes_home, "storage.url", direct)
+    set_value(hermes_home, "storage.prepare", "auto")
+    assert "pooler" not in {finding.what for finding in examine_server(hermes_home, load_config(hermes_home))}

@@ -22,9 +22,9 @@ from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
     CommonMatch,
+    IndexRequest,
     IndexRow,
     Postings,
-    Request,
     ScopeFacts,
     windows_around,
 )
@@ -78,6 +78,7 @@ class GinIndex:
 
     def __init__(self, database: Engine) -> None:
         self._database = database
+        self._is_current = False
 
     # ------------------------------------------------------------------ searching
 
@@ -149,8 +150,11 @@ class GinIndex:
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
+        if self._is_current:  # each turn asks
+            return ""
         row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (CUT_KEY,)).fetchone()
         if row is None or row[0] == CUT_VERSION:
+            self._is_current = True
             return ""
         return (
             f"the search index holds words by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
@@ -268,7 +272,10 @@ class GinReader:
     # ------------------------------------------------------------------ look-ups
 
     def find(
-        self, requests: Sequence[Request], spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+        self,
+        requests: Sequence[IndexRequest],
+        spans: Sequence[tuple[float, float]] = (),
+        ids: Sequence[int] = (),
     ) -> tuple[list[Postings], list[IndexRow]]:
         """Look up conditions, and messages that pass the filters by their time or id; see `IndexReader`."""
         statements = [self._scope_statement()]
@@ -298,7 +305,7 @@ class GinReader:
         ]
         return postings, [_index_row(row) for row in {row[3]: row for row in found[-1]}.values()]
 
-    def _postings(self, request: Request, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
+    def _postings(self, request: IndexRequest, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
         hits = sorted(hits, key=lambda hit: hit[3], reverse=not self._oldest_first)
         rows = [_index_row(row) for row in hits]
         if request.partial or len(rows) <= request.limit:
@@ -332,7 +339,7 @@ class GinReader:
         )
 
     def _postings_statement(
-        self, kind: str, numbers: Sequence[int], requests: Sequence[Request]
+        self, kind: str, numbers: Sequence[int], requests: Sequence[IndexRequest]
     ) -> Condition:
         """Return the statement that reads the newest messages for each of these requests."""
         # One more than may be returned shows that a condition is common.
