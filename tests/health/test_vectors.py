@@ -46,6 +46,7 @@ def test_it_says_how_a_server_stores_the_vectors(
         assert "127.0.0.1:9" in examine_vectors(memory)[0].detail
 
 
+@pytest.mark.sqlite_only("a row of the file")
 @pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
 def test_messages_that_wait_for_their_vectors_are_counted(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch

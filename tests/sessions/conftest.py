@@ -10,19 +10,24 @@ import pytest
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import PostgresDatabase
+from tests.outbox_of import ON_POSTGRES
 
 OpenStore = Callable[..., SessionDB]
 
 # Files whose tests run on both engines. The other files are about the file of SQLite, or about one engine's plans.
 ON_BOTH_ENGINES = {
+    "test_commands",
     "test_db",
     "test_lineage",
+    "test_lookup",
     "test_questions",
     "test_search",
     "test_snippets",
+    "test_sources",
     "test_summaries",
     "test_tool",
     "test_transfer",
+    "test_turn_records",
 }
 
 # Their tests that are about the file of SQLite.
@@ -41,19 +46,34 @@ OF_THE_FILE = {
 # Files whose tests run with vectors in a file, compared by a server, and stored by a server that can't compare them.
 OF_VECTORS = {"test_vectors", "test_embeddings"}
 
-# Of these, the ones that `make test` leaves to `make test-engines` on PostgreSQL.
-ONLY_WITH_ENGINES = {"test_questions", "test_snippets", "test_summaries", "test_tool"}
+# Of both, the ones that `make test` runs on both engines; `make test-engines` runs all.
+ALWAYS_ON_BOTH = {"test_db", "test_lineage", "test_search", "test_transfer"}
+
+# Files that open a store on the server themselves.
+OF_THE_SERVER = {"test_gin", "test_postgres"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = metafunc.module.__name__.rpartition(".")[2]
-    left_out = metafunc.function.__name__ in OF_THE_FILE
-    if "db" in metafunc.fixturenames and name in ON_BOTH_ENGINES and not left_out:
-        marks = [pytest.mark.engines] if name in ONLY_WITH_ENGINES else []
-        metafunc.parametrize("db", ["sqlite", pytest.param("postgresql", marks=marks)], indirect=True)
-    if "open_store" in metafunc.fixturenames and name in OF_VECTORS and not left_out:
-        servers = [pytest.param(kind, marks=pytest.mark.engines) for kind in ("pgvector", "bytea")]
-        metafunc.parametrize("open_store", ["sqlite", *servers], indirect=True)
+    of_the_file = metafunc.function.__name__ in OF_THE_FILE
+    if "db" in metafunc.fixturenames and name in ON_BOTH_ENGINES:
+        if ON_POSTGRES:
+            metafunc.parametrize("db", ["postgresql"], indirect=True)
+        elif name in ALWAYS_ON_BOTH and not of_the_file:
+            metafunc.parametrize("db", ["sqlite", "postgresql"], indirect=True)
+    if "open_store" in metafunc.fixturenames and name in OF_VECTORS and ON_POSTGRES:
+        metafunc.parametrize("open_store", ["pgvector", "bytea"], indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = item.path.stem
+        about_file = (
+            name not in ON_BOTH_ENGINES | OF_THE_SERVER | OF_VECTORS
+            or getattr(item, "originalname", "") in OF_THE_FILE
+        )
+        if item.path.parent == Path(__file__).parent and about_file:
+            item.add_marker(pytest.mark.sqlite_only("the file of the sessions"))
 
 
 @pytest.fixture
