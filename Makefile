@@ -8,8 +8,9 @@ PLUGINS := -e hermes_core/testing $(foreach p,$(PROJECTS),-e $(dir $(p)))
 PACKAGES := $(wildcard plugins/*/hermes_* integrations/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
-# Much of the suite waits for deadlines: four workers more than there are cores, and who is idle takes from the others.
-WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 4)") --dist worksteal
+# Some tests wait for deadlines, so there are two workers more than cores, and an idle worker takes tests from the others.
+# Each worker collects the whole suite, so more of them cost more than they save.
+WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 2)") --dist worksteal
 
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -98,7 +98,7 @@ from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
-from hermes_core.storage.engine import Statement
+from hermes_core.storage.engine import Engine, Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
 from hermes_core.tracing import traced
@@ -360,6 +360,8 @@ class Memory:
             suppresses=self.manager.suppresses_local_writes,
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
+            database=self.shared_database,
+            mirror=config.memory.mirror,
         )
         self._updates = NoteUpdates()
         self._past = PastSessions(self.sessions, config, self.manager.filter_recall)
@@ -411,6 +413,11 @@ class Memory:
     def selected_providers(self) -> tuple[str, ...]:
         """The names of the external providers that were chosen: none, one, or the members of the composite."""
         return tuple(self._members)
+
+    @property
+    def shared_database(self) -> Engine | None:
+        """The database of `storage.url`, in which the notes are as well; None for a home with files."""
+        return self.sessions.database if self.config.storage.url else None
 
     @property
     def shared_base(self) -> Path | None:

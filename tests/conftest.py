@@ -6,7 +6,6 @@ Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get th
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -37,12 +36,6 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 
 # No test pays for a model, nor for its thread, but those of search by meaning.
 os.environ["HERMES_SEMANTIC"] = "off"
-
-
-def pytest_collection_finish() -> None:
-    """Take thousands of collected tests out of the sight of the collector, which some checks call in each test."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

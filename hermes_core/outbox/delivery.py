@@ -323,6 +323,9 @@ class OutboxWorker:
                     self._outbox = Outbox(database)
                     self._lines.use(self._outbox)
                     self._note_late_results()
+                    if not self._in_doubt:
+                        # While this connection is open: a lease that is not given back lasts until its end.
+                        self._lines.release()
             except DISK_ERRORS as exc:
                 log.error("%s: the outbox can't be written: %s", self._name, exc)
                 self._wake_up.wait(IDLE_POLL_S)

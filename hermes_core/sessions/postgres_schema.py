@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 
+from hermes_core.curated.note_tables import create_notes
 from hermes_core.outbox.postgres_tables import OUTBOX_TABLES, create_outbox
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
 from hermes_core.storage.engine import Connection
+from hermes_core.storage.leases import create_claims
 from hermes_core.storage.postgres import PostgresMigration
 
 # Messages of one owner in a bucket. A search for a common word reads the newest bucket first.
@@ -205,4 +207,6 @@ def _create(connection: Connection) -> None:
 MIGRATIONS: tuple[PostgresMigration, ...] = (
     ("sessions-messages-turns", _create),
     ("outbox", create_outbox),
+    ("notes", create_notes),
+    ("claims", create_claims),
 )

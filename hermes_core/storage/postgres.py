@@ -404,6 +404,12 @@ class PostgresDatabase:
         """Return "": the planner chooses the index by its statistics."""
         return ""
 
+    def serialize(self, name: str) -> None:
+        """Within a transaction, wait until no other transaction with this name is open in this schema."""
+        assert self.in_transaction, "the lock ends with a transaction"
+        # Of the transaction, never of the session: a pooler gives the connection to another program afterwards.
+        self.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"{self._schema} {name}",))
+
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if the server rolled it back.
 

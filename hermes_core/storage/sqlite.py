@@ -262,6 +262,9 @@ class Database:
         """Return what stands after a table's name so that a statement walks this index."""
         return f"INDEXED BY {index}"
 
+    def serialize(self, name: str) -> None:
+        """Do nothing: SQLite has one writer at a time."""
+
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:  # noqa: ARG002  the protocol's
         """Call `write` once: SQLite reports no error of a kind that a second call would not meet."""
         return write()
