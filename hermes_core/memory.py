@@ -40,7 +40,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.project import repository_of
+from hermes_core.curated.project import Repository, repository_of, with_notes_key
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -226,6 +226,12 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
     return {}
 
 
+def _repository(home: HermesHome, config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
+    """Return the repository of the working folder if the config wants notes on it."""
+    repository = None if config.memory.project == "off" else repository_of(Path(folder or "."))
+    return None if repository is None else with_notes_key(repository, home.memories / "projects")
+
+
 def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
     try:
         return parse_profile_fields(config.memory.profile_fields)
@@ -354,7 +360,7 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
-            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project=_repository(home, config, folder),
             project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
@@ -758,12 +764,14 @@ class Memory:
     def is_outdated(self, session: Session, prompt: str) -> bool:
         """Return True if a stored prompt of a session holds a note that may not stand in it any more.
 
-        What the model wrote so far may follow the note, so that the session counts as having read it.
+        The origin of the note was lowered, or it is a note on another repository than that of the working folder. What the
+        model wrote so far may follow a note of low origin, so that the session counts as having read it.
         """
-        origin = self.curated.of(session).outdated_origin(prompt)
+        notes = self.curated.of(session)
+        origin = notes.outdated_origin(prompt)
         if origin is not None:
             self.note_read(session, origin)
-        return origin is not None
+        return origin is not None or notes.is_of_another_project(prompt)
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.

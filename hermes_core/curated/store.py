@@ -49,6 +49,7 @@ from hermes_core.curated.document import (
     measure,
     normalize_entry,
     parse_note_file,
+    project_of_prompt,
     prompt_block,
     scanned_entries,
     split_threat,
@@ -71,7 +72,7 @@ from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrit
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.places import NoteFile, NotesChanged
 from hermes_core.curated.profile import field_operation, profile_values
-from hermes_core.curated.project import Repository
+from hermes_core.curated.project import Repository, remember_key
 from hermes_core.curated.shared import NotePlaces
 from hermes_core.errors import (
     ConfigError,
@@ -329,6 +330,7 @@ class MemoryStore:
                     self._scan,
                     allows=self._allows,
                     used=measure(entries),
+                    project=self.project.key if target == "project" and self.project else "",
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
@@ -473,6 +475,11 @@ class MemoryStore:
         origins += [origin for entry in base if not may_command(origin := table.of(entry).origin)]
         return lowest(origins) if origins else None
 
+    def is_of_another_project(self, prompt: str) -> bool:
+        """Return True if the notes on another repository than that of the working folder stand in a stored prompt."""
+        key = project_of_prompt(prompt)
+        return bool(key) and (self.project is None or self.project.key != key)
+
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
         accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
@@ -488,6 +495,10 @@ class MemoryStore:
             with contextlib.suppress(MemoryConflict):
                 flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
         return flagged
+
+    def flagged_among(self, target: MemoryTarget, entries: Sequence[str]) -> dict[str, FlaggedEntry]:
+        """Return those of some neighbouring entries of a file that no model may see, by their text."""
+        return {entry: flag for entry, _, flag in self._scanned(target, entries) if flag}
 
     def shared_entries(self) -> list[str]:
         """Return the entries of the shared base that a model may see."""
@@ -1109,6 +1120,8 @@ class MemoryStore:
             notice |= self._back_up_large(target, edit)
             if performed:
                 with self._journal.transaction(opened.file):
+                    if target == "project" and self.project is not None:
+                        remember_key(self.project, self._home.memories / "projects")
                     if writes:  # before a file: after a crash, no note may pass for a person's
                         self.origins.record(origins, session.id, raise_to=reading is None)
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
@@ -1282,15 +1295,21 @@ class MemoryStore:
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 
-    def _scanned(self, target: MemoryTarget) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
+    def _scanned(
+        self, target: MemoryTarget, part: Sequence[str] | None = None
+    ) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
         """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
 
         Entries in the system prompt are no neighbours of those that are data.
 
+        Args:
+            part: The entries that are meant; default: those at the beginning of the file.
+
         Raises:
             MemoryConflict: The file can't be read or is not UTF-8 text.
         """
-        entries, table = scanned_entries(self.entries(target), self._limits[target]), self.origins.read()
+        entries = scanned_entries(self.entries(target) if part is None else part, self._limits[target])
+        table = self.origins.read()
         origins = [table.of(entry) for entry in entries]
         flags: dict[int, FlaggedEntry | None] = {}
         for group in (True, False):

@@ -358,9 +358,9 @@ class SessionDB:
         return composed if composed not in owners else self.id_for(composed, user)
 
     @_detecting_damage
-    def users(self, limit: int = 100) -> list[str]:
-        """Return the owners of stored sessions, at most `limit`, without the person at home."""
-        users = [""]
+    def users(self, limit: int = 100, after: str = "") -> list[str]:
+        """Return the owners of stored sessions in order, at most `limit` behind `after`, without the person at home."""
+        users = [after]
         # One step in the index for each owner: DISTINCT would read a row of the index for each session.
         sql = "SELECT s.user FROM sessions s WHERE s.user > ? ORDER BY s.user LIMIT 1"
         while len(users) <= limit and self.database.exists:

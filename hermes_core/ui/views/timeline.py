@@ -15,6 +15,12 @@ from hermes_core.ui.views.notes import FILES, told
 
 PAGE_SIZE = 25
 
+MAX_ENTRIES = 20
+"""Entries of one change that the list shows."""
+
+MAX_LINES = 500
+"""Lines of a comparison, and entries of a change, that its page shows."""
+
 
 def show(site: Site, request: PageRequest) -> Page:
     """Show the changes of the notes, newest first, a page at a time."""
@@ -29,6 +35,7 @@ def show(site: Site, request: PageRequest) -> Page:
             "more": more,
             "target": target,
             "names": FILES,
+            "limit": MAX_ENTRIES,
             "waiting": waiting_sentence([note.origin.origin for note in site.notes.waiting_notes()]),
             "stored": site.stored_sessions(change.session_id for change in changes),
         },
@@ -57,7 +64,9 @@ def change(site: Site, request: PageRequest) -> Page:
         {
             "change": version,
             "source": source_of_change(version),
-            "difference": difference,
+            "difference": difference[:MAX_LINES],
+            "more_lines": max(len(difference) - MAX_LINES, 0),
+            "limit": MAX_LINES,
             "same": tuple(current) == version.after,
             "names": FILES,
         },
