@@ -317,7 +317,7 @@ def prune_notes(ctx: click.Context, yes: bool, user: str) -> None:
         click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
     with open_memory(home_of(ctx), provider="") as opened:
         gone = opened.curated.of(session_of_user(opened, user)).prune()
-    click.echo(f"{gone} changes and copies are gone")
+    click.echo(counted(gone, "change or copy is gone", "changes and copies are gone"))
 
 
 def _summary(change: NoteVersion) -> str:
@@ -368,7 +368,7 @@ def _show_status(report: Status) -> None:
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
-    rows.append(("outbox", waiting, f"{box.dead_letters} dead letter(s)" if box.dead_letters else ""))
+    rows.append(("outbox", waiting, counted(box.dead_letters, "dead letter") if box.dead_letters else ""))
     stored = report.sessions
     if "sessions" in stored:
         search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"

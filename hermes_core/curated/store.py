@@ -68,6 +68,7 @@ from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.templates import without_turns
+from hermes_core.safety.terminal import counted
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.files import LOCK_TIMEOUT, locked
 from hermes_core.storage.inventory import ORIGINS, Inventory
@@ -116,10 +117,10 @@ _CHANGED = {
     "add": "Entry added.",
     "replace": "Entry replaced.",
     "remove": "Entry removed.",
-    "batch": "Applied {count} operation(s).",
-    "undo": "Undone: {count} entry change(s) taken back.",
-    "restore": "Restored: {count} entry change(s).",
-    "reset": "Removed {count} entries; undo brings them back.",
+    "batch": "Applied {operations}.",
+    "undo": "Undone: {changes} taken back.",
+    "restore": "Restored: {changes}.",
+    "reset": "Removed {entries}; undo brings back what went.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
 _WAITS = (
@@ -957,7 +958,11 @@ class MemoryStore:
                     "target": target,
                     "usage": str(NotesUsage(measure(edit.entries), self._limits[target])),
                     "entry_count": len(edit.entries),
-                    "message": table.get(action, _NOTHING).format(count=count),
+                    "message": table.get(action, _NOTHING).format(
+                        operations=counted(count, "operation"),
+                        changes=counted(count, "entry change"),
+                        entries=counted(count, "entry", "entries"),
+                    ),
                     "note": _SAVED,
                 }
                 contents = [change.content for change in edit.changes if change.content]
@@ -1082,7 +1087,10 @@ class MemoryStore:
             try:
                 self._journal.enqueue(handed, session)
             except (OutboxError, StorageError) as exc:
-                part = f"The first {stored} operation(s) are with the memory provider, do not repeat them; the others were not"
+                part = (
+                    f"{counted(stored, 'operation is', 'operations are')} with the memory provider, counted from the "
+                    "first: do not repeat that; the others were not"
+                )
                 refusal = Refusal(
                     f"{part if stored else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
                 )
@@ -1093,7 +1101,7 @@ class MemoryStore:
             "done": True,
             "target": target,
             "performed": False,
-            "message": f"Handed {len(writes)} operation(s) to the memory provider.",
+            "message": f"Handed {counted(len(writes), 'operation')} to the memory provider.",
             "note": _HANDED_ON,
         }
 
@@ -1189,7 +1197,7 @@ class RefusalCounter:
         if count <= MAX_REFUSALS_PER_TURN:
             return ""
         return (
-            f"Memory consolidation failed {count} times this turn. Stop calling this tool now, answer the person, "
+            f"Memory consolidation failed {counted(count, 'time')} this turn. Stop calling this tool now, answer the person, "
             f"and leave memory as it is; nothing was changed. The last reason: {reason}"
         )
 
