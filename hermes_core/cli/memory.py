@@ -19,6 +19,7 @@ from hermes_core.actions.notes import (
     change_note,
     deliver,
     notes_with_origins,
+    pin_note,
     refusal_text,
     restore_version,
     session_of_user,
@@ -115,7 +116,8 @@ def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
             source = ORIGIN_NAMES[note.origin]
             if note.confirmed:
                 source += f", who confirmed {ORIGIN_NAMES.get(as_origin(note.confirmed))}"
-            state = "waits for hermes-memory review" if note.waits else ""
+            states = ("pinned" if note.pinned else "", "waits for hermes-memory review" if note.waits else "")
+            state = ", ".join(filter(None, states))
             rows.append((target, source, moment(note.at), note.session, note.entry, state))
     columns = ("file", "from", "when", "session", "entry", "state")
     print_table("", columns, rows, "Nothing is remembered yet.")
@@ -155,6 +157,20 @@ def replace_notes(
 def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
     """Remove the one entry that holds OLD_TEXT."""
     _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
+
+
+@memory.command("pin")
+@click.argument("old_text")
+@click.option("--off", is_flag=True, help="Let the agent change it again.")
+@target_option
+@user_option
+@json_option
+@click.pass_context
+def pin_notes(ctx: click.Context, old_text: str, off: bool, target: str, user: str, as_json: bool) -> None:
+    """Pin the one entry that holds OLD_TEXT: only you can change or remove it, and it stands first in the prompt."""
+    with open_memory(home_of(ctx), provider="") as opened:
+        done = pin_note(opened, session_of_user(opened, user), target, old_text, on=not off)
+    _say(ctx, done, as_json)
 
 
 @memory.command("set")

@@ -53,6 +53,7 @@ from hermes_core.curated.edits import (
     Operation,
     Refusal,
     apply,
+    find,
     in_batch,
     names_entry,
     over_budget,
@@ -284,7 +285,7 @@ class MemoryStore:
         table = self.origins.read()
         for target in self.enabled_targets:
             try:
-                entries = self.entries(target)
+                entries = self.in_order(target)
                 may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
                 text = prompt_block(
                     target,
@@ -437,7 +438,7 @@ class MemoryStore:
 
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
-        accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
+        accepted = origin.origin in self._accepted_origins and replace(origin, pinned=False) != UNKNOWN
         return self._trust == "open" or may_command(origin.origin) or accepted
 
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
@@ -522,6 +523,37 @@ class MemoryStore:
         for entry in entries:  # before it counts: no confirmation is without an event
             self.record("confirm", entry_hash(entry))
         self.origins.confirm(entries)
+
+    def pin(self, target: MemoryTarget, old_text: str, *, on: bool = True) -> Result:
+        """Let only a person change or remove the entry that `old_text` identifies, or take that back.
+
+        A pinned entry stands first in the system prompt. No tool of a model may call this.
+
+        Args:
+            old_text: A fragment, the whole text or the handle of exactly one entry.
+            on: False to unpin the entry.
+        """
+        if off := self._off(target):
+            return self.refuse(off, target, self._local)
+        entries = self.entries(target)
+        place = find(entries, old_text)
+        if isinstance(place, Refusal):
+            return self.refuse(place, target, self._local)
+        entry = entries[place]
+        if self.origins.read().of(entry).pinned != on:
+            self.record("pin" if on else "unpin", entry_hash(entry))
+            self.origins.pin(entry, on=on)
+        message = "Entry pinned: only you can change or remove it." if on else "Entry no longer pinned."
+        return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
+
+    def in_order(self, target: MemoryTarget) -> list[str]:
+        """Return all entries on disk, pinned ones first.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        table = self.origins.read()
+        return sorted(self.entries(target), key=lambda entry: not table.of(entry).pinned)
 
     def record(self, kind: str, text_hash: str, **details: Any) -> None:
         """Record a decision of a person about the text with this hash: confirm, reject or allow.
@@ -950,6 +982,12 @@ class MemoryStore:
                 edit = plan(opened.entries)
                 if isinstance(edit, Refusal):
                     return self.refuse(edit, target, session) | notice
+                known = self.origins.read()
+                pinned = [
+                    change for change in edit.changes if change.previous and known.of(change.previous).pinned
+                ]
+                if pinned and reading is not None:
+                    return self.refuse(_pinned(pinned[0].previous), target, session) | notice
                 table = _CHANGED if edit.changes else _UNCHANGED
                 count = len(writes) if action == "batch" else len(edit.changes)
                 result: Result = {
@@ -970,7 +1008,6 @@ class MemoryStore:
                     sources = [change.previous for change in edit.changes if change.previous]
                     origins = self._origins_of(contents, sources, session, reading)
                 else:
-                    known = self.origins.read()
                     origins = {content: known.of(content).origin for content in contents}
                 performed = self._performed(target, action, edit, writes, origins, session, undoes)
                 if isinstance(performed, Refusal):
@@ -987,6 +1024,9 @@ class MemoryStore:
                         remember_key(self.project, self._home.memories / "projects")
                     if writes:  # before the file: after a crash, no note may pass for a person's
                         self.origins.record(origins, session.id, raise_to=reading is None)
+                    for change in pinned:
+                        if change.content and writes:  # a person wrote it anew
+                            self.origins.pin(change.content)
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
                 if warning:
                     result["warning"] = redact(warning)
@@ -1227,6 +1267,13 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
         return f"Nothing was saved: the text has {size:,} chars, more than the whole store ({limit:,}): write a shorter one."
     fault = entry_fault(write.content) or text_fault(write.old_text)
     return f"Nothing was saved: {fault}." if fault else ""
+
+
+def _pinned(entry: str) -> Refusal:
+    return Refusal(
+        f"Nothing was saved: the person pinned the entry {preview(entry)!r}, so that it always stays as it is.",
+        remedy="add what is new as an entry of its own, or ask the person to change it: hermes-memory memory pin --off",
+    )
 
 
 def _caution(edit: Edit) -> Result:

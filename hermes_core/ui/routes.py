@@ -40,6 +40,7 @@ ACTIONS: Mapping[str, View] = {
     "/notes/add": notes.add,
     "/notes/replace": notes.replace,
     "/notes/remove": notes.remove,
+    "/notes/pin": notes.pin,
     "/notes/accept": notes.accept,
     "/notes/reject": notes.reject,
     "/notes/undo": timeline.undo,
