@@ -45,6 +45,8 @@ ACTIONS: Mapping[str, View] = {
     "/notes/reject": notes.reject,
     "/notes/undo": timeline.undo,
     "/notes/restore": timeline.restore,
+    "/skills/undo": timeline.undo_skill,
+    "/skills/restore": timeline.restore_skill,
     "/session/rename": conversations.rename,
     "/session/mark": conversations.mark,
     "/session/delete/confirmed": conversations.delete,
