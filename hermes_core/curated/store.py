@@ -62,7 +62,7 @@ from hermes_core.curated.edits import (
 )
 from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
-from hermes_core.curated.profile import field_operation, profile_values
+from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
 from hermes_core.curated.project import Repository, remember_key
 from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
 from hermes_core.home import HermesHome
@@ -547,13 +547,15 @@ class MemoryStore:
         return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
 
     def in_order(self, target: MemoryTarget) -> list[str]:
-        """Return all entries on disk, pinned ones first.
+        """Return all entries on disk, the profile first and then pinned ones.
 
         Raises:
             MemoryConflict: The file can't be read or is not UTF-8 text.
         """
-        table = self.origins.read()
-        return sorted(self.entries(target), key=lambda entry: not table.of(entry).pinned)
+        table, entries = self.origins.read(), self.entries(target)
+        start = 1 if target == "user" and profile_values(entries, self.profile_fields) else 0
+        rest = sorted(entries[start:], key=lambda entry: not table.of(entry).pinned)
+        return [*entries[:start], *rest]
 
     def record(self, kind: str, text_hash: str, **details: Any) -> None:
         """Record a decision of a person about the text with this hash: confirm, reject or allow.
@@ -592,6 +594,14 @@ class MemoryStore:
             MemoryConflict: The file can't be read or is not UTF-8 text.
         """
         return profile_values(self.entries("user"), self.profile_fields)
+
+    def undeclared_profile(self) -> dict[str, str]:
+        """Return the values between the typed fields of USER.md whose field is not declared any more, by name.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        return undeclared_values(self.entries("user"), self.profile_fields)
 
     def set_profile(
         self, values: Mapping[str, Any], *, session: Session | None = None, reading: Reading | None = None
