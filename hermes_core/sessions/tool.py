@@ -24,6 +24,7 @@ from hermes_core.errors import HermesError, SessionError
 from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import may_command, report_result
 from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import (
@@ -507,7 +508,7 @@ class _Call:
         if truncated:
             left_out = count - READ_FIRST - READ_LAST
             result["message"] = (
-                f"{left_out} messages in the middle are left out: scroll around one to read them."
+                f"{counted(left_out, 'message')} in the middle left out: scroll around one to read the rest."
             )
         return result
 
