@@ -129,9 +129,7 @@ def test_the_script_makes_a_role_with_which_doctor_is_content(
         # The server of the tests has these off, for speed.
         assert {one.what for one in faults} == {"fsync", "full_page_writes", "vacuum"}, faults
         with contextlib.closing(psycopg.connect(by_postgres)) as connection:
-            query = (
-                "SELECT rolsuper, rolreplication, starts_with(rolpassword, 'SCRAM') FROM pg_authid WHERE rolname = %s"
-            )
+            query = "SELECT rolsuper, rolreplication, starts_with(rolpassword, 'SCRAM') FROM pg_authid WHERE rolname = %s"
             assert connection.execute(query, ("hermes",)).fetchone() == (False, False, True)
             assert connection.execute(query, ("replicator",)).fetchone() == (False, True, True)
             slots = connection.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
