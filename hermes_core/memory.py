@@ -94,7 +94,7 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
-from hermes_core.sessions.search.embeddings import embedding_server
+from hermes_core.sessions.search.embeddings import embedding_server, unused_setting
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
@@ -1301,7 +1301,7 @@ class Memory:
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
-        problems += filter(None, [self.sessions.vector_fault])
+        problems += filter(None, [self.sessions.vector_fault, self.unused_setting])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
         problems += [str(fault)] if (fault := self._verdicts.fault) else []
@@ -1315,6 +1315,11 @@ class Memory:
         ]
         # They reach the person, other programs and models; an error may quote an address with a password.
         return [redact(problem) for problem in problems]
+
+    @property
+    def unused_setting(self) -> str:
+        """A sentence if settings of embeddings have no effect because of another setting; "" if they have."""
+        return unused_setting(self.config.recall, search_enabled=self.config.sessions.search_enabled)
 
     def sharing_problem(self, owner: str = "") -> str:
         """Return a sentence if people of this home may see too little or too much of each other's notes, else "".

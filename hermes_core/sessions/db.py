@@ -179,7 +179,7 @@ class SessionDB:
         self._index_resets = 0
         self.vectors: VectorIndex | None = None
         self.vector_problem = ""
-        if semantic and not read_only and isinstance(self.database, Database):
+        if semantic and not read_only:
             try:
                 self.vectors = _vector_index(self.database, embeddings)
             except ConfigError as exc:
@@ -345,6 +345,8 @@ class SessionDB:
                 connection.execute(
                     f"UPDATE sessions SET {filled} WHERE id = ?", (*fields.values(), session_id)
                 )
+                if gets_owner:
+                    self.index.change_owner(connection)
             wanted = old_title or title
             if wanted and (gets_owner or not old_title):
                 lineage.set_free_title(connection, session_id, wanted, old_user or user)
@@ -425,6 +427,7 @@ class SessionDB:
                 (user,),
             )
             give_daily_usage(connection, user)
+            self.index.change_owner(connection)
         return len(rows)
 
     @staticmethod
@@ -1509,7 +1512,11 @@ class SessionDB:
         connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
 
     def _wake_vectors(self) -> None:
-        if self.vectors is not None:
+        if self.vectors is None:
+            return
+        if self.database.in_transaction:  # its thread would not see the messages before the commit
+            self.database.after_commit(self.vectors.wake)
+        else:
             self.vectors.wake()
 
     def _completed(self, row: Any) -> CompletedTurn:
@@ -1527,7 +1534,7 @@ class SessionDB:
 # sooner.
 
 
-def _vector_index(database: Database, server: EmbeddingServer | None) -> VectorIndex | None:
+def _vector_index(database: Engine, server: EmbeddingServer | None) -> VectorIndex | None:
     """Return the index of vectors for search by meaning; None if the extra `[semantic]` is not installed."""
     from hermes_core.recall import dense
 
