@@ -58,6 +58,12 @@ _OTHER_PROGRAMS = """
         AND application_name = current_setting('application_name')
 """
 
+# Behind a pooler there is no connection of an idle program, but it has leases on sessions and on rows of the outbox.
+_LEASES = """
+    SELECT (SELECT count(*) FROM session_claims WHERE until > now())
+        + (SELECT count(*) FROM outbox_lines WHERE holder <> '' AND until > now())
+"""
+
 MoveStep = Literal["copying", "comparing"]
 Progress = Callable[[MoveStep, int], object]
 
@@ -218,12 +224,13 @@ class StorageMove:
         with self._open(self._config, "write") as source:
             if read_mark(source.database) is not None:
                 return ""
-            count, host = source.database.execute(_OTHER_PROGRAMS).fetchone()
-            return (
-                f"{count} other connections to {source.database.label!r}, of {host}, have the role of this home"
-                if count
-                else ""
-            )
+            connections, leases = source.database.read([(_OTHER_PROGRAMS, ()), (_LEASES, ())])
+            (count, host), label = connections[0], source.database.label
+            if count:
+                return f"{count} other connections to {label!r}, of {host}, have the role of this home"
+            if leases[0][0]:
+                return f"leases on {label!r} are of a program that runs or stopped just now: {leases[0][0]}"
+            return ""
 
     def wait(self, sleep: Callable[[float], object] = time.sleep) -> None:
         """Return when no other program uses the source."""

@@ -385,6 +385,19 @@ def test_a_machine_with_the_old_settings_can_not_write_into_the_server(
         assert "start this program again" in failure.value.remedy
 
 
+def test_a_lease_shows_a_program_whose_connection_does_not(hermes_home: HermesHome, url: str) -> None:
+    fill(hermes_home)
+    move(hermes_home, url)
+    claim = "INSERT INTO session_claims VALUES ('session-s1', 'holder', now() + make_interval(secs => ?))"
+    with opened(hermes_home) as db:
+        db.database.execute(claim, (60,))
+    with StorageMove(hermes_home, "files") as work:
+        assert "or stopped just now: 1" in work.other_programs()
+        with opened(hermes_home) as db:
+            db.database.execute("UPDATE session_claims SET until = now() - interval '1 minute'")
+        assert work.other_programs() == ""
+
+
 def test_a_moved_store_is_refused_until_it_is_unmarked(hermes_home: HermesHome, url: str, run: Run) -> None:
     fill(hermes_home)
     move(hermes_home, url)
