@@ -188,7 +188,8 @@ class RecallHit:
     """One line of a recall report.
 
     `injected` is True if a turn would get this recall without a search by the model. `origin` says of a note that stands
-    in no system prompt, and of a message, who or what it comes from.
+    in no system prompt, and of a message, who or what it comes from. `span` is the place of `text` in the message, if
+    the text is a part of a longer message: its first character, and the character after its last.
     """
 
     source: Source
@@ -201,6 +202,7 @@ class RecallHit:
     when: str = ""
     score: float | None = None
     origin: str = ""
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,7 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
         item.when,
         item.score,
         item.origin,
+        item.span,
     )
 
 
@@ -383,6 +386,7 @@ def _item(hit: SearchHit, origin: Origin) -> RecallItem:
         speaker=hit.speaker or hit.role,
         when=_day(hit.timestamp),
         origin=origin,
+        span=hit.span,
     )
 
 
@@ -484,6 +488,7 @@ def recall_record(
                 origin=item.origin,
                 session_id=item.session_id,
                 message_id=item.message_id,
+                span=item.span,
             )
             for item in past.items
         ]

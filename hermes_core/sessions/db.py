@@ -21,6 +21,7 @@ from hermes_core.contract.values import Message, Origin
 from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions import lineage, records
 from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage, give_daily_usage
 from hermes_core.sessions.records import (
@@ -1200,7 +1201,8 @@ class SessionDB:
         ).fetchone()
         if row is None:
             raise SessionError(
-                f"session {session_id!r} has fewer than {turns} turns", "undo only turns that are stored"
+                f"session {session_id!r} has fewer than {counted(turns, 'turn')}",
+                "undo only turns that are stored",
             )
         return int(row[0])
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.recall.tokens import grams, index_text
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.texts import readable_calls
 from hermes_core.sessions.search.vector_store import note_change, remove_vectors
@@ -360,7 +361,9 @@ def check_indexes(database: Database) -> list[str]:
                         SELECT count(*) FROM ({subject})"""
                 ).fetchone()
                 if count:
-                    faults.append(f"the search index differs from the messages in {count} rows: rebuild it")
+                    faults.append(
+                        f"the search index differs from the messages in {counted(count, 'row')}: rebuild it"
+                    )
         except DatabaseCorrupt as exc:
             if subject in differences:
                 return [str(exc)]
