@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import time
@@ -39,8 +40,11 @@ CHANGE_COLUMNS = (
 EVENT_COLUMNS = ("id", "at", "kind", "change", "subject", "details", "digest", "hash")
 _BOOLEANS = ("enqueued", "undone")
 
-# folder, hash, origin, at, session, confirmed
-OriginRow = tuple[str, str, str, float, str, str]
+# All of them, so that none is left behind that a later version adds.
+ORIGIN_COLUMNS = ("folder", "hash", *(field.name for field in dataclasses.fields(NoteOrigin)))
+
+# The values of `ORIGIN_COLUMNS`.
+OriginRow = tuple[Any, ...]
 
 _TARGETS: dict[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
@@ -100,9 +104,8 @@ class NoteRows:
 
     def origins(self) -> Iterator[OriginRow]:
         """Yield the origins of texts, by folder and hash."""
-        for row in self._database.execute(
-            "SELECT folder, hash, origin, at, session, confirmed FROM note_origins ORDER BY folder, hash"
-        ):
+        columns = ", ".join(ORIGIN_COLUMNS)
+        for row in self._database.execute(f"SELECT {columns} FROM note_origins ORDER BY folder, hash"):
             yield tuple(row)
 
     def counts(self) -> dict[str, int]:
@@ -146,10 +149,8 @@ class NoteRows:
                 for key in sorted({*texts, *versions})
             ]
             database.insert("notes", rows, "file")
-            names = ("folder", "hash", "origin", "at", "session", "confirmed")
-            database.insert(
-                "note_origins", [dict(zip(names, row, strict=True)) for row in source.origins()], "hash"
-            )
+            origins = [dict(zip(ORIGIN_COLUMNS, row, strict=True)) for row in source.origins()]
+            database.insert("note_origins", origins, "hash")
             if last:
                 connection.execute(
                     "SELECT setval(pg_get_serial_sequence(?, 'id')::regclass, ?)", (CHANGES, last)
@@ -243,7 +244,7 @@ class NoteFiles:
             if table.fault:
                 raise StorageError(table.fault, "repair it first; nothing was changed")
             for key, origin in sorted(table.entries.items()):
-                yield folder, key, origin.origin, origin.at, origin.session, origin.confirmed
+                yield folder, key, *dataclasses.astuple(origin)
 
     def replace(self, source: NoteRows) -> None:
         """Put the notes of a server in the place of what is there. Older texts and origins are kept beside the files."""
@@ -282,8 +283,8 @@ class NoteFiles:
 
     def _write_origins(self, source: NoteRows) -> None:
         by_folder: dict[str, dict[str, NoteOrigin]] = {folder: {} for folder in self._folders()}
-        for folder, key, origin, at, session, confirmed in source.origins():
-            by_folder.setdefault(folder, {})[key] = NoteOrigin(as_origin(origin), at, session, confirmed)
+        for folder, key, origin, *others in source.origins():
+            by_folder.setdefault(folder, {})[key] = NoteOrigin(as_origin(origin), *others)
         inventory = Inventory(self._home.path)
         for folder, entries in by_folder.items():
             file = NoteOrigins(self._home.memories / folder / ORIGINS, inventory=inventory)

@@ -17,6 +17,8 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
+from hermes_core.curated.journal import journal_database
+from hermes_core.curated.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
@@ -119,6 +121,7 @@ def fill(home: HermesHome) -> None:
         memory.curated.undo()
         home.user_md.write_text("Written by hand.\n\n§\n\nÄ second one\n", encoding="utf-8")
         memory.change_memory("add", "user", "A third one")
+        assert memory.curated.pin("memory", "green")["success"]
 
 
 def notes_of(home: HermesHome) -> list[object]:
@@ -213,6 +216,13 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
         for table in TABLES:
             columns = [set(db.database.columns(table.name)) - INDEX_COLUMNS for db in (file, server)]
             assert columns[0] == columns[1], table.name
+        changes, events, origins = (
+            set(server.database.columns(name)) for name in ("note_changes", "note_events", "note_origins")
+        )
+        with contextlib.closing(journal_database(hermes_home.journal_db)) as journal:
+            assert changes - {"version"} == {*journal.columns("changes")} == {*CHANGE_COLUMNS, "fingerprint"}
+            assert events == {*journal.columns("events")} == {*EVENT_COLUMNS}
+        assert origins == {*ORIGIN_COLUMNS}
         kept = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         names = {row[0] for row in file.database.execute(kept) if not row[0].startswith("messages_")}
     assert names - {table.name for table in TABLES} == {"schema_migrations", "outbox_totals", "vectors"}
