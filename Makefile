@@ -75,7 +75,7 @@ frameworks:
 lowest:
 	$(PYTHON) .ci/lowest $(ARGS)
 
-# Kills, broken disks, wrong clocks, crowds and a soak. The suite has a short form of each. A table is printed at the end,
+# Kills, broken disks, wrong clocks, crowds, machines on one server and a soak. The suite has a short form of each. A table is printed at the end,
 # and `chaos/` gets the soak as text, and as a picture if matplotlib is here. SOAK is in seconds: make chaos SOAK=3600
 KILLS  ?= 1000
 FAULTS ?= 500

@@ -34,6 +34,7 @@ from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError,
 from hermes_core.home import HermesHome
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
+from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.testing.fakes import RecordingProvider
 from tests.sessions.test_index import damage
 
@@ -519,6 +520,27 @@ def test_a_recall_report_says_of_each_source_what_a_turn_would_be_given(hermes_h
     assert given == {("memory", True), ("provider", True), ("sessions", False), ("sessions", True)}
     assert report.tokens > 0
     assert report.problems == ()
+
+
+def test_of_a_long_message_a_turn_and_a_report_give_the_part_that_answers(hermes_home: HermesHome) -> None:
+    page = (
+        "filler " * 400 + "The spare key of the boathouse hangs behind the blue barometer. " + "filler " * 400
+    )
+    talk = [f"{FAR} Number {number}." for number in range(60)]
+    with with_past(hermes_home, page, *talk) as memory:
+        session = memory.start_session()
+        question = "Where does the spare key of the boathouse hang?"
+        (hit,) = [one for one in memory.recall(question).results if "barometer" in one.text]
+        short = [one for one in memory.recall(question).results if one.text.startswith(FAR)]
+        context = memory.begin_turn(session, question).context
+
+    assert hit.span is not None
+    assert hit.text == page[slice(*hit.span)]
+    assert len(hit.text) <= MAX_EXCERPT_CHARS
+    assert hit.injected
+    assert "behind the blue barometer" in context
+    assert len(context) < 4 * MAX_EXCERPT_CHARS
+    assert {one.span for one in short} <= {None}
 
 
 def test_an_entry_that_the_scan_flags_is_data_and_in_no_system_prompt(hermes_home: HermesHome) -> None:

@@ -277,6 +277,10 @@ class _Writer:
             for name in NOTE_FILES:
                 if (folder / name).exists():
                     yield Path(os.path.realpath(folder / name))
+        # The path that the notes are locked by, see `NoteFile.locked_path`.
+        yield from (
+            Path(os.path.realpath(path)) for path in self._home.memories.glob("projects/*/PROJECT.md")
+        )
 
     def _skill_journals(self) -> Iterator[Path]:
         users = self._home.memories / "users"

@@ -118,7 +118,7 @@ def test_a_provider_that_does_not_take_the_one_turn_shows_in_its_result(
     result = chat("-m", "Hello.", *more)
     assert result.exit_code == code
     told = "\n".join(json.loads(result.stdout)["problems"]) if "--json" in more else result.stderr
-    assert ("is degraded: 1 write(s) wait, because a try failed: nobody listens" in told) == (code == 3)
+    assert ("is degraded: 1 write waits, because a try failed: nobody listens" in told) == (code == 3)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -145,6 +146,13 @@ def faults(db: SessionDB, folder: Path) -> dict[str, Any]:
     for row in db.database.execute(ordinals):
         if len({*row}) > 1:
             gaps.append(f"ordinals of an owner: highest, different, messages: {tuple(row)}")
+    notes = []
+    for file, text, version in db.database.execute("SELECT file, text, version FROM notes").fetchall():
+        notes += re.findall(r"note-[\w-]+", text)
+        sql = "SELECT version FROM note_changes WHERE file = ? ORDER BY version"
+        versions = [row[0] for row in db.database.execute(sql, (file,))]
+        if versions != list(range(1, version + 1)):
+            gaps.append(f"{file}: version {version}, changes {versions}")
     first = list(dict.fromkeys(received))
     arrived: dict[str, list[str]] = {}
     for line in first:
@@ -157,6 +165,9 @@ def faults(db: SessionDB, folder: Path) -> dict[str, Any]:
     lost += sorted({line for line in acknowledged if line.startswith("turn ")} - facts)
     lost += [f"never sent: {line}" for line in sorted(facts - turns_received)]
     lost += [f"sent and not stored: {line}" for line in sorted(turns_received - facts)]
+    lost += sorted({line.split()[2] for line in acknowledged if line.startswith("note ")} - {*notes})
+    noted = {line.split()[2] for line in first if line.startswith("note ")}
+    lost += [f"never sent, or sent and not stored: {note}" for note in sorted({*notes} ^ noted)]
     times = Counter(received)
     return {
         "acknowledged": len(acknowledged),

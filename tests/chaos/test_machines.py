@@ -120,7 +120,7 @@ class Cluster:
         self.primary.close()
 
     def _wait(self, reached: Callable[[], bool]) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 240
         while not reached():
             assert time.monotonic() < until, self._log()
             time.sleep(0.02)

@@ -23,6 +23,7 @@ FIELDS = {
     "when",
     "score",
     "origin",
+    "span",
 }
 
 

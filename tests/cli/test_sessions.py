@@ -153,7 +153,7 @@ def test_a_conversation_that_goes_on_while_the_question_stands_is_not_pruned(
     limit = f"{datetime.now():%Y-%m-%dT%H:%M:%S}"  # noqa: DTZ005  what a person types is local
     with contextlib.closing(sessions_of(hermes_home)) as db:
         db.database.execute("UPDATE sessions SET last_active = ?", (1000.0,))
-    assert "1 session(s) deleted" in hermes("sessions", "prune", "--before", limit).stdout
+    assert "1 session deleted" in hermes("sessions", "prune", "--before", limit).stdout
     assert [one["session"]["id"] for one in data("sessions", "list")] == [going_on]
     assert other != going_on
 

@@ -215,7 +215,7 @@ def test_rows_that_wait_and_dead_letters_are_counted_for_every_provider(hermes_h
         outbox.bury(first, "the account is gone")
     status = status_of(hermes_home)
     assert (status.outbox.waiting, status.outbox.dead_letters) == (1, 1)
-    assert "1 write(s) are dead letters" in problems(status)
+    assert "1 write is a dead letter" in problems(status)
 
 
 @pytest.mark.parametrize(("chosen", "state"), [("gone", "ok"), ("", "note")])

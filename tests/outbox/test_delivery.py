@@ -116,7 +116,7 @@ def test_a_write_whose_try_failed_makes_the_provider_degraded_until_it_is_taken(
     assert until(lambda: manager.outbox.backlog("fake").error)
     (health,) = manager.health()
     assert (health.state, health.depth) == ("degraded", 2)
-    assert health.reason == "2 write(s) wait, because a try failed: nobody listens"
+    assert health.reason == "2 writes wait, because a try failed: nobody listens"
     provider.down = None
     assert later(manager, clock, lambda: manager.flush(0.02))
     assert (manager.health()[0].state, manager.health()[0].reason) == ("active", "")
@@ -141,7 +141,7 @@ def test_a_try_that_failed_in_another_process_is_told_as_well(
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
     manager = start(open_manager(provider))
-    assert manager.health()[0].reason == "1 write(s) wait, because a try failed: nobody listens"
+    assert manager.health()[0].reason == "1 write waits, because a try failed: nobody listens"
     gate.set()
     assert manager.flush(30)
     assert manager.health()[0].state == "active"

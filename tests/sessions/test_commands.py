@@ -124,16 +124,16 @@ def test_prune_leaves_what_went_on_while_a_person_was_asked(
         return True
 
     monkeypatch.setattr("click.confirm", agreed)
-    assert hermes(home, "prune", "--older-than", "30").output.endswith("0 session(s) deleted\n")
+    assert hermes(home, "prune", "--older-than", "30").output.endswith("0 sessions deleted\n")
     assert ids(home) == {"old", "old-child", "long", "long-tip", "new"}
 
 
 def test_delete_takes_one_conversation_whole(home: HermesHome) -> None:
     asked = hermes(home, "delete", "old-c", answer="n\n")
-    assert (asked.exit_code, "Delete these 2 session(s) for good?" in asked.output) == (1, True)
+    assert (asked.exit_code, "Delete 2 sessions for good?" in asked.output) == (1, True)
     assert len(ids(home)) == 5
 
-    assert hermes(home, "delete", "old-c", "--yes").output.startswith("2 session(s) deleted")
+    assert hermes(home, "delete", "old-c", "--yes").output.startswith("2 sessions deleted")
     assert ids(home) == {"long", "long-tip", "new"}
     assert "there is no session 'old'" in hermes(home, "delete", "old", "--yes").output
 
@@ -164,7 +164,7 @@ def test_what_was_deleted_is_said_to_be_in_the_file_until_a_vacuum_and_is_gone_a
         memory.sessions.create_session("private")
         memory.sessions.append_message("private", "user", "The tortoise Quillfeather eats clover in 奥斯陆。")
     told = hermes(home, "delete", "private", "--yes").output
-    assert "1 session(s) deleted; the file holds their text until hermes-memory sessions vacuum" in told
+    assert "1 session deleted; the file holds their text until hermes-memory sessions vacuum" in told
     assert "text until" in hermes(home, "prune", "--before", "2020-01-01", "--yes").output
 
     def left() -> list[str]:
