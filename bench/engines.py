@@ -59,9 +59,10 @@ SIZES = {"0.2 KB": 1, "1 KB": 5, "4 KB": 20}
 # Messages of a store whose bytes are counted.
 SIZED_MESSAGES = 1_000
 
-# How people use an agent, for the table of people: messages and searches a day, and the busiest hour against the mean.
+# How people use an agent, for the table of people: messages of both sides and searches a day, one for the recall of each
+# turn, and the busiest time against the mean.
 MESSAGES_A_DAY = 40
-SEARCHES_A_DAY = 3
+SEARCHES_A_DAY = 20
 PEAK = 5
 PEOPLE = (1_000, 10_000, 100_000, 1_000_000)
 
