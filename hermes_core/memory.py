@@ -94,7 +94,7 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
-from hermes_core.sessions.search.embeddings import embedding_server
+from hermes_core.sessions.search.embeddings import embedding_server, unused_setting
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
@@ -491,18 +491,22 @@ class Memory:
         Raises:
             SessionError: `session` is not a `Session` but a session id, for instance.
         """
-        if not isinstance(session, Session):
-            raise SessionError(
-                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
-            )
         session = self._with_owner(session)
         own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
+        return self._with_id(session, own)
+
+    def _with_id(self, session: Session, own: str) -> Session:
+        """Return the session with the id under which it is stored, and with this home."""
         if session.home and session.id == own:
             return session
         return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
 
     def _with_owner(self, session: Session) -> Session:
         """Return the session with `is_owner`, whatever the host wrote there."""
+        if not isinstance(session, Session):
+            raise SessionError(
+                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
+            )
         outside = session.outside_id
         is_owner = outside in self._owners
         if is_owner and outside not in self._adopted:
@@ -988,12 +992,18 @@ class Memory:
             begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
             at: Time of the message in seconds since the epoch; default: now.
         """
-        session, at = self.complete(session), epoch_seconds(at)
+        session, at = self._with_owner(session), epoch_seconds(at)
+        # In one round trip, because a server may be far away.
+        own, turns, _ = self._read(
+            "turns so far",
+            lambda: self.sessions.id_turns_and_origin(session.id, session.owner),
+            (session.id, 0, "person"),
+        )
+        session = self._with_id(session, own)
         if begins_turn:
             self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
-        turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
         number = turns + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(query, session, pending, is_first=not turns, at=time.time(), speaker=speaker)
@@ -1091,14 +1101,15 @@ class Memory:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
-        session = self.complete(session)
+        session = self._with_owner(session)
+        own, turns, stored_origin = self.sessions.id_turns_and_origin(session.id, session.owner)
+        session = self._with_id(session, own)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
         speaker = message_origin(session, author, origin)
         begun = self._begun.get(session.id, BegunTurn(question, speaker=speaker))
         speaker = lowest([speaker, begun.speaker])
-        turns, stored_origin = self.sessions.turns_and_origin(session.id)
         read = lowest([begun.origin, recalled_origin, stored_origin])
         stored = self._with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
@@ -1262,6 +1273,7 @@ class Memory:
         Args:
             session: A session of the user whose notes are checked; default: the person at home.
         """
+        session = self.local_session if session is None else self.complete(session)
         return [*map(redact, self._late_warnings), *self._faults(session)]
 
     @property
@@ -1275,9 +1287,8 @@ class Memory:
         """Warnings of functions that the providers used and that have no effect in this host."""
         return tuple(warning for loaded in self.loaded.values() for warning in loaded.late_warnings())
 
-    def _faults(self, session: Session | None) -> list[str]:
-        """Return the problems that every turn repeats until they are gone."""
-        session = self.local_session if session is None else self.complete(session)
+    def _faults(self, session: Session) -> list[str]:
+        """Return the problems that every turn repeats until they are gone. The session is a result of `complete`."""
         # If the sessions are on a server, an earlier state.db may be moved away.
         unread = None if self.sessions.database.kind == "sqlite" else self.home.state_db
         lost = [str(store) for store in self.inventory.lost() if store.path != unread]
@@ -1290,7 +1301,7 @@ class Memory:
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
-        problems += filter(None, [self.sessions.vector_fault])
+        problems += filter(None, [self.sessions.vector_fault, self.unused_setting])
         notes = self.curated.of(session)
         problems += [*map(str, notes.problems().values()), *notes.base_problems()]
         problems += [str(fault)] if (fault := self._verdicts.fault) else []
@@ -1304,6 +1315,11 @@ class Memory:
         ]
         # They reach the person, other programs and models; an error may quote an address with a password.
         return [redact(problem) for problem in problems]
+
+    @property
+    def unused_setting(self) -> str:
+        """A sentence if settings of embeddings have no effect because of another setting; "" if they have."""
+        return unused_setting(self.config.recall, search_enabled=self.config.sessions.search_enabled)
 
     def sharing_problem(self, owner: str = "") -> str:
         """Return a sentence if people of this home may see too little or too much of each other's notes, else "".

@@ -20,7 +20,7 @@ UNPRIVILEGED = 65534
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "32MB",
-    "max_connections": "50",
+    "max_connections": "200",
     # What the tests store need not survive a power cut, and must not wait for a disk. A killed server keeps it.
     "fsync": "off",
     "full_page_writes": "off",

@@ -170,7 +170,7 @@ def stores_on_server(config: Config) -> tuple[str, ...]:
     if not storage.url:
         return ()
     return (
-        f"the sessions and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
+        f"the sessions, the notes and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
         f"such as pg_dump --schema={storage.schema}",
     )
 

@@ -104,19 +104,25 @@ def vector_state(memory: Memory) -> str:
     if vectors is None:
         return "does not work" if memory.sessions.vector_problem else "not installed"
     missing = vectors.missing()
-    server = (
-        f" by {memory.config.recall.embeddings_model}" if memory.config.recall.embeddings == "http" else ""
-    )
-    return f"on{server}, {counted(missing, 'message')} to read" if missing else f"on{server}"
+    is_remote = memory.config.recall.embeddings == "http"
+    parts = [f"on by {memory.config.recall.embeddings_model}" if is_remote else "on", vectors.description()]
+    parts += [f"{counted(missing, 'message')} to read"] if missing else []
+    return ", ".join(filter(None, parts))
 
 
 def examine_vectors(memory: Memory) -> list[Finding]:
-    """Return the finding about search by meaning, after trying its model."""
+    """Return the findings about search by meaning, after trying its model."""
+    unused = memory.unused_setting
+    findings = [Finding("search by meaning", "warning", unused)] if unused else []
     vectors = memory.sessions.vectors
     if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
         fault = memory.sessions.vector_fault
-        return [failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
-    return [Finding("search by meaning", "ok", vector_state(memory))]
+        return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
+    state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
+    if not remedy:
+        return [*findings, Finding("search by meaning", "ok", state)]
+    fact = "the server can't compare the vectors, so that each process reads those of who searches"
+    return [*findings, Finding("search by meaning", "note", f"{state}: {fact}", remedy)]
 
 
 def rescue(path: Path) -> str:

@@ -236,7 +236,9 @@ class OutboxWorker:
 
     def stuck(self) -> str:
         """Return the reason why no row can be sent now; "" if rows can be sent."""
-        if self._in_doubt and not self._receiver.per_session:
+        # A result that has come and that nothing keeps from being stored is stored with the next step.
+        storable = bool(self._late) and not self.trouble
+        if self._in_doubt and not self._receiver.per_session and not storable:
             row = next(iter(self._in_doubt.values()))
             why = "its result can't be stored" if self._late else "it has not returned since its deadline"
             return f"{row.hook} of session {row.session_id!r} is in doubt: {why}"

@@ -18,6 +18,7 @@ from typing import Any
 
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
+from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.sqlite import Database
 
@@ -236,7 +237,7 @@ class Outbox:
             )
         # Raised here, so that the count of refused rows is committed.
         raise OutboxFull(
-            f"the outbox in {self.database.label!r} is full: {count} writes, {size} bytes wait for a provider",
+            f"the outbox in {self.database.label!r} is full: {counted(count, 'write')}, {size:,} bytes wait for a provider",
             "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
         )
 

@@ -104,10 +104,10 @@ MAX_UNANSWERED_CHARS = 400
 # recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT,
 # questions that name the wrong person can't be told from others: at the same loss, they return 67 % of the tokens.
 
-# The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 5 % of tasks ("Write a
-# haiku about the sea.") and 8 % of small talk then get messages of an unrelated chat of two persons, 20 % and 8 % of an
-# assistant's chat, and 33 % and 8 % of an agent's log, instead of 79 % and 74 %, 45 % and 51 %, 95 % and 78 %. It costs 0.3
-# points of recall@10 on LoCoMo, 0.6 on REALTALK and 2.6 on BEAM.
+# The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 8 % of 60 tasks ("Write
+# a haiku about the sea.") and 11 % of small talk get messages of an unrelated chat of two persons, 13 % and 15 % of real
+# people's chats, and 19 % and 5 % of an assistant's chat; without these limits 45 to 95 %. It costs 0.4 points of
+# recall@10 on LoCoMo, 0.8 on REALTALK and 4.2 on BEAM.
 
 # Lowest number of telling words that one exchange must have. A word that no message has counts 1, a common word less.
 MIN_TELLING_WORDS = 1.2
@@ -120,12 +120,18 @@ FEW_MESSAGES = 30
 # that a question about another subject finds nothing because of the words that all subjects have.
 MIN_TELLING_SHARE = 0.3
 
-# Lowest cosine between the question and the nearest message, in a search with vectors, if one exchange has two telling
-# words; other subjects are below it. Each word fewer raises it. 1 % of tasks and 10 % of small talk then get anything in a
-# chat of two persons, and next to none in an assistant's chat, at a cost of 0.6, 1.5 and 2.4 points of recall@10.
-MIN_PROACTIVE_COSINE = 0.4
-COSINE_PER_MISSING_WORD = 0.08
-ENOUGH_TELLING_WORDS = 2
+# Lowest cosine between the question and the nearest message, in a search with vectors, if one exchange has so many
+# telling words as `ENOUGH_TELLING_WORDS` and `MIN_TELLING_SHARE` of the question's; other subjects are below it. Each word
+# fewer raises it. It costs 0.5 points of recall@10 on LoCoMo, 1.4 on REALTALK and 3.5 on BEAM; then 0 %, 0 % and 1 % of the
+# tasks get anything, and 0 %, 8 % and 0 % of small talk. With 0.40 for two words and 0.08 for each word fewer it is 16 %
+# in REALTALK, where friends write small talk too.
+MIN_PROACTIVE_COSINE = 0.36
+COSINE_PER_MISSING_WORD = 0.1
+ENOUGH_TELLING_WORDS = 2.5
+
+# The same in a store of at most `FEW_MESSAGES`, where hardly another subject is so close. It is a word lower if the words
+# alone would open recall: "I work as a nurse" is not near to "Where do I work?".
+MIN_COSINE_OF_FEW = 0.45
 
 # Lowest number of telling words in the question, in a search with vectors, because "continue" and "try again" have been
 # said before, and so are very near to a message.
@@ -228,11 +234,16 @@ class Telling:
         Args:
             cosine: Cosine between the question and the nearest message; None in a search by words only.
         """
-        if cosine is not None:
-            missing = max(ENOUGH_TELLING_WORDS - self.exchange, 0.0)
-            near = cosine >= MIN_PROACTIVE_COSINE + COSINE_PER_MISSING_WORD * missing
-            return near and self.question >= min(MIN_QUESTION_WORDS, self.minimum)
-        return self.exchange >= max(self.minimum, MIN_TELLING_SHARE * self.question)
+        share = MIN_TELLING_SHARE * self.question
+        by_words = self.exchange >= max(self.minimum, share)
+        if cosine is None:
+            return by_words
+        if self.minimum < MIN_TELLING_WORDS:
+            lowest = MIN_COSINE_OF_FEW - COSINE_PER_MISSING_WORD * by_words
+        else:
+            missing = max(ENOUGH_TELLING_WORDS - self.exchange, share - self.exchange, 0.0)
+            lowest = MIN_PROACTIVE_COSINE + COSINE_PER_MISSING_WORD * missing
+        return cosine >= lowest and self.question >= min(MIN_QUESTION_WORDS, self.minimum)
 
 
 @dataclass(frozen=True, slots=True)

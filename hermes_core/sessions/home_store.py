@@ -78,4 +78,4 @@ def open_sessions(
         statement_timeout=MOVE_TIMEOUT_S if moving else STATEMENT_TIMEOUT_S,
         marked=bool(moving),
     )
-    return SessionDB(database, semantic=semantic)
+    return SessionDB(database, semantic=semantic, embeddings=embeddings)

@@ -15,7 +15,7 @@ from typing import Any
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import CUT_KEY
 from hermes_core.sessions.search import index
-from hermes_core.sessions.search.vectors import DIMENSION_KEY, LAST_ID_KEY
+from hermes_core.sessions.search.vector_store import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY
 from hermes_core.storage.engine import Connection, Engine
 
 # Rows of one commit, and about the characters of their texts: a message may hold pictures of megabytes.
@@ -69,7 +69,7 @@ TABLE_NAMES = tuple(table.name for table in TABLES)
 
 # Columns and keys of one engine's search index, which the other one makes for itself.
 INDEX_COLUMNS = frozenset({"owner_key", "ordinal", "bucket", "words", "grams"})
-_INDEX_KEYS = (CUT_KEY, index.PROGRESS_KEY, index.LOST_PAGES_KEY, MOVED_FROM_KEY)
+_INDEX_KEYS = (CUT_KEY, index.PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
 _INDEX_KEY_PREFIXES = (LAST_ID_KEY, DIMENSION_KEY)
 
 

@@ -365,10 +365,12 @@ class SkillStore:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
         self._journal.accept()
 
-    def history(self, limit: int = 50) -> list[SkillChange]:
-        """Return the changes, newest first."""
+    def history(self, limit: int = 50, before: int | None = None) -> list[SkillChange]:
+        """Return the changes, newest first; only those older than the change `before` if it is given."""
+        if not (self._root / SKILLS_JOURNAL).exists():
+            return []
         self._settle()
-        return self._journal.changes(limit)
+        return self._journal.changes(limit, before)
 
     def close(self) -> None:
         """Close the journal."""
@@ -806,10 +808,13 @@ class SkillJournal:
             else:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
 
-    def changes(self, limit: int = 50) -> list[SkillChange]:
-        """Return the changes that happened, newest first."""
-        sql = _SELECT + " WHERE done = 1 ORDER BY id DESC LIMIT ?"
-        return [SkillChange(*row) for row in self._database.execute(sql, (limit,))]
+    def changes(self, limit: int = 50, before: int | None = None) -> list[SkillChange]:
+        """Return the changes that happened, newest first; only those older than `before` if it is given."""
+        sql = _SELECT + " WHERE done = 1 AND id < ? ORDER BY id DESC LIMIT ?"
+        return [
+            SkillChange(*row)
+            for row in self._database.execute(sql, (2**62 if before is None else before, limit))
+        ]
 
     def last_standing(self) -> SkillChange | None:
         """Return the newest change that no later change took back, or None."""

@@ -783,6 +783,7 @@ _REMEDIES = {
     "53100": "free space on the server's disk",
     "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
     "57014": "see what the server is busy with",
+    "55P03": "see which transaction holds the lock",
     "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
 }
 

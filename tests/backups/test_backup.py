@@ -38,6 +38,8 @@ DAY_4 = 1_767_484_800.0
 WRITER = """
 import sys
 from hermes_core import open_memory
+
+pytestmark = pytest.mark.sqlite_only("a backup of files")
 name = sys.argv[2]
 with open_memory(sys.argv[1]) as memory:
     session = memory.start_session(name)
@@ -291,7 +293,7 @@ HOSTILE = {
     "no number": _member("outside/0"),
     "empty part": _member("home//x"),
     "this folder": _member("home/./x"),
-    "file in a file": _member("home/state.db/x"),
+    "file in a file": _member("home/mem0.json/x"),
     "long name": _member("home/" + 300 * "x"),
     "time": _manifest(lambda value: value.update(created_at=1e300)),
     "no time": _manifest(lambda value: value.update(created_at=float("nan"))),
@@ -702,7 +704,10 @@ def test_stores_on_a_server_are_named(
     with open_memory(hermes_home) as memory:
         memory.end_turn(memory.start_session("s1"), "I like tea.", "Noted.")
     printed = " ".join(run("backup", tmp_path / "backup.zip").stdout.split())
-    assert f"left out: the sessions and the outbox, which are on the server '{postgres_url}'" in printed
+    assert (
+        f"left out: the sessions, the notes and the outbox, which are on the server '{postgres_url}'"
+        in printed
+    )
     assert f"pg_dump --schema={postgres_schema}" in printed
     report = make_backup(hermes_home, tmp_path / "again.zip")
     with opened_backup(report.path) as (_, content):

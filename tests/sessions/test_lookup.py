@@ -65,6 +65,7 @@ def test_common_words_in_a_boolean_query_are_ranked_among_what_fulfils_it(large:
     assert len(large.search("plan NOT 7", limit=1_000, sort="oldest")) == MANY - 1
 
 
+@pytest.mark.sqlite_only("an estimate of FTS5")
 def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(large: SessionDB) -> None:
     for number in range(MANY):
         large.append_message("s1", "user", f"other {number}")

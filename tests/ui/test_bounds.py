@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +16,7 @@ from hermes_core.contract.values import Origin
 from hermes_core.memory import Memory, open_memory
 from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions.search import index
+from hermes_core.skills.store import open_skills
 from hermes_core.storage import sqlite
 from hermes_core.ui.answers import PageRequest
 from hermes_core.ui.routes import PAGES
@@ -230,3 +231,30 @@ def test_ten_thousand_facts_are_a_page_of_fifty(hermes_home: HermesHome) -> None
             memory.call_tool(site.session, "fact_store", arguments)
         page = _page(site, "/facts")
         assert page.count("<tr><td>") == facts.MAX_FACTS
+
+
+SKILL = "---\nname: tea\ndescription: How we make tea.\n---\nBoil the water {number} times.\n"
+
+
+def test_changes_of_skills_are_in_the_timeline_between_those_of_notes(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory, closing(open_skills(hermes_home, memory.config, "")) as skills:
+        skills.create("tea", "kitchen", SKILL.format(number=0), session_id="s")
+        for number in range(40):
+            memory.curated.reset("memory")
+            memory.curated.add("memory", f"Note {number}.")
+            skills.patch("tea", f"water {number} times", f"water {number + 1} times")
+        site = Site(memory)
+        pages = _pages(site, "/timeline", "Earlier changes")
+        text = "".join(pages)
+        changes = len(memory.curated.history(limit=1000)) + 41
+        assert sum(page.count('<li class="card') for page in pages) == changes
+        assert [number for number in range(1, 41) if f"+Boil the water {number} times." not in text] == []
+        assert "Boil the water 40 times" in pages[0]
+        assert "Note 39." in pages[0]
+        only = _page(site, "/timeline", target="skills")
+        assert "Note" not in re.sub(r"<nav[\s\S]*?</nav>", "", only)
+        newest = skills.history(1)[0]
+        assert "Taken back" in timeline.undo_skill(site, PageRequest({}, {"id": str(newest.id)})).message
+        assert "39 times" in skills.view("tea")
+        timeline.restore_skill(site, PageRequest({}, {"id": str(newest.id)}))
+        assert "40 times" in skills.view("tea")

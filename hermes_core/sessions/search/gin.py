@@ -141,8 +141,18 @@ class GinIndex:
         """Do nothing: a message is stored together with its columns of the index."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove the messages that fulfil an SQL condition from the index."""
+        """Remove the messages that fulfil an SQL condition from the index, and their vectors."""
         connection.execute(f"UPDATE messages SET words = NULL, grams = NULL WHERE {condition}", parameters)
+        # In a statement of its own, after the messages are locked: another machine may have stored vectors meanwhile.
+        connection.execute(
+            f"""WITH hidden AS MATERIALIZED (SELECT id FROM messages WHERE {condition}), missing AS (
+                    DELETE FROM missing_vectors q USING hidden WHERE q.message_id = hidden.id
+                ) DELETE FROM vectors v USING hidden WHERE v.message_id = hidden.id""",
+            parameters,
+        )
+
+    def change_owner(self, connection: Connection) -> None:
+        """Do nothing: triggers change the owner of messages and vectors."""
 
     def is_usable(self) -> bool:
         """Return True: the server keeps the index whole."""

@@ -12,6 +12,7 @@ from hermes_core.actions.conversations import (
     rename_conversation,
 )
 from hermes_core.errors import SessionError
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import PROGRAM_SOURCES, Mark, StoredSession, calls_as_text
 from hermes_core.sessions.turn_records import turns_at
 from hermes_core.ui.answers import FileAnswer, Page, PageRequest, Redirect
@@ -130,7 +131,7 @@ def delete(site: Site, request: PageRequest) -> Redirect:
     count = sum(1 for _ in delete_sessions(site.memory, sorted(site.memory.sessions.lineage(session.id))))
     return Redirect(
         "/sessions",
-        f"{count} session(s) deleted; the file holds their text until hermes-memory sessions vacuum.",
+        f"{counted(count, 'session')} deleted; the file holds their text until hermes-memory sessions vacuum.",
     )
 
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hermes_core.actions.approval import Approval, WaitingItem, WaitingSkill
-from hermes_core.actions.notes import NoteResult, ShownNote, change_note, deliver, notes_with_origins
+from hermes_core.actions.notes import (
+    NoteResult,
+    ShownNote,
+    change_note,
+    deliver,
+    notes_with_origins,
+    pin_note,
+)
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import FlaggedEntry, NotesUsage
 from hermes_core.errors import SessionError
@@ -79,7 +86,7 @@ def _files(site: Site, chosen: str, first: int) -> Iterator[ShownFile]:
         elif target in problems:
             yield ShownFile(target, name, enabled=True, problem=str(problems[target]))
         else:
-            entries, end = notes.entries(target), first + PAGE_SIZE
+            entries, end = notes.in_order(target), first + PAGE_SIZE
             shown = notes_with_origins(notes, target, entries[first:end])
             flags = notes.flagged_among(target, entries[max(first - 1, 0) : end])
             more = end if len(entries) > end else None
@@ -124,6 +131,19 @@ def remove(site: Site, request: PageRequest) -> Redirect:
     return told(
         change_note(site.memory, site.session, "remove", form.get("target", ""), old_text=handle), "/"
     )
+
+
+def pin(site: Site, request: PageRequest) -> Redirect:
+    """Pin a note, so that only a person changes or removes it, or take that back."""
+    form = request.form
+    result = pin_note(
+        site.memory,
+        site.session,
+        form.get("target", ""),
+        _handle(form.get("handle", "")),
+        on=form.get("on") == "1",
+    )
+    return told(result, "/")
 
 
 def accept(site: Site, request: PageRequest) -> Redirect:
