@@ -29,7 +29,7 @@ from hermes_core.agent.compression import (
     is_summary,
     with_origins,
 )
-from hermes_core.agent.locks import lock_path, locked_unless_cancelled
+from hermes_core.agent.locks import compression_lock
 from hermes_core.agent.model import ChatModel
 from hermes_core.agent.review import Reviewer
 from hermes_core.agent.sessions import (
@@ -54,6 +54,7 @@ from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import Relation, meta_key, read_meta
 from hermes_core.stopping import stopped, stopped_by, wait_unless_stopped
+from hermes_core.storage.leases import Lease
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class SessionLifecycle:
     own_turns: set[str] = field(default_factory=set)
     prompt: str = ""
     problems: list[str] = field(default_factory=list)
+    _lease: Lease | None = field(default=None, init=False)
     clock: Callable[[], float] = time.time
 
     # ---------------------------------------------------------- events
@@ -264,9 +266,8 @@ class SessionLifecycle:
         Only one process compresses a session. Another process waits for it and continues in the same child session.
         """
         self.guard.begin_work()
-        lock = lock_path(self.memory.home.path / "locks", "compress-", self.session.id)
         try:
-            with locked_unless_cancelled(lock, self.guard.cancel):
+            with compression_lock(self.memory, self.session.id, self.guard.cancel) as self._lease:
                 if not self.follow():
                     self._compress()
         except LockTimeout as exc:
@@ -520,6 +521,8 @@ class SessionLifecycle:
         sessions, old, new = self.memory.sessions, switch.old, switch.new
         compressing = reason == "compression"
         with sessions.transaction():
+            if compressing and self._lease is not None:
+                self._lease.hold()  # a machine that was suspended meanwhile must not end the session a second time
             stored = sessions.get_session(old.id)  # None if another process has deleted it meanwhile
             if messages and stored:
                 title = sessions.next_title(stored.title, user=stored.user)

@@ -1,22 +1,29 @@
-"""Lock files that tell which sessions a living process has open.
+"""Locks that tell which sessions a living process has open: files, or leases on a server that several machines share.
 
 When a process dies, the operating system drops its lock and the lock file stays. So a file without a lock belongs to a
-session whose process crashed.
+session whose process crashed. A lease ends some time after its process has died or was suspended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote, unquote
 
 from hermes_core.agent.cancel import Cancel
-from hermes_core.errors import LockTimeout
+from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.memory import Memory
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import ensure_folder, locked
+from hermes_core.storage.leases import LEASE_S, Lease, drop_expired
+
+log = logging.getLogger(__name__)
 
 _PREFIX = "session-"
 # Characters of an id in a file name. File systems allow 255 bytes, and prefix and suffix take some of them.
@@ -25,9 +32,31 @@ _MAX_NAME = 200
 # Wait for another process that compresses the same session: about as long as a summary takes.
 COMPRESS_LOCK_TIMEOUT_S = 60.0
 
+# Pause between two looks at a lease that another program has. Each look is a round trip.
+_LEASE_POLL_S = 0.25
 
-class SessionLock:
+
+class SessionLock(Protocol):
     """A lock by which this process shows others that it has a session open. It holds at most one session at a time."""
+
+    def move(self, session_id: str) -> bool:
+        """Release the previous session and lock this session; return False if another process has this session open."""
+
+    def release(self) -> None:
+        """Release the lock."""
+
+    def crashed(self) -> list[str]:
+        """Return the ids of sessions whose process died, each only once."""
+
+
+def session_lock(memory: Memory) -> SessionLock:
+    """Return the lock for a program that talks in one session of this memory at a time."""
+    database = memory.shared_database
+    return SessionLockFile(memory.home) if database is None else SessionLease(database)
+
+
+class SessionLockFile:
+    """A lock file by which this process shows others that it has a session open. It holds at most one session at a time."""
 
     def __init__(self, home: HermesHome) -> None:
         self._folder = home.path / "locks"
@@ -71,6 +100,51 @@ class SessionLock:
         return lock_path(self._folder, _PREFIX, session_id)
 
 
+class SessionLease:
+    """A lease by which this process shows other machines that it has a session open, as `SessionLockFile` does.
+
+    Args:
+        seconds: Time after which the session counts as free if this process does not extend the lease.
+    """
+
+    def __init__(self, database: Engine, seconds: float = LEASE_S) -> None:
+        self._database, self._seconds = database, seconds
+        self._lease: Lease | None = None
+
+    def move(self, session_id: str) -> bool:
+        """Release the previous session and take this one; return False if another process has this session open.
+
+        While the server is down nobody can tell, and the problems of each turn say that nothing is stored.
+        """
+        name = f"{_PREFIX}{session_id}"
+        if self._lease is not None and self._lease.name == name and not self._lease.lost:
+            return True
+        self.release()
+        lease = Lease(self._database, name, self._seconds)
+        try:
+            if not lease.take():
+                return False
+        except StorageError as exc:
+            log.warning("session %s is not locked: %s", session_id, exc)
+            return True
+        self._lease = lease
+        return True
+
+    def release(self) -> None:
+        """Give the session back."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+    def crashed(self) -> list[str]:
+        """Return the ids of sessions whose lease has ended. Each id is returned only once."""
+        try:
+            return drop_expired(self._database, _PREFIX)
+        except StorageError as exc:
+            log.warning("sessions of dead processes can't be listed: %s", exc)
+            return []
+
+
 def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
     """Return the path to lock for a session. It is inside `folder`, whatever characters `session_id` contains.
 
@@ -80,6 +154,32 @@ def lock_path(folder: Path, prefix: str, session_id: str) -> Path:
     if len(name) > _MAX_NAME:
         name = hashlib.sha256(name.encode()).hexdigest()
     return folder / f"{prefix}{name}"
+
+
+@contextlib.contextmanager
+def compression_lock(memory: Memory, session_id: str, cancel: Cancel) -> Iterator[Lease | None]:
+    """Let only this process compress a session within the block; wait for another one that does.
+
+    With storage that several machines share, yield the lease. Hold it in the transaction that ends the session.
+
+    Raises:
+        Cancelled: `cancel` was set during the wait.
+        LockTimeout: The wait took more than `COMPRESS_LOCK_TIMEOUT_S` seconds.
+    """
+    if (database := memory.shared_database) is None:
+        with locked_unless_cancelled(lock_path(memory.home.path / "locks", "compress-", session_id), cancel):
+            yield None
+        return
+    lease = Lease(database, f"compress-{session_id}")
+    deadline = time.monotonic() + COMPRESS_LOCK_TIMEOUT_S
+    while not lease.take():
+        if time.monotonic() > deadline:
+            raise LockTimeout(f"another program compresses session {session_id!r}", "try again later")
+        cancel.wait(_LEASE_POLL_S)
+    try:
+        yield lease
+    finally:
+        lease.release()
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from hermes_core.backups.selection import (
     may_hold_keys,
     without_secrets,
 )
+from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.json_size import parse_json
@@ -113,6 +114,7 @@ def make_backup(
     force: bool = False,
     outside: Sequence[Path] = (),
     excluded: Collection[Path] = (),
+    config: Config | None = None,
     on_file: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.time,
     program: str = "",
@@ -126,12 +128,15 @@ def make_backup(
         force: True to replace a file that exists at `path`.
         outside: Files and folders outside the home that providers name.
         excluded: Files and folders of the home to leave out, such as the folder of the backups.
+        config: The configuration of the home; default: that of its config.yaml.
         on_file: Called once a file, for a progress bar.
 
     Raises:
+        ConfigError: config.yaml can't be read, and `config` is None.
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
         StorageError: A file can't be read or written, `path` exists, or the archive is not what was written.
     """
+    on_server = stores_on_server(load_config(home) if config is None else config)
     refuse_existing(path, "give force=True", force=force)
     ensure_folder(path.parent)
     with _disk_errors(path):
@@ -143,6 +148,7 @@ def make_backup(
         ):
             with file:
                 writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
+                writer.leave_out(on_server)
                 writer.exclude([*excluded, path, partial, Path(work)])
                 with closing(writer.archive):
                     content = writer.write(outside, clock(), program)
@@ -158,6 +164,17 @@ def make_backup(
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)
 
 
+def stores_on_server(config: Config) -> tuple[str, ...]:
+    """Return a sentence about the stores on the server of `storage.url`, which no backup of files holds."""
+    storage = config.storage
+    if not storage.url:
+        return ()
+    return (
+        f"the sessions, the notes and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
+        f"such as pg_dump --schema={storage.schema}",
+    )
+
+
 class _Writer:
     """The writer of one archive."""
 
@@ -169,6 +186,10 @@ class _Writer:
         self._files: dict[str, BackupFile] = {}
         self._left_out: list[str] = []
         self._excluded = set[Path]()
+
+    def leave_out(self, sentences: Iterable[str]) -> None:
+        """Name what the backup does not hold."""
+        self._left_out += sentences
 
     def exclude(self, paths: Iterable[Path]) -> None:
         """Leave these files and folders out. A folder that holds the home, its notes or its skills can't be."""

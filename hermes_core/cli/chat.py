@@ -20,7 +20,7 @@ import click
 
 from hermes_core.agent import Agent, ConfiguredModels, TurnResult
 from hermes_core.agent.cancel import call_later, start_thread
-from hermes_core.agent.locks import SessionLock
+from hermes_core.agent.locks import session_lock
 from hermes_core.agent.monitor import ProcessMonitor
 from hermes_core.agent.prompt import find_context_file
 from hermes_core.agent.review import STOPPED, Review
@@ -142,7 +142,7 @@ def _open(
         )
     )
     models = stack.enter_context(ConfiguredModels(memory, partial(_note_retry, writer), name=model))
-    lock = SessionLock(home)
+    lock = session_lock(memory)
     stack.callback(lock.release)
     folder = _folder()
     trust = None

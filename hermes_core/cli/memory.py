@@ -65,7 +65,16 @@ target_option = click.option(
 )
 
 
-@click.group(cls=Group, lazy={"allow": "hermes_core.cli.allow:allow", "setup": "hermes_core.cli.setup:setup"})
+@click.group(
+    cls=Group,
+    lazy={
+        "allow": "hermes_core.cli.allow:allow",
+        "edit": "hermes_core.cli.note_files:edit_notes",
+        "export": "hermes_core.cli.note_files:export_files",
+        "import": "hermes_core.cli.note_files:import_files",
+        "setup": "hermes_core.cli.setup:setup",
+    },
+)
 def memory() -> None:
     """Show, change and undo curated memory; choose the provider."""
 

@@ -18,7 +18,6 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import (
     WaitingNote,
     origins_fault,
-    owners_with_notes,
     rebuild_origins,
     waiting_sentence,
 )
@@ -237,7 +236,7 @@ def _others(memory: Memory) -> str:
     """Return a sentence that names the users whose notes wait; "" for none."""
     sentences = []
     if memory.config.memory.per_user:
-        for owner in owners_with_notes(memory.home):
+        for owner in memory.curated.owners():
             session = session_of_user(memory, owner)
             if not session.owner:  # `identity.owners` names this user: the notes of the home are theirs
                 continue

@@ -127,6 +127,11 @@ class MemoryConfig:
         "`append`, with its next message, beside the frozen prompt.",
         choices=("session", "append"),
     )
+    mirror: bool = _key(
+        False,
+        "With `storage.url`: write a read-only copy of the notes into `memories/` after each change, for people and backups. "
+        "It is never read.",
+    )
     profile_fields: tuple[Any, ...] = _key(
         (),
         f"Typed fields of the person's profile that the tool `memory` can set, each {FIELD_FORM}.",

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 from hermes_core.contract.values import MemoryAction, MemoryWrite
 from hermes_core.curated.document import entry_handle, measure
@@ -209,6 +210,41 @@ def reverse(entries: Sequence[str], before: Sequence[str], after: Sequence[str])
         if change:
             changes.append(change)
     return Edit(tuple(current), tuple(changes))
+
+
+def merge(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...] | None:
+    """Join two edits of the same entries, entry by entry; None if both changed the same entry in different ways.
+
+    If both added entries at the same place, those of `theirs` come first.
+
+    >>> merge(["tea", "rye"], ["tea", "oats"], ["tea", "rye", "milk"])
+    ('tea', 'oats', 'milk')
+    """
+    merged: list[str] = []
+    hunks = [list(_hunks(base, mine)), list(_hunks(base, theirs))]
+    at = 0
+    while hunks[0] or hunks[1]:
+        # The earlier hunk; at one place an addition comes before a change of the entry there, and theirs before mine.
+        side = min((s for s in (1, 0) if hunks[s]), key=lambda s: hunks[s][0][:2])
+        start, end, entries = hunks[side].pop(0)
+        other = hunks[1 - side][0] if hunks[1 - side] else None
+        if other is not None and other == (start, end, entries):
+            hunks[1 - side].pop(0)
+        elif other is not None and start < other[1] and other[0] < end:
+            return None
+        merged += [*base[at:start], *entries]
+        at = end
+    merged += base[at:]
+    return tuple(merged)
+
+
+def _hunks(base: Sequence[str], edited: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield the changed ranges of `base`, each with the entries in its place, entry by entry as far as they pair up."""
+    for tag, start, end, first, last in SequenceMatcher(None, base, edited, autojunk=False).get_opcodes():
+        if tag == "replace" and end - start == last - first:
+            yield from ((start + i, start + i + 1, [edited[first + i]]) for i in range(end - start))
+        elif tag != "equal":
+            yield start, end, list(edited[first:last])
 
 
 def _composed(text: str) -> str:

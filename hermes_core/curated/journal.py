@@ -4,42 +4,37 @@ A change is first stored in the journal as an *intent*, then the file is replace
 If the process dies in between, or the disk is full, the intent stays. The next program that opens the file compares
 the fingerprints of file and intent, and so finds out whether the file was replaced. All this happens under the
 file's lock.
+
+On a server that several machines share, the text is a row beside the journal. A change is one commit there, with its row
+in the outbox, and no lock is held while it is planned: it names the version of the row that it was planned for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
-import os
-import re
 import sqlite3
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
+from hermes_core.curated.note_tables import CHANGES, EVENTS
+from hermes_core.curated.places import NoteFile, NotePlace, NoteText, fingerprint
 from hermes_core.errors import DatabaseCorrupt, MemoryConflict, OutboxError, StorageError
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
+from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.inventory import remove_from_inventory
+from hermes_core.storage.postgres import CommitInDoubt
 from hermes_core.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
-
-MAX_BACKUPS = 10
-"""Number of backup copies beside each file. The oldest are deleted first."""
-
-MAX_FILE_BYTES = 4 * 1024 * 1024
-"""Size of the largest file that is read; a larger file does not hold notes."""
 
 MAX_CHANGES = 1000
 """Number of changes in the history of each file. Older changes are deleted and can't be undone."""
@@ -86,126 +81,6 @@ PORTABLE_COLUMNS = (
 OnWrite = Callable[[MemoryWrite, Session], object]
 
 
-def fingerprint(data: bytes) -> str:
-    """Return the SHA-256 of the bytes of a file. The journal identifies a version of the file by it."""
-    return hashlib.sha256(data).hexdigest()
-
-
-class NoteFile:
-    """MEMORY.md or USER.md on disk. The caller has to hold the lock of the file while it writes.
-
-    `key` is the name of the file in the journal. The USER.md of each user has a different key.
-    """
-
-    def __init__(self, path: Path, key: str = "") -> None:
-        self.path = path
-        self.name = path.name
-        self.key = key or path.name
-
-    @property
-    def locked_path(self) -> Path:
-        """Path that has to be locked: the target of a symbolic link, because two homes may link to the same file."""
-        try:
-            return self.path.resolve()
-        except (OSError, RuntimeError):  # a link to itself; `read` reports it
-            return self.path
-
-    def read(self) -> bytes:
-        """Return the bytes of the file; b"" if it does not exist.
-
-        Raises:
-            MemoryConflict: The file exists and can't be read. It must not be taken for an empty file.
-        """
-        # The type and the size are checked on the open file, since the path may be replaced in between.
-        try:
-            with open(self.path, "rb", opener=open_at_once) as file:
-                data, status = file.read(MAX_FILE_BYTES + 1), os.fstat(file.fileno())
-        except FileNotFoundError:
-            return b""
-        except OSError as exc:
-            raise self.unreadable(exc.strerror or str(exc), "check its owner, its mode and the disk") from exc
-        if not stat.S_ISREG(status.st_mode):
-            raise self.unreadable("it is not a regular file", "move it away")
-        if len(data) > MAX_FILE_BYTES:
-            raise self.unreadable(f"it holds {status.st_size:,} bytes", "move it away or shorten it by hand")
-        if len(data) < status.st_size:
-            reason = f"only {len(data):,} of {status.st_size:,} bytes were read"
-            raise self.unreadable(reason, "check the disk")
-        return data
-
-    def replace(self, text: str, expected: str) -> None:
-        """Write the whole file atomically, with its old mode, if the fingerprint of the file is still `expected`.
-
-        Raises:
-            StorageError: The file was changed meanwhile or can't be written. The old file is untouched.
-        """
-
-        # An editor does not take our lock. The check runs when the new bytes are on disk, directly before the rename,
-        # so that a version that the editor has saved before this moment is not overwritten.
-        def check() -> None:
-            if fingerprint(self.read()) != expected:
-                raise StorageError(f"{self.name} was changed by another program just now", "try again")
-
-        try:
-            mode = stat.S_IMODE(self.path.stat().st_mode)
-        except OSError:
-            mode = PRIVATE_FILE
-        write_checked(self.path, text.encode("utf-8"), mode, check)
-
-    def back_up(self, data: bytes) -> Path:
-        """Write a backup copy of `data` beside the file, delete the oldest copies, and return the path.
-
-        If a copy with the same bytes exists, return its path.
-
-        Raises:
-            StorageError: The copy can't be written.
-        """
-        digest = fingerprint(data)[:16]
-        # A refused write is often retried. One copy for equal bytes keeps the retries from deleting older copies.
-        for copy in self._backups():
-            if copy.name.endswith(digest):
-                return copy
-        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        copy = self.path.with_name(f"{self.name}.bak.{moment}-{digest}")
-        write_atomic(copy, data, PRIVATE_FILE)
-        for old in self._backups()[:-MAX_BACKUPS]:
-            with contextlib.suppress(FileNotFoundError):
-                old.unlink()
-        return copy
-
-    def try_back_up(self, data: bytes) -> str:
-        """Back up `data` and return the path of the copy. If that fails, return a sentence that there is no copy."""
-        try:
-            return str(self.back_up(data))
-        except StorageError as exc:
-            log.warning("no backup of %s: %s", self.path, exc)
-            return f"{self.path} (BACKUP FAILED — file unchanged on disk)"
-
-    def drop_backups(self) -> int:
-        """Delete all backup copies beside the file and the temporary files of killed writes. Return their number."""
-        target = self.locked_path
-        copies = self._backups() if self.path.parent.exists() else []
-        copies += [
-            path
-            for name, folder in {(self.name, self.path.parent), (target.name, target.parent)}
-            if folder.exists()
-            for path in folder.iterdir()
-            if re.fullmatch(rf"\.{re.escape(name)}\.(?:bak\..+\.)?\w+\.tmp", path.name)
-        ]
-        for copy in copies:
-            copy.unlink(missing_ok=True)
-        return len(copies)
-
-    def unreadable(self, reason: str, remedy: str) -> MemoryConflict:
-        """Return the error for a file that exists and can't be read."""
-        return MemoryConflict(f"{str(self.path)!r} can't be read: {reason}", remedy)
-
-    def _backups(self) -> list[Path]:
-        """Return the backup copies that this class wrote, oldest first, and no `.bak` files of other programs."""
-        ours = re.compile(re.escape(self.name) + r"\.bak\.\d{8}T\d{12}-[0-9a-f]{16}")
-        return sorted(path for path in self.path.parent.iterdir() if ours.fullmatch(path.name))
-
-
 @dataclass(frozen=True, slots=True)
 class NoteVersion:
     """Change in the history of a file. `action` is add, replace, remove, batch, reset, undo, import, or edit (by hand).
@@ -238,75 +113,91 @@ class NoteVersion:
 
 @dataclass(frozen=True, slots=True)
 class OpenNotes:
-    """Content of a file whose lock is held. `notice` reports an edit by hand that was just taken into the history."""
+    """Content of a place whose change is planned. The lock of a file is held.
+
+    `stored` is the text as it was read. `notice` reports an edit by hand that was just taken into the history.
+    """
 
     target: MemoryTarget
-    file: NoteFile
+    file: NotePlace
     session: Session
-    fingerprint: str
+    stored: NoteText = field(default_factory=NoteText)
     entries: tuple[str, ...] = ()
     notice: str = ""
 
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the text as it was read."""
+        return self.stored.fingerprint
+
 
 class NoteJournal:
-    """Journal of the notes of one home, in `journal.db`.
+    """Journal of the notes of one home: `journal.db`, or the tables of a server.
 
     All changes of MEMORY.md and USER.md by this package go through it.
+
+    Args:
+        source: The file of the journal, or the database of a server, which the caller closes.
     """
 
     def __init__(
         self,
-        path: Path,
+        source: Path | Engine,
         clock: Callable[[], float] = time.time,
         *,
         lock_timeout: float,
         on_write: OnWrite | None = None,
         provider: Callable[[], str] = str,
     ) -> None:
-        migrations = [
-            ("changes", _create),
-            ("changes by file", _index),
-            ("who took a change", _takers),
-            ("rows in the outbox", _name_outbox),
-            ("chain of events", EventChain.create),
-        ]
-        self._database = Database(
-            path, migrations, secure_delete=True, repair=_DAMAGED, reopen_moved=True, fixed_sql=True
-        )
-        self._chain = EventChain(self._database, MAX_CHANGES, clock)
+        self._is_own = isinstance(source, Path)
+        self._database: Engine
+        if isinstance(source, Path):
+            self._database = Database(
+                source, _MIGRATIONS, secure_delete=True, repair=_DAMAGED, reopen_moved=True, fixed_sql=True
+            )
+        else:
+            self._database = source
+        self._table, events = ("changes", "events") if self._is_own else (CHANGES, EVENTS)
+        self._chain = EventChain(self._database, MAX_CHANGES, clock, events)
         self._clock = clock
         self._lock_timeout = lock_timeout
         self._on_write = on_write
         self._provider = provider
 
-    @contextlib.contextmanager
-    def opened(self, target: MemoryTarget, file: NoteFile, session: Session) -> Iterator[OpenNotes]:
-        """Lock the file for the `with` block and return its content.
+    @property
+    def exists(self) -> bool:
+        """False if nothing was ever recorded."""
+        return self._database.exists
 
-        First complete a change that a crash interrupted, and record an edit by hand in the history.
+    @contextlib.contextmanager
+    def opened(self, target: MemoryTarget, file: NotePlace, session: Session) -> Iterator[OpenNotes]:
+        """Return the content of a place. The lock of a file is held for the `with` block.
+
+        For a file, first complete a change that a crash interrupted, and record an edit by hand in the history.
 
         Raises:
             MemoryConflict: The file can't be read or is not UTF-8 text. The error names a backup copy of the file.
             StorageError: The file can't be locked, or the journal or a backup can't be written.
         """
         # Other processes write the same file: the lock spans from the read to the end of the write.
-        with locked(file.locked_path, self._lock_timeout):
-            data = file.read()
-            present = fingerprint(data)
-            self._settle(file.key, present)
-            notes = parse_note_file(data)
+        with file.locked(self._lock_timeout):
+            stored = file.load()
+            if not file.in_database:
+                self._settle(file.key, stored.fingerprint)
+            notes = parse_note_file(stored.data)
             if notes.conflict:
                 raise MemoryConflict(
                     f"Refusing to write {file.name}: {notes.conflict}, so rewriting it could lose something",
-                    f"Save {str(file.path)!r} as UTF-8 text, or move it away and add its facts again with the "
+                    f"Save {file.label} as UTF-8 text, or move it away and add its facts again with the "
                     "memory tool from the .bak copy",
-                    file.try_back_up(data),
+                    file.try_back_up(stored.data),
                 )
-            opened = OpenNotes(target, file, session, present, notes.entries)
-            known = self._last_done(file.key)
-            if (known["fingerprint"] != present) if known else not notes.canonical:
-                before = split_entries(known["after"]) if known else notes.entries
-                opened = replace(opened, notice=self._adopt(opened, before, data, notes.canonical))
+            opened = OpenNotes(target, file, session, stored, notes.entries)
+            if not file.in_database:
+                known = self._last_done(file.key)
+                if (known["fingerprint"] != stored.fingerprint) if known else not notes.canonical:
+                    before = split_entries(known["after"]) if known else notes.entries
+                    opened = replace(opened, notice=self._adopt(opened, before, notes.canonical))
             yield opened
 
     def write(
@@ -317,7 +208,9 @@ class NoteJournal:
         writes: Sequence[MemoryWrite],
         undoes: int | None = None,
     ) -> str:
-        """Replace the file, record the change, and put its writes into the outbox.
+        """Replace the text, record the change, and put its writes into the outbox.
+
+        On a server all of this is one commit.
 
         Args:
             opened: The file with its entries, from `opened`.
@@ -331,15 +224,17 @@ class NoteJournal:
             damaged; else "".
 
         Raises:
-            StorageError: The journal or the file could not be written. The next `opened` finds out whether the file
-                was replaced, and corrects the history.
+            NotesChanged: Another program changed the row since it was read. Nothing was changed.
+            StorageError: The journal or the text could not be written. The next `opened` finds out whether a file was
+                replaced, and corrects the history.
         """
         rows = writes if self._on_write else ()
-        text = join_entries(after)
+        if opened.file.in_database:
+            return self._write_row(opened, action, after, rows, undoes)
         if not after:
             remove_from_inventory(opened.file.path)
         change = self._insert(opened, "intent", action, opened.entries, after, rows, undoes)
-        opened.file.replace(text, opened.fingerprint)
+        opened.file.replace(join_entries(after), opened.stored)
         warning = self._enqueue_all(change, rows, opened.session)
         try:
             self._finish(change, enqueued=not warning)
@@ -350,19 +245,50 @@ class NoteJournal:
                 warning = warning or f"{_NOT_RECORDED}: {exc}"
         return warning
 
+    def _write_row(
+        self,
+        opened: OpenNotes,
+        action: str,
+        after: tuple[str, ...],
+        rows: Sequence[MemoryWrite],
+        undoes: int | None,
+    ) -> str:
+        """Store text, change and writes in one commit, as `write` does for a place on a server."""
+        change = 0
+        try:
+            with self._database.transaction():
+                # First: of several writers, the others wait here, and have nothing to undo.
+                opened.file.replace(join_entries(after), opened.stored)
+                change = self._insert(opened, "intent", action, opened.entries, after, rows, undoes)
+                warning = self._enqueue_all(change, rows, opened.session)
+                # Last: all changes of a home wait for one another from here to the commit, because of their hashes.
+                self._finish(change, enqueued=not warning)
+        except CommitInDoubt:
+            # The id of a change that was rolled back is never used again.
+            query = f"SELECT 1 FROM {self._table} WHERE id = ?"
+            if self._database.in_transaction or not self._database.execute(query, (change,)).fetchone():
+                raise
+        return warning
+
+    def transaction(self, file: NotePlace) -> contextlib.AbstractContextManager[object]:
+        """Return a context manager that makes its block one commit, if the text of the place is in the database."""
+        return self._database.transaction() if file.in_database else contextlib.nullcontext()
+
     def writers(self) -> set[str]:
         """Return the owner of every session that made a change."""
-        rows = self._database.execute("SELECT DISTINCT session FROM changes").fetchall()
+        rows = self._database.execute(f"SELECT DISTINCT session FROM {self._table}").fetchall()
         return {Session.from_dict(json.loads(row["session"])).owner for row in rows}
 
     def now(self) -> float:
         """Return the time of a change that is made now."""
         return self._clock()
 
-    def settle(self, file: NoteFile) -> None:
+    def settle(self, file: NotePlace) -> None:
         """Complete or delete the changes that a crash interrupted, so that the history agrees with the file."""
-        with locked(file.locked_path, self._lock_timeout), contextlib.suppress(MemoryConflict):
-            self._settle(file.key, fingerprint(file.read()))
+        if file.in_database:  # a crash leaves all of a change or nothing
+            return
+        with file.locked(self._lock_timeout), contextlib.suppress(MemoryConflict):
+            self._settle(file.key, file.load().fingerprint)
 
     def versions(self, files: Sequence[str], *, before: int | None = None) -> Iterator[NoteVersion]:
         """Yield the completed changes of the files with these keys, newest first.
@@ -371,7 +297,7 @@ class NoteJournal:
             before: Only changes with a lower id; None for all.
         """
         marks = ", ".join("?" * len(files))
-        query = f"""SELECT * FROM changes WHERE state = 'done' AND file IN ({marks}) AND id < ? ORDER BY id DESC"""  # noqa: S608  only question marks
+        query = f"SELECT * FROM {self._table} WHERE state = 'done' AND file IN ({marks}) AND id < ? ORDER BY id DESC"
         for row in self._database.execute(query, (*files, MAX_ID if before is None else before)):
             yield NoteVersion(
                 id=row["id"],
@@ -401,7 +327,8 @@ class NoteJournal:
 
     def verify(self) -> ChainReport:
         """Check that the record of events is whole and that the history is as it was recorded."""
-        with self._database.transaction():  # no change is stored between the two queries
+        with self._database.transaction():
+            self._database.serialize(self._chain.table)  # no change is stored between the two queries
             return self._chain.check(self._contents())
 
     def accept(self) -> None:
@@ -410,16 +337,17 @@ class NoteJournal:
             self._chain.accept(max(self._contents(), default=0))
 
     def _contents(self) -> dict[int, str]:
-        rows = self._database.execute("SELECT * FROM changes WHERE state = 'done' ORDER BY id")
+        rows = self._database.execute(f"SELECT * FROM {self._table} WHERE state = 'done' ORDER BY id")
         return {row["id"]: _digest(row) for row in rows}
 
     def portable_changes(self, key: str) -> list[dict[str, Any]]:
         """Return the history of a file as JSON data, oldest first, to be taken into another journal."""
         rows = self._database.execute(
-            "SELECT * FROM changes WHERE file = ? AND state = 'done' ORDER BY id", (key,)
+            f"SELECT * FROM {self._table} WHERE file = ? AND state = 'done' ORDER BY id", (key,)
         )
         return [
-            {name: row[name] for name in PORTABLE_COLUMNS} | {"number": row["id"], "undoes": row["undoes"]}
+            {name: row[name] for name in PORTABLE_COLUMNS}
+            | {"undone": int(row["undone"]), "number": row["id"], "undoes": row["undoes"]}
             for row in rows
         ]
 
@@ -436,66 +364,78 @@ class NoteJournal:
         known = {change_key(row) for row in self.portable_changes(opened.file.key)}
         begins = not known and not opened.entries
         new = [change for change in changes if change_key(change) not in known]
-        ids: dict[object, int] = {}
-        with self._database.transaction() as connection:
-            for change in new:
-                values = [
-                    *(change[name] for name in PORTABLE_COLUMNS[:-1]),
-                    int(bool(change["undone"])),
-                    ids.get(change.get("undoes")),
-                ]
-                cursor = connection.execute(
-                    f"INSERT INTO changes ({', '.join(PORTABLE_COLUMNS)}, undoes, state, enqueued)"  # noqa: S608  constants
-                    f" VALUES ({', '.join('?' * len(values))}, 'done', 1)",
-                    values,
-                )
-                ids[change.get("number")] = int(cursor.lastrowid or 0)
-                self._record_change(connection, int(cursor.lastrowid or 0))
-        last = self._last_done(opened.file.key)
         text = join_entries(after)
-        if begins and (last is None or last["after"] == text):
-            # The history ends with what the file gets. The file of the other home may have had another layout.
-            self._database.execute(
-                "UPDATE changes SET fingerprint = ? WHERE id = (SELECT max(id) FROM changes WHERE file = ?)",
-                (fingerprint(text.encode()), opened.file.key),
-            )
-            opened.file.replace(text, opened.fingerprint)
-        elif new or after != opened.entries:
-            self.write(opened, "import", after, ())
+        with self.transaction(opened.file):
+            if opened.file.in_database and new:
+                # The imported changes take the next versions of the row.
+                opened.file.replace(join_entries(opened.entries), opened.stored, versions=len(new))
+                version = opened.stored.version
+                opened = replace(opened, stored=NoteText(opened.stored.data, version + len(new)))
+            self._insert_imported(opened, new)
+            last = self._last_done(opened.file.key)
+            ends_alike = last["after"] == text if last else not opened.file.in_database
+            if begins and ends_alike:
+                # The history ends with what the file gets. The file of the other home may have had another layout.
+                self._database.execute(
+                    f"UPDATE {self._table} SET fingerprint = ?"
+                    f" WHERE id = (SELECT max(id) FROM {self._table} WHERE file = ?)",
+                    (fingerprint(text.encode()), opened.file.key),
+                )
+                opened.file.replace(text, opened.stored, versions=0)
+            elif new or after != opened.entries:
+                self.write(opened, "import", after, ())
         return len(new)
 
-    def prune(self, file: NoteFile) -> int:
+    def _insert_imported(self, opened: OpenNotes, changes: Sequence[Mapping[str, Any]]) -> None:
+        """Insert changes of another journal, which end at the version of the opened notes."""
+        ids: dict[object, int] = {}
+        first = opened.stored.version - len(changes) + 1
+        with self._database.transaction() as connection:
+            for version, change in enumerate(changes, first):
+                values = {name: change[name] for name in PORTABLE_COLUMNS[:-1]}
+                values |= {"undone": bool(change["undone"]), "undoes": ids.get(change.get("undoes"))}
+                values |= {"state": "done", "enqueued": True}
+                number = self._insert_row(connection, values, version)
+                ids[change.get("number")] = number
+                self._record_change(connection, number)
+
+    def prune(self, file: NotePlace) -> int:
         """Delete the history and the backups of the file, and return the number of deleted changes and backups.
 
         Changes whose writes are not in the outbox yet stay. The newest change stays too, without its old entries, if
         the file still has its fingerprint: without a recorded fingerprint, the next `opened` would report an edit by
         hand.
         """
-        with locked(file.locked_path, self._lock_timeout):
+        with file.locked(self._lock_timeout):
             present = ""
             with contextlib.suppress(MemoryConflict):
-                present = fingerprint(file.read())
-                self._settle(file.key, present)
+                present = file.load().fingerprint
+                if not file.in_database:
+                    self._settle(file.key, present)
             with self._database.transaction() as connection:
-                newest = "(SELECT max(id) FROM changes WHERE file = :file AND state = 'done')"
+                newest = f"(SELECT max(id) FROM {self._table} WHERE file = :file AND state = 'done')"
                 connection.execute(
-                    f"UPDATE changes SET before = after, writes = '[]', undoes = NULL WHERE id = {newest} AND enqueued",  # noqa: S608  a constant
+                    f"UPDATE {self._table} SET before = after, writes = '[]', undoes = NULL"
+                    f" WHERE id = {newest} AND enqueued",
                     {"file": file.key},
                 )
                 deleted = connection.execute(
-                    f"DELETE FROM changes WHERE file = :file AND enqueued"  # noqa: S608  a constant
+                    f"DELETE FROM {self._table} WHERE file = :file AND enqueued"
                     f" AND NOT (id = {newest} AND fingerprint = :fingerprint)",
                     {"file": file.key, "fingerprint": present},
                 ).rowcount
+                self._database.serialize(self._chain.table)  # no event of this file is appended meanwhile
                 self._chain.erase(file.key)
                 self._chain.append("prune", "", {"changes": deleted})
-            # The write-ahead log holds the deleted pages until a checkpoint truncates it.
-            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if self._database.kind == "sqlite":
+                # The write-ahead log holds the deleted pages until a checkpoint truncates it.
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return deleted + file.drop_backups()
 
     def close(self) -> None:
-        """Close the database."""
-        self._database.close()
+        """Close the file of the journal. The database of a server is its owner's."""
+        if self._is_own:
+            self._database.close()
 
     def _settle(self, key: str, present: str) -> None:
         """Mark each intent of a file as done if the file has its fingerprint, and delete it otherwise.
@@ -504,30 +444,30 @@ class NoteJournal:
             key: The key of the file.
             present: The fingerprint of the file now.
         """
-        intents = "SELECT id, fingerprint FROM changes WHERE file = ? AND state = 'intent'"
+        intents = f"SELECT id, fingerprint FROM {self._table} WHERE file = ? AND state = 'intent'"
         for row in self._database.execute(intents, (key,)).fetchall():
             if row["fingerprint"] == present:
                 self._finish(row["id"], enqueued=False)
             else:
-                self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
+                self._database.execute(f"DELETE FROM {self._table} WHERE id = ?", (row["id"],))
 
-    def _last_done(self, key: str) -> sqlite3.Row | None:
+    def _last_done(self, key: str) -> Any:
         """Return the fingerprint and the text of a file after its last recorded change; None if there is none."""
-        query = "SELECT fingerprint, after FROM changes WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
-        row: sqlite3.Row | None = self._database.execute(query, (key,)).fetchone()
-        return row
+        query = f"SELECT fingerprint, after FROM {self._table} WHERE file = ? AND state = 'done' ORDER BY id DESC LIMIT 1"
+        return self._database.execute(query, (key,)).fetchone()
 
-    def _adopt(self, opened: OpenNotes, before: tuple[str, ...], data: bytes, canonical: bool) -> str:
+    def _adopt(self, opened: OpenNotes, before: tuple[str, ...], canonical: bool) -> str:
         """Record an edit by hand as a change, and return a sentence about it.
 
         Write a backup copy if something would be lost: of the old entries if the file was emptied, or of the file if
         the next write would change its layout.
         """
         file = opened.file
+        assert isinstance(file, NoteFile), "nobody edits a row by hand"
         emptied = bool(before) and not opened.entries
         copy = None
         if emptied or not canonical:
-            copy = file.back_up(join_entries(before).encode("utf-8") if emptied else data)
+            copy = file.back_up(join_entries(before).encode("utf-8") if emptied else opened.stored.data)
         change = self._insert(opened, "done", "edit", before, opened.entries)
         log.info("adopted an edit of %s from outside as change %d", file.path, change)
         what = "emptied" if emptied else "edited"
@@ -551,37 +491,40 @@ class NoteJournal:
         for write in writes:
             fields = dataclasses.asdict(replace(write, metadata={}))
             plain.append(fields | {"metadata": dict(write.metadata)})
-        values = (
-            opened.file.key,
-            opened.target,
-            action,
-            state,
-            self._clock(),
-            join_entries(before),
-            text,
+        values = {
+            "file": opened.file.key,
+            "target": opened.target,
+            "action": action,
+            "state": state,
+            "at": self._clock(),
+            "before": join_entries(before),
+            "after": text,
             # After an edit by hand, the fingerprint is that of the file as it is. For a change of ours, it is the
             # fingerprint of the text that will be written.
-            opened.fingerprint if state == "done" else fingerprint(text.encode()),
-            json.dumps(opened.session.to_dict()),
-            json.dumps(plain),
-            not writes,
-            undoes,
-            self._provider() if state == "intent" else "",
-        )
+            "fingerprint": opened.fingerprint if state == "done" else fingerprint(text.encode()),
+            "session": json.dumps(opened.session.to_dict()),
+            "writes": json.dumps(plain),
+            "enqueued": not writes,
+            "undoes": undoes,
+            "provider": self._provider() if state == "intent" else "",
+        }
         with self._database.transaction() as connection:
-            cursor = connection.execute(
-                "INSERT INTO changes (file, target, action, state, at, before, after, fingerprint, session, writes,"
-                " enqueued, undoes, provider) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            change = int(cursor.lastrowid or 0)
+            change = self._insert_row(connection, values, opened.stored.version + 1)
             if state == "done":
                 self._record_change(connection, change)
         return change
 
-    def _record_change(self, connection: sqlite3.Connection, change: int) -> None:
+    def _insert_row(self, connection: Connection, values: Mapping[str, Any], version: int) -> int:
+        """Insert a row of the history and return its id. On a server, `version` is that of the row of the notes."""
+        if not self._is_own:
+            values = {**values, "version": version}
+        marks = ", ".join("?" * len(values))
+        sql = f"INSERT INTO {self._table} ({', '.join(values)}) VALUES ({marks}) RETURNING id"
+        return int(connection.execute(sql, tuple(values.values())).fetchone()[0])
+
+    def _record_change(self, connection: Connection, change: int) -> None:
         """Append the event of a change that was made, in the transaction that stores this."""
-        row = connection.execute("SELECT * FROM changes WHERE id = ?", (change,)).fetchone()
+        row = connection.execute(f"SELECT * FROM {self._table} WHERE id = ?", (change,)).fetchone()
         details = {"content": _digest(row), "session": json.loads(row["session"])["id"]}
         self._chain.append(row["action"], row["file"], details, change)
 
@@ -594,29 +537,30 @@ class NoteJournal:
         """
         with self._database.transaction() as connection:
             row = connection.execute(
-                "SELECT file, undoes, state FROM changes WHERE id = ?", (change,)
+                f"SELECT file, undoes, state FROM {self._table} WHERE id = ?", (change,)
             ).fetchone()
             if row is None:  # another process marked the change first, and then `prune` deleted it
                 return
             connection.execute(
-                "UPDATE changes SET state = 'done', enqueued = enqueued OR ?, provider = coalesce(?, provider)"
+                f"UPDATE {self._table} SET state = 'done', enqueued = enqueued OR ?, provider = coalesce(?, provider)"
                 " WHERE id = ?",
                 (enqueued, provider, change),
             )
-            if row["state"] == "intent":
-                self._record_change(connection, change)
             if row["undoes"] is not None:
-                connection.execute("UPDATE changes SET undone = 1 WHERE id = ?", (row["undoes"],))
+                connection.execute(f"UPDATE {self._table} SET undone = TRUE WHERE id = ?", (row["undoes"],))
                 # If the reverted change was itself an undo, the change that it had reverted is in effect again.
                 connection.execute(
-                    "UPDATE changes SET undone = 0 WHERE id = (SELECT undoes FROM changes WHERE id = ?)",
+                    f"UPDATE {self._table} SET undone = FALSE"
+                    f" WHERE id = (SELECT undoes FROM {self._table} WHERE id = ?)",
                     (row["undoes"],),
                 )
             connection.execute(
-                "DELETE FROM changes WHERE file = ? AND enqueued AND id <= "
-                "(SELECT id FROM changes WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                f"DELETE FROM {self._table} WHERE file = ? AND enqueued AND id <= "
+                f"(SELECT id FROM {self._table} WHERE file = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
                 (row["file"], row["file"], MAX_CHANGES),
             )
+            if row["state"] == "intent":
+                self._record_change(connection, change)
 
     # ------------------------------------------------------------------ rows of the outbox
 
@@ -629,7 +573,8 @@ class NoteJournal:
         count, provider = 0, self._provider()
         since = self._last_enqueued(provider) if provider else 0
         try:
-            count = self._enqueue_earlier() if self._on_write else 0
+            # Another machine may find the same changes at the same moment.
+            count = self._database.retry(self._enqueue_earlier, idempotent=True) if self._on_write else 0
             for change, session, write in self._removed_since(provider, since) if since else ():
                 self._enqueue(change, replace(write, action="remove", content=""), session)
         except (OutboxError, StorageError) as exc:
@@ -654,7 +599,7 @@ class NoteJournal:
         """
         count, provider = 0, self._provider()
         rows = self._database.execute(
-            "SELECT id, session, writes FROM changes"
+            f"SELECT id, session, writes FROM {self._table}"
             " WHERE state = 'done' AND NOT enqueued AND provider IN ('', ?) ORDER BY id",
             (provider,),
         )
@@ -679,6 +624,8 @@ class NoteJournal:
             for write in writes:
                 self._enqueue(change, write, session)
         except (OutboxError, StorageError) as exc:
+            if isinstance(exc, StorageError) and not self._is_own:
+                raise  # the outbox is in the same database, whose transaction has failed
             log.warning("change %d of the notes is not in the outbox: %s", change, exc)
             return f"{_NOT_ENQUEUED}: {exc}"
         return ""
@@ -707,7 +654,7 @@ class NoteJournal:
 
     def _last_enqueued(self, provider: str) -> int:
         """Return the id of the newest change whose writes were stored for `provider`; 0 if there is none."""
-        query = "SELECT coalesce(max(id), 0) FROM changes WHERE provider = ? AND enqueued"
+        query = f"SELECT coalesce(max(id), 0) FROM {self._table} WHERE provider = ? AND enqueued"
         return int(self._database.execute(query, (provider,)).fetchone()[0])
 
     def _removed_since(self, provider: str, since: int) -> Iterator[tuple[int, Session, MemoryWrite]]:
@@ -716,7 +663,7 @@ class NoteJournal:
         Entries that were added again are left out. Each item is (id of the change, session, write).
         """
         rows = self._database.execute(
-            "SELECT id, file, session, writes FROM changes"
+            f"SELECT id, file, session, writes FROM {self._table}"
             " WHERE id > ? AND state = 'done' AND (enqueued OR provider <> '') AND provider <> ? ORDER BY id",
             (since, provider),
         )
@@ -732,21 +679,21 @@ class NoteJournal:
                 ):
                     yield row["id"], Session.from_dict(json.loads(row["session"])), write
 
-    def _origin(self, entry: str, change: int) -> sqlite3.Row | None:
+    def _origin(self, entry: str, change: int) -> Any:
         """Return the change that added an entry which `change` removed.
 
         Return None if the entry was added by hand, or if that change is not in the history any more.
         """
+        find = "instr" if self._database.kind == "sqlite" else "strpos"
         rows = self._database.execute(
-            "SELECT before, after, session, provider FROM changes"
-            " WHERE file = (SELECT file FROM changes WHERE id = ?)"
-            " AND id < ? AND action <> 'edit' AND instr(after, ?) > 0 ORDER BY id DESC",
+            f"SELECT before, after, session, provider FROM {self._table}"
+            f" WHERE file = (SELECT file FROM {self._table} WHERE id = ?)"
+            f" AND id < ? AND action <> 'edit' AND {find}(after, ?) > 0 ORDER BY id DESC",
             (change, change, entry),
         )
         for row in rows:
             if entry in split_entries(row["after"]) and entry not in split_entries(row["before"]):
-                origin: sqlite3.Row = row
-                return origin
+                return row
         return None
 
 
@@ -767,13 +714,22 @@ def _name_outbox(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE changes RENAME COLUMN taker TO provider")
 
 
+_MIGRATIONS = (
+    ("changes", _create),
+    ("changes by file", _index),
+    ("who took a change", _takers),
+    ("rows in the outbox", _name_outbox),
+    ("chain of events", EventChain.create),
+)
+
+
 def change_key(change: Mapping[str, Any]) -> str:
     """Return the digest by which a change is known in every journal that took it in."""
     names = ("file", "action", "at", "before", "after", "session", "writes")
     return text_digest(*(change[name] for name in names))
 
 
-def _digest(row: sqlite3.Row) -> str:
+def _digest(row: Any) -> str:
     """Return the digest of what a change did."""
     return text_digest(row["file"], row["action"], row["before"], row["after"])
 

@@ -173,9 +173,9 @@ class NoteOrigins:
         self._change(change)
 
     def rebuild(self, entries: Iterable[str]) -> None:
-        """Replace an unusable file by one in which all `entries` of the notes wait for a person.
+        """Replace an unusable table by one in which all `entries` of the notes wait for a person.
 
-        What is left of the old file is kept as `origins.json.damaged` beside it.
+        What is left of a file is kept as `origins.json.damaged` beside it.
         """
         with locked(self.path, self._lock_timeout):
             if self.path.is_file():
@@ -193,17 +193,11 @@ class NoteOrigins:
                 self._write(entries)
 
     def _write(self, entries: Mapping[str, NoteOrigin]) -> None:
-        # Entries of low origin are never dropped, since they would pass for a person's; nor are pinned ones.
-        def stays(origin: NoteOrigin) -> bool:
-            return origin.pinned or not may_command(origin.origin)
-
-        low = [item for item in entries.items() if stays(item[1])]
-        others = [item for item in entries.items() if not stays(item[1])]
-        newest = [*low, *sorted(others, key=lambda item: item[1].at)[-MAX_HASHES:]]
         value = {
             "version": VERSION,
             "entries": {
-                key: {name: part for name, part in asdict(origin).items() if part} for key, origin in newest
+                key: {name: part for name, part in asdict(origin).items() if part}
+                for key, origin in newest_origins(entries).items()
             },
         }
         write_atomic(self.path, (json.dumps(value, indent=1) + "\n").encode())
@@ -216,6 +210,20 @@ class NoteOrigins:
             f"{str(self.path)!r}, which says where each note comes from, can't be used: {reason}; until then the notes "
             "are data for the model; hermes-memory review confirms them anew"
         )
+
+
+def newest_origins(entries: Mapping[str, NoteOrigin]) -> dict[str, NoteOrigin]:
+    """Return what is kept of a table: the newest `MAX_HASHES`, all that are pinned, and all of low origin.
+
+    Without its origin, a text of low origin would pass for a person's.
+    """
+
+    def stays(origin: NoteOrigin) -> bool:
+        return origin.pinned or not may_command(origin.origin)
+
+    kept = [item for item in entries.items() if stays(item[1])]
+    others = [item for item in entries.items() if not stays(item[1])]
+    return dict([*kept, *sorted(others, key=lambda item: item[1].at)[-MAX_HASHES:]])
 
 
 def _origin(value: Mapping[str, object]) -> NoteOrigin:

@@ -12,13 +12,15 @@ from typing import Any, get_args
 
 from hermes_core.contract.values import MemoryAction, MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
-from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteFile, NoteJournal
+from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteJournal
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
+from hermes_core.curated.places import NotePlace
+from hermes_core.curated.shared import NotePlaces, owner_of_folder
 from hermes_core.errors import ImportFailed, MemoryConflict
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import RANKS, as_origin
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import LOCK_TIMEOUT
-from hermes_core.storage.inventory import ORIGINS, Inventory
 
 NAMES: Mapping[str, MemoryTarget] = {"MEMORY.md": "memory", "USER.md": "user", "PROJECT.md": "project"}
 
@@ -39,7 +41,10 @@ _MAX_NUMBER = 2**63 - 1
 
 
 def export_notes(
-    home: HermesHome, folders: Callable[[str], bool], left_out: Callable[[str], object]
+    home: HermesHome,
+    folders: Callable[[str], bool],
+    left_out: Callable[[str], object],
+    database: Engine | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a record for each file of notes that has entries or a history.
 
@@ -49,11 +54,16 @@ def export_notes(
     Args:
         folders: Returns True for the name of a user's folder, "" for the home, that is wanted.
         left_out: Gets a sentence for each file that can't be read.
+        database: The database that has the notes; None if they are files of the home.
     """
-    with closing(_journal(home)) as journal:
-        for key in _note_keys(home, folders):
-            file, target = NoteFile(home.memories / key, key), NAMES[key.rsplit("/", 1)[-1]]
-            if not file.path.exists() and not (home.journal_db.exists() and journal.portable_changes(key)):
+    places = NotePlaces(home, database)
+    with closing(_journal(places)) as journal:
+        for key in _keys_of_database(places, folders) if database else _note_keys(home, folders):
+            file = _place(home, places, key)
+            target = NAMES[file.name]
+            if not database and not (
+                file.path.exists() or (journal.exists and journal.portable_changes(key))
+            ):
                 continue
             if _FILE.fullmatch(key) is None:
                 left_out(f"the notes {key!r}, whose folder has no name that an import takes")
@@ -61,7 +71,7 @@ def export_notes(
             try:
                 with journal.opened(target, file, _session(home)) as opened:
                     changes = journal.portable_changes(key)
-                    table = _origins(home, file).read()
+                    table = _origins(home, places, file).read()
             except MemoryConflict as exc:
                 left_out(f"the notes {key!r}: {exc}")
                 continue
@@ -85,6 +95,14 @@ def _note_keys(home: HermesHome, folders: Callable[[str], bool]) -> Iterator[str
         yield from (f"users/{folder}/{name}" if folder else name for name in ("MEMORY.md", "USER.md"))
         if not folder:
             yield from (f"projects/{project}/PROJECT.md" for project in projects)
+
+
+def _keys_of_database(places: NotePlaces, folders: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the keys of all notes in a database, of the wanted folders."""
+    for key in places.keys():  # noqa: SIM118  no dict
+        parts = key.split("/")
+        if folders(parts[1] if parts[0] == "users" else ""):
+            yield key
 
 
 def _folders_in(folder: Path) -> list[str]:
@@ -111,7 +129,9 @@ def check_notes(record: Mapping[str, Any]) -> None:
         raise ImportFailed(f"the history of {record['file']!r} can't be read", "export again")
 
 
-def import_notes(home: HermesHome, record: Mapping[str, Any], *, keep_origins: bool) -> tuple[int, int]:
+def import_notes(
+    home: HermesHome, record: Mapping[str, Any], *, keep_origins: bool, database: Engine | None = None
+) -> tuple[int, int]:
     """Take entries, origins and history of a record into the file of its name. Return the numbers of new entries and changes.
 
     Entries that are there already stay, and new ones stand behind them. The limit of the file does not apply. Nothing is
@@ -119,14 +139,16 @@ def import_notes(home: HermesHome, record: Mapping[str, Any], *, keep_origins: b
 
     Args:
         keep_origins: True if a person says that the record is their own. Else every text that is new here is an import.
+        database: The database that has the notes; None if they are files of the home.
 
     Raises:
         MemoryConflict: The file can't be used.
         StorageError: The file can't be written.
     """
-    file = NoteFile(home.memories / record["file"], record["file"])
+    places = NotePlaces(home, database)
+    file = _place(home, places, record["file"])
     target: MemoryTarget = record["target"]
-    with closing(_journal(home)) as journal, journal.opened(target, file, _session(home)) as opened:
+    with closing(_journal(places)) as journal, journal.opened(target, file, _session(home)) as opened:
         here = {
             *opened.entries,
             *(t for change in journal.portable_changes(file.key) for t in _texts(change)),
@@ -138,24 +160,30 @@ def import_notes(home: HermesHome, record: Mapping[str, Any], *, keep_origins: b
             texts = {*record["entries"], *(text for change in record["changes"] for text in _texts(change))}
             origins = {entry_hash(text): NoteOrigin("import", journal.now()) for text in texts}
         # Before the file: after a crash no text may pass for a person's. A text that is here keeps its origin.
-        _origins(home, file).merge({key: value for key, value in origins.items() if key not in known})
+        _origins(home, places, file).merge({key: value for key, value in origins.items() if key not in known})
         new = [entry for entry in dict.fromkeys(record["entries"]) if entry not in opened.entries]
         changes = journal.import_changes(opened, record["changes"], (*opened.entries, *new))
     return len(new), changes
 
 
-def _journal(home: HermesHome) -> NoteJournal:
-    return NoteJournal(home.journal_db, lock_timeout=LOCK_TIMEOUT)
+def _journal(places: NotePlaces) -> NoteJournal:
+    return NoteJournal(places.journal, lock_timeout=LOCK_TIMEOUT)
+
+
+def _place(home: HermesHome, places: NotePlaces, key: str) -> NotePlace:
+    """Return the place with this key."""
+    parts = key.split("/")
+    owner = owner_of_folder(parts[1]) or parts[1] if parts[0] == "users" else ""
+    return places.place(home.memories / key, owner, NAMES[parts[-1]])
 
 
 def _session(home: HermesHome) -> Session:
     return Session("import", home=str(home.path), identity=home.profile)
 
 
-def _origins(home: HermesHome, file: NoteFile) -> NoteOrigins:
+def _origins(home: HermesHome, places: NotePlaces, file: NotePlace) -> NoteOrigins:
     # The notes on repositories are the person's, whose origins are in one file.
-    folder = home.memories if file.name == "PROJECT.md" else file.path.parent
-    return NoteOrigins(folder / ORIGINS, inventory=Inventory(home.path))
+    return places.origins(home.memories if file.name == "PROJECT.md" else file.path.parent)
 
 
 def _texts(change: Mapping[str, Any]) -> set[str]:

@@ -1,7 +1,7 @@
 """Store of the notes: reading and changing both files, with limits, threat scan, journal, and answers for the model.
 
 `MemoryStore.write` first checks the requested operations. Then it changes the journal and the file under the file's
-lock.
+lock. With a database that several machines share, the notes are rows of it instead of files; see `shared`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import copy
 import json
 import logging
+import random
 import threading
 import time
 import uuid
@@ -19,10 +20,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hermes_core.config.profile import ProfileField
-from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, MemoryWrite, Origin, Refused, Session
+from hermes_core.contract.values import (
+    ORIGIN_NAMES,
+    MemoryTarget,
+    MemoryWrite,
+    Origin,
+    Refused,
+    Session,
+)
 from hermes_core.curated.document import (
     PROMPT_LIMITS,
     FlaggedEntry,
@@ -55,24 +63,35 @@ from hermes_core.curated.edits import (
     apply,
     find,
     in_batch,
+    merge,
     names_entry,
     over_budget,
     preview,
     reverse,
 )
-from hermes_core.curated.journal import MAX_ID, NoteFile, NoteJournal, NoteVersion, OnWrite
+from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
+from hermes_core.curated.places import NoteFile, NotesChanged
 from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
 from hermes_core.curated.project import Repository, remember_key
-from hermes_core.errors import ConfigError, MemoryConflict, OutboxError, StorageError
+from hermes_core.curated.shared import NotePlaces
+from hermes_core.errors import (
+    ConfigError,
+    LockTimeout,
+    MemoryConflict,
+    OutboxError,
+    StorageError,
+)
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.templates import without_turns
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.chain import ChainReport
-from hermes_core.storage.files import LOCK_TIMEOUT, locked
-from hermes_core.storage.inventory import ORIGINS, Inventory
+from hermes_core.storage.engine import Engine
+from hermes_core.storage.files import LOCK_TIMEOUT
+from hermes_core.storage.inventory import ORIGINS
+from hermes_core.storage.postgres import RowConflict
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -97,10 +116,14 @@ MAX_REFUSALS_PER_TURN = 3
 
 _MAX_COUNTED_SESSIONS = 1024
 
+# Longest pause before a change is planned anew, so that writers of one note do not all come back at once.
+_MAX_PAUSE_S = 0.02
+
 Trust = Literal["open", "guarded", "strict"]
 """Values of `memory.trust`: all notes in the system prompt; only those of the person and their agent, the others as data;
 or the others only after a person confirmed them."""
 
+Value = TypeVar("Value")
 Result = dict[str, Any]
 FilterWrite = Callable[[MemoryWrite, Session], MemoryWrite | Refused]
 Plan = Callable[[tuple[str, ...]], Edit | Refusal]
@@ -150,9 +173,9 @@ class DataNote:
 
 
 class MemoryStore:
-    """The notes of one home: MEMORY.md and USER.md. Safe to share between threads and processes.
+    """The notes of one home: MEMORY.md and USER.md. Safe to share between threads, processes, and machines with a database.
 
-    Every call reads the file again under its lock. A method that changes the notes returns the dict that the
+    Every call reads the file again under its lock, or the row anew. A method that changes the notes returns the dict that the
     `memory` tool returns: `success`, and either `message` and `usage`, or `error` and a remedy. If a file can't be
     locked or written, the method raises `StorageError` and nothing was changed.
 
@@ -172,7 +195,10 @@ class MemoryStore:
         project_char_limit: Largest number of characters in PROJECT.md.
         accepted_origins: Low origins whose notes a person always accepts.
         profile_fields: Typed fields at the beginning of USER.md.
-        lock_timeout: Seconds to wait for the file's lock.
+        lock_timeout: Seconds to wait for the file's lock, or to plan a change of a row anew that others keep changing.
+        database: Database that several machines share. The notes, their origins and their history are rows of it then,
+            and no file is read but the shared base. The caller closes it.
+        mirror: True to write a read-only copy of each row into the folder of the notes.
     """
 
     def __init__(
@@ -197,8 +223,11 @@ class MemoryStore:
         project_char_limit: int = 2200,
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
+        database: Engine | None = None,
+        mirror: bool = False,
     ) -> None:
         self._home = home
+        self._places = NotePlaces(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
         self._per_user = per_user
         self._base = shared_base
         self._owner = ""
@@ -212,17 +241,13 @@ class MemoryStore:
                 raise ConfigError(
                     f"{LIMIT_SETTING[target]} is {limit!r}", "give a number of characters above 0"
                 )
+        self._limits["project"] = project_char_limit
         enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
         self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
         self.project = project
-        self._files: dict[MemoryTarget, NoteFile] = {
-            "memory": NoteFile(home.memory_md),
-            "user": NoteFile(home.user_md),
-        }
+        self._files = self._places.of_owner("")
         if project is not None:
-            path = home.project_md_of(project.key)
-            self._files["project"] = NoteFile(path, f"projects/{project.key}/{path.name}")
-            self._limits["project"] = project_char_limit
+            self._files["project"] = self._places.of_project(project.key)
             self.enabled_targets += ("project",)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
@@ -232,11 +257,13 @@ class MemoryStore:
         self._filter_write = filter_write
         self._suppresses = suppresses
         self._journal = NoteJournal(
-            home.journal_db, clock, lock_timeout=lock_timeout, on_write=on_write, provider=provider
+            self._places.journal,
+            clock,
+            lock_timeout=lock_timeout,
+            on_write=on_write,
+            provider=provider,
         )
-        self.origins = NoteOrigins(
-            home.memories / ORIGINS, clock, lock_timeout=lock_timeout, inventory=Inventory(home.path)
-        )
+        self.origins = self._places.origins(home.memories)
         self._refusals = RefusalCounter()
         self._snapshot = NotesSnapshot()
 
@@ -247,21 +274,32 @@ class MemoryStore:
             return self
         # A shallow copy: settings, journal and refusals are shared, only the files and the snapshot are the user's own.
         own = copy.copy(self)
-        paths = {"memory": self._home.memory_md_of(owner), "user": self._home.user_md_of(owner)}
-        own._files = {
-            target: NoteFile(paths[target], f"users/{paths[target].parent.name}/{paths[target].name}")
-            for target in TARGETS
-        }
+        own._files = self._places.of_owner(owner)
         own._owner, own.project = owner, None
         own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
-        own.origins = NoteOrigins(
-            self._home.folder_of(owner) / ORIGINS,
-            self._clock,
-            lock_timeout=self._lock_timeout,
-            inventory=Inventory(self._home.path),
-        )
+        own.origins = self._places.origins(self._home.folder_of(owner))
         own._snapshot = NotesSnapshot()
         return own
+
+    def of_repository(self, key: str) -> MemoryStore:
+        """Return the store of the person at home whose PROJECT.md is that of a repository, by its `Repository.key`."""
+        own = copy.copy(self)
+        own._files = {**self._files, "project": self._places.of_project(key)}
+        own.enabled_targets = (*(name for name in self.enabled_targets if name != "project"), "project")
+        return own
+
+    def repositories(self) -> list[str]:
+        """Return the `Repository.key` of each repository on which there are notes.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        return [place.path.parent.name for place in self._places.of_projects()]
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager within which notes on a server are read at most once. Files are read each time."""
+        folder = self._home.folder_of(self._owner) if self._owner else self._home.memories
+        return self._places.reading(self._files.values(), folder)
 
     @property
     def targets(self) -> tuple[MemoryTarget, ...]:
@@ -324,13 +362,21 @@ class MemoryStore:
 
     def all_entries(self) -> list[str]:
         """Return the entries of all readable files whose origins this store keeps, also of other repositories."""
-        others = [] if self._owner else sorted(self._home.memories.glob("projects/*/PROJECT.md"))
-        files = {file.path: file for file in (*map(NoteFile, others), *self._files.values())}
+        projects = [] if self._owner else self._places.of_projects()
+        files = {file.key: file for file in (*projects, *self._files.values())}
         entries: list[str] = []
         for file in files.values():
             with contextlib.suppress(MemoryConflict):
                 entries += parse_note_file(file.read()).entries
         return entries
+
+    def owners(self) -> list[str]:
+        """Return the `Session.owner` of each user who has notes or skills of their own.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        return self._places.owners()
 
     def usage(self, target: MemoryTarget) -> NotesUsage:
         """Return the number of characters on disk and the limit.
@@ -612,13 +658,13 @@ class MemoryStore:
             values: The new values by the names of fields; None deletes a value.
         """
         # Two calls at once, as models make them, would both begin a profile, or replace the same entry.
-        with locked(self._files["user"].path.with_name("profile"), timeout=self._lock_timeout):
-            return self._set_profile(values, session, reading)
+        return self._until_unchanged(lambda: self._set_profile(values, session, reading))
 
     def _set_profile(
         self, values: Mapping[str, Any], session: Session | None, reading: Reading | None
     ) -> Result:
-        operation = field_operation(self.entries("user"), values, self.profile_fields)
+        entries = self.entries("user")
+        operation = field_operation(entries, values, self.profile_fields)
         if isinstance(operation, Refusal):
             return self.refuse(operation, "user", session)
         if operation is None:
@@ -628,15 +674,11 @@ class MemoryStore:
                 "target": "user",
                 "message": "The fields have these values already.",
             }
-        origin = (
-            self.origins.read().of(self.entries("user")[0]).origin
-            if operation.action == "replace"
-            else "person"
-        )
+        origin = self.origins.read().of(entries[0]).origin if operation.action == "replace" else "person"
         if reading is not None or self._may_command(NoteOrigin(origin, 1.0)):
-            return self.write("user", [operation], session, reading=reading)
+            return self.write("user", [operation], session, reading=reading, expected=entries)
         # The person set one field, and has not confirmed the others, which stand in the same entry.
-        result = self.write("user", [operation], session, reading=Reading(origin))
+        result = self.write("user", [operation], session, reading=Reading(origin), expected=entries)
         if result.get("success"):
             result["notice"] = (
                 f"The other fields come from {ORIGIN_NAMES[origin]}, so they wait: hermes-memory review."
@@ -701,17 +743,81 @@ class MemoryStore:
 
         return self._restore(version.target, "restore", plan, session)
 
+    def edit(
+        self,
+        target: MemoryTarget,
+        text: str,
+        base: Sequence[str],
+        *,
+        session: Session | None = None,
+        action: Literal["edit", "import"] = "edit",
+    ) -> Result:
+        """Make the notes what a person wrote, as if the person had edited the file. No limit and no scan applies.
+
+        What others changed since the person began stays, entry by entry. If they changed the same entry, nothing is
+        changed, and the result says so with `conflict`.
+
+        Args:
+            text: The whole text as the person wrote it.
+            base: The entries that the person began with.
+            action: The action of the change in the history.
+        """
+        who = session or self._local
+        if off := self._off(target):
+            return self.refuse(off, None, who)
+        written = parse_note_file(text.encode("utf-8", "surrogatepass"))
+        if written.conflict:
+            return {"success": False, "error": f"Nothing was changed: {written.conflict}."}
+        try:
+            return self._until_unchanged(
+                lambda: self._edit_once(target, written.entries, tuple(base), who, action)
+            )
+        except MemoryConflict as exc:
+            return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, who)
+
+    def _edit_once(
+        self,
+        target: MemoryTarget,
+        mine: tuple[str, ...],
+        base: tuple[str, ...],
+        session: Session,
+        action: Literal["edit", "import"],
+    ) -> Result:
+        with self._journal.opened(target, self._files[target], session) as opened:
+            notice = {"notice": opened.notice} if opened.notice else {}
+            after = merge(base, mine, opened.entries)
+            if after is None:
+                error = "Nothing was changed: the same entry was changed by another program meanwhile."
+                return {"success": False, "conflict": True, "error": error} | notice
+            added, removed = (
+                Counter(after) - Counter(opened.entries),
+                Counter(opened.entries) - Counter(after),
+            )
+            result: Result = {
+                "success": True,
+                "target": target,
+                "usage": str(NotesUsage(measure(after), self._limits[target])),
+                "entry_count": len(after),
+                "message": f"Edited: {added.total()} added, {removed.total()} removed."
+                if after != opened.entries
+                else _NOTHING,
+            }
+            if after != opened.entries and (warning := self._journal.write(opened, action, after, ())):
+                result["warning"] = redact(warning)
+        gone = Edit(after, tuple(NoteChange(0, "remove", "", entry) for entry in removed))
+        return result | _caution(gone) | notice
+
     def verify(self) -> ChainReport | None:
         """Check the record of all changes of the notes, also of other users; None if there is no journal yet.
 
         Raises:
             StorageError: The journal can't be read.
         """
-        return self._journal.verify() if self._home.journal_db.exists() else None
+        return self._journal.verify() if self._journal.exists else None
 
     def writers(self) -> set[str]:
         """Return the `Session.owner` of everybody who had a note written, as far as the history goes."""
-        return self._journal.writers() if self._home.journal_db.exists() else set()
+        return self._journal.writers() if self._journal.exists else set()
 
     def accept_history(self) -> None:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
@@ -801,12 +907,17 @@ class MemoryStore:
         *,
         batch: bool = False,
         reading: Reading | None = None,
+        expected: tuple[str, ...] | None = None,
     ) -> Result:
         """Apply all operations, or none if one is refused, and return the result.
 
         Args:
             batch: True to word the result for several operations.
             reading: What the model that calls this has read; None if a person writes.
+            expected: The entries for which the operations were made; None for any.
+
+        Raises:
+            NotesChanged: The entries are not `expected` any more.
         """
         who = session or self._local
         if off := self._off(target):
@@ -831,6 +942,8 @@ class MemoryStore:
         ]
 
         def plan(entries: tuple[str, ...]) -> Edit | Refusal:
+            if expected is not None and entries != expected:
+                raise NotesChanged(f"the notes in {target!r} were changed just now", "try again")
             edit = apply(entries, requests, batch=batch)
             if isinstance(edit, Refusal) or not edit.changes:
                 return edit
@@ -984,67 +1097,109 @@ class MemoryStore:
                 are made from the changes.
             undoes: Id of the change that an undo reverts.
         """
-        notice: Result = {}
+        commit = partial(self._commit_once, target, action, plan, session, writes, undoes, reading)
         try:
-            with self._journal.opened(target, self._files[target], session) as opened:
-                if opened.notice:
-                    notice["notice"] = opened.notice
-                edit = plan(opened.entries)
-                if isinstance(edit, Refusal):
-                    return self.refuse(edit, target, session) | notice
-                known = self.origins.read()
-                pinned = [
-                    change for change in edit.changes if change.previous and known.of(change.previous).pinned
-                ]
-                if pinned and reading is not None:
-                    return self.refuse(_pinned(pinned[0].previous), target, session) | notice
-                table = _CHANGED if edit.changes else _UNCHANGED
-                count = len(writes) if action == "batch" else len(edit.changes)
-                result: Result = {
-                    "success": True,
-                    "done": True,
-                    "target": target,
-                    "usage": str(NotesUsage(measure(edit.entries), self._limits[target])),
-                    "entry_count": len(edit.entries),
-                    "message": table.get(action, _NOTHING).format(
-                        operations=counted(count, "operation"),
-                        changes=counted(count, "entry change"),
-                        entries=counted(count, "entry", "entries"),
-                    ),
-                    "note": _SAVED,
-                }
-                contents = [change.content for change in edit.changes if change.content]
-                if writes:
-                    sources = [change.previous for change in edit.changes if change.previous]
-                    origins = self._origins_of(contents, sources, session, reading)
-                else:
-                    origins = {content: known.of(content).origin for content in contents}
-                performed = self._performed(target, action, edit, writes, origins, session, undoes)
-                if isinstance(performed, Refusal):
-                    return self.refuse(performed, target, session) | notice
-                waiting = sorted(
-                    {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin, 1.0))}
-                )
-                if waiting and performed:
-                    result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
-                warning = ""
-                notice |= self._back_up_large(target, edit)
-                if performed:
+            if not self._files[target].in_database:
+                result, edit, notice = commit()
+            else:
+                result, edit, notice = self._until_unchanged(commit)
+        except MemoryConflict as exc:
+            return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
+        if isinstance(edit, Refusal):
+            return self.refuse(edit, target, session) | notice
+        self._refusals.reset(session)
+        result |= self._taken_away(target, edit, listed=bool(writes))
+        return result | _caution(edit) | notice
+
+    def _commit_once(
+        self,
+        target: MemoryTarget,
+        action: str,
+        plan: Plan,
+        session: Session,
+        writes: Sequence[MemoryWrite],
+        undoes: int | None,
+        reading: Reading | None,
+    ) -> tuple[Result, Edit | Refusal, Result]:
+        """Plan a change and write it. Return the result, the edit or its refusal, and further keys for the answer.
+
+        Raises:
+            NotesChanged: Another program changed the row since it was read. Nothing was changed.
+        """
+        notice: Result = {}
+        with self._journal.opened(target, self._files[target], session) as opened:
+            if opened.notice:
+                notice["notice"] = opened.notice
+            edit = plan(opened.entries)
+            if isinstance(edit, Refusal):
+                return {}, edit, notice
+            known = self.origins.read()
+            pinned = [one for one in edit.changes if one.previous and known.of(one.previous).pinned]
+            if pinned and reading is not None:
+                return {}, _pinned(pinned[0].previous), notice
+            table = _CHANGED if edit.changes else _UNCHANGED
+            count = len(writes) if action == "batch" else len(edit.changes)
+            result: Result = {
+                "success": True,
+                "done": True,
+                "target": target,
+                "usage": str(NotesUsage(measure(edit.entries), self._limits[target])),
+                "entry_count": len(edit.entries),
+                "message": table.get(action, _NOTHING).format(
+                    operations=counted(count, "operation"),
+                    changes=counted(count, "entry change"),
+                    entries=counted(count, "entry", "entries"),
+                ),
+                "note": _SAVED,
+            }
+            contents = [change.content for change in edit.changes if change.content]
+            if writes:
+                sources = [change.previous for change in edit.changes if change.previous]
+                origins = self._origins_of(contents, sources, session, reading)
+            else:
+                origins = {content: known.of(content).origin for content in contents}
+            performed = self._performed(target, action, edit, writes, origins, session, undoes)
+            if isinstance(performed, Refusal):
+                return {}, performed, notice
+            waiting = sorted(
+                {origin for origin in origins.values() if not self._may_command(NoteOrigin(origin, 1.0))}
+            )
+            if waiting and performed:
+                result |= {"origin": waiting[0], "note": _WAITS.format(origin=ORIGIN_NAMES[waiting[0]])}
+            warning = ""
+            notice |= self._back_up_large(target, edit)
+            if performed:
+                with self._journal.transaction(opened.file):
                     if target == "project" and self.project is not None:
                         remember_key(self.project, self._home.memories / "projects")
-                    if writes:  # before the file: after a crash, no note may pass for a person's
+                    if writes:  # before a file: after a crash, no note may pass for a person's
                         self.origins.record(origins, session.id, raise_to=reading is None)
                     for change in pinned:
                         if change.content and writes:  # a person wrote it anew
                             self.origins.pin(change.content)
                     warning = self._journal.write(opened, action, edit.entries, performed, undoes)
-                if warning:
-                    result["warning"] = redact(warning)
-        except MemoryConflict as exc:
-            return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
-        self._refusals.reset(session)
-        result |= self._taken_away(target, edit, listed=bool(writes))
-        return result | _caution(edit) | notice
+            if warning:
+                result["warning"] = redact(warning)
+        return result, edit, notice
+
+    def _until_unchanged(self, write: Callable[[], Value]) -> Value:
+        """Call `write`, which plans a change and stores it, again as long as another program is quicker.
+
+        Raises:
+            LockTimeout: Others changed the notes again and again for longer than the timeout.
+        """
+        until = time.monotonic() + self._lock_timeout
+        while True:
+            try:
+                return write()
+            except (NotesChanged, RowConflict) as exc:
+                if time.monotonic() >= until:
+                    raise LockTimeout(
+                        f"other programs changed the notes for more than {self._lock_timeout:g} s, each time before "
+                        "this change was stored",
+                        "nothing was changed: try again",
+                    ) from exc
+            time.sleep(random.uniform(0, _MAX_PAUSE_S))
 
     def _performed(
         self,
@@ -1098,7 +1253,8 @@ class MemoryStore:
         """Back up the file if the edit takes away an entry that a person made larger than the limit of the file."""
         file, limit = self._files[target], self._limits[target]
         large = any(len(change.previous) > limit for change in edit.changes)
-        return {"drift_backup": file.try_back_up(file.read())} if large else {}
+        backup = file.try_back_up(file.read()) if large else ""
+        return {"drift_backup": backup} if backup else {}
 
     def _taken_away(self, target: MemoryTarget, edit: Edit, *, listed: bool) -> Result:
         """Return the entries that the edit removed or replaced, for the answer.
@@ -1165,14 +1321,15 @@ class MemoryStore:
     def _too_large(self, target: MemoryTarget, entry: str) -> Refusal:
         """Return the refusal of a write to a file that holds an entry larger than the limit of the whole file."""
         limit, file = self._limits[target], self._files[target]
+        backup = file.try_back_up(file.read())
         return Refusal(
             f"Refusing to write {file.name}: it holds an entry of {len(entry):,} characters, "
             f"more than the whole store ({limit:,}).",
-            backup=file.try_back_up(file.read()),
+            backup=backup,
             remedy=(
                 f"Call memory with action 'remove' or 'replace' and target={target!r}, old_text={entry_handle(entry)!r}; "
                 f"or split the entry in the file with lines that hold only '§'; or raise {LIMIT_SETTING[target]} "
-                f"to {len(entry)} or more. The .bak file has a copy."
+                f"to {len(entry)} or more.{' The .bak file has a copy.' if backup else ''}"
             ),
         )
 
@@ -1187,7 +1344,7 @@ class MemoryStore:
         """Enter a file that was emptied or deleted by hand into the history, so that this is the newest change."""
         for name in (target,) if target else self.enabled_targets:
             with contextlib.suppress(MemoryConflict):
-                if not self.entries(name):
+                if not self._files[name].in_database and not self.entries(name):
                     with self._journal.opened(name, self._files[name], session or self._local):
                         pass
 

@@ -5,19 +5,16 @@ Nothing here may be called by a tool of a model.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
-from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, parse_outside_id
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.origins import OriginTable, entry_hash
-from hermes_core.errors import CuratedMemoryError, SessionError
-from hermes_core.home import HermesHome, file_name_of
+from hermes_core.errors import CuratedMemoryError
 
 if TYPE_CHECKING:
     from hermes_core.curated.store import DataNote, MemoryStore, Result
@@ -216,13 +213,3 @@ def earlier_notes(store: MemoryStore) -> list[str]:
         for entry in store.entries(target)
         if entry in known and entry_hash(entry) not in table.entries
     ]
-
-
-def owners_with_notes(home: HermesHome) -> Iterator[str]:
-    """Yield the `Session.owner` of each user who has a folder of notes, as far as the name of the folder says it."""
-    for folder in sorted(home.memories.glob("users/*")):
-        owner = unquote(folder.name[:-17])
-        if folder.is_dir() and file_name_of(owner) == folder.name:
-            with contextlib.suppress(SessionError):  # a folder that another program made
-                parse_outside_id(owner)
-                yield owner

@@ -10,7 +10,7 @@ from typing import Any
 from hermes_core.config.keys import COMPOSITE
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
 from hermes_core.curated.store import MemoryStore, Trust
-from hermes_core.curated.waiting import earlier_notes, owners_with_notes
+from hermes_core.curated.waiting import earlier_notes
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.health.databases import unusable, vector_state
 from hermes_core.health.files import examine_files, examine_texts
@@ -214,7 +214,10 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
 def waiting_status(memory: Memory) -> WaitingStatus:
     """Return how many notes wait, of the person at home and of each user."""
     of_users = {}
-    for owner in owners_with_notes(memory.home) if memory.config.memory.per_user else ():
+    owners: list[str] = []
+    with contextlib.suppress(StorageError):  # a finding tells of a server that is down
+        owners = memory.curated.owners() if memory.config.memory.per_user else []
+    for owner in owners:
         session = memory.complete(replace(memory.local_session, **parse_outside_id(owner)))  # type: ignore[arg-type]
         if session.owner and (count := len(memory.curated.of(session).waiting_notes())):
             of_users[owner] = count

@@ -48,7 +48,9 @@ class HomeRecords:
         if kind == "sessions":
             yield from self._sessions()
         elif kind == "notes":
-            yield from export_notes(home, self._wants_folder, self.left_out.append)
+            yield from export_notes(
+                home, self._wants_folder, self.left_out.append, self._memory.shared_database
+            )
         elif kind == "skills":
             yield from export_skills(home, self._wants_folder, self.left_out.append)
         else:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from hermes_core.contract.values import BUILTIN_NAME, MemoryPage, MemoryRecord, Session, parse_outside_id
-from hermes_core.curated.waiting import owners_with_notes
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, SessionError
 from hermes_core.home import HermesHome, file_name_of
 from hermes_core.kit.text import storable
@@ -108,7 +107,7 @@ def owners_of(memory: Memory) -> list[str]:
     the provider has memories under the old name. Users of whom only a provider knows are not among them.
     """
     database = memory.sessions.database
-    owners = memory.curated.writers() | set(owners_with_notes(memory.home))
+    owners = memory.curated.writers() | set(memory.curated.owners())
     for row in database.execute("SELECT s.user, s.identity FROM sessions s").fetchall():
         owners.add(str(row["user"]))
         if session := session_from(row["identity"]):

@@ -49,7 +49,7 @@ from hermes_core.storage.files import (
 )
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
-from hermes_core.storage.verdicts import Review, Verdicts
+from hermes_core.storage.verdicts import ScannedText, Verdicts
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
@@ -212,7 +212,7 @@ class SkillStore:
         """Return the notices that were not shown in this home yet."""
         return self._verdicts.first_shows(self.notices())
 
-    def _review(self, skill: Skill, text: str, *, save: bool = True) -> Review:
+    def _review(self, skill: Skill, text: str, *, save: bool = True) -> ScannedText:
         command = f"hermes-memory memory allow --skill {shlex.quote(skill.name)}"
         return self._verdicts.review(text, f"skill {skill.name!r}", command, save=save)
 

@@ -13,15 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.inventory import LAST_TIME
-from hermes_core.storage.sqlite import Database
 
 _TABLE = """
 CREATE TABLE events (
@@ -35,7 +34,6 @@ CREATE TABLE events (
     hash TEXT NOT NULL
 ) STRICT
 """
-_SELECT = "SELECT id, at, kind, change, subject, details, digest, hash FROM events ORDER BY id"
 _STARTS = ("begin", "accept")
 """Kinds of events from which on a record is checked."""
 
@@ -47,7 +45,7 @@ def text_digest(*parts: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ChainEvent:
     """One event of a record.
 
     Attributes:
@@ -107,32 +105,40 @@ class EventChain:
 
     Args:
         limit: Number of the newest changes that the history always has; older ones may be missing there.
+        table: Name of the table of events.
     """
 
-    def __init__(self, database: Database, limit: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, database: Engine, limit: int, clock: Callable[[], float] = time.time, table: str = "events"
+    ) -> None:
         self._database = database
+        self.table = table
         self._limit = limit
         self._clock = clock
 
     @staticmethod
-    def create(connection: sqlite3.Connection) -> None:
+    def create(connection: Connection) -> None:
         """Create the table beside a table `changes`; its present changes stay outside of the record."""
         connection.execute(_TABLE)
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM changes").fetchone()
-        _append(connection, time.time(), "begin", "", {"through": last})
+        append_event(connection, "events", time.time(), "begin", "", {"through": last})
 
     def append(self, kind: str, subject: str, details: Mapping[str, Any], change: int | None = None) -> int:
         """Append an event and return its id. In a transaction, it is stored with the rest of that."""
         with self._database.transaction() as connection:
-            return _append(connection, self._clock(), kind, subject, details, change)
+            self._database.serialize(self.table)  # an event holds the hash of the one before it
+            return append_event(connection, self.table, self._clock(), kind, subject, details, change)
 
     def erase(self, subject: str) -> None:
         """Delete what the events of a subject say. That they happened, and when, stays."""
-        self._database.execute("UPDATE events SET subject = '', details = NULL WHERE subject = ?", (subject,))
+        self._database.execute(
+            f"UPDATE {self.table} SET subject = '', details = NULL WHERE subject = ? AND subject <> ''",
+            (subject,),
+        )
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ChainEvent]:
         """Return all events, oldest first."""
-        return [_event(row) for row in self._database.execute(_SELECT)]
+        return [_event(row) for row in self._rows()]
 
     def accept(self, last_change: int) -> None:
         """Append an event from which on the record is checked: a person accepts what is in the history now."""
@@ -144,7 +150,7 @@ class EventChain:
         Args:
             contents: Id -> digest of the content of each change that is in the history.
         """
-        rows = self._database.execute(_SELECT).fetchall()
+        rows = self._rows()
         start = max((index for index, row in enumerate(rows) if row["kind"] in _STARTS), default=0)
         faults = (
             [] if rows else ["the record has no events, and it begins with one: all of them were deleted"]
@@ -167,7 +173,13 @@ class EventChain:
             hashes=tuple(str(row["hash"]) for row in rows),
         )
 
-    def _faults_of_changes(self, events: list[Event], through: int, contents: Mapping[int, str]) -> list[str]:
+    def _rows(self) -> list[Any]:
+        query = f"SELECT id, at, kind, change, subject, details, digest, hash FROM {self.table} ORDER BY id"
+        return self._database.execute(query).fetchall()
+
+    def _faults_of_changes(
+        self, events: list[ChainEvent], through: int, contents: Mapping[int, str]
+    ) -> list[str]:
         recorded = {event.change for event in events if event.change is not None}
         newest = max([*recorded, *contents], default=0)
         faults = []
@@ -188,21 +200,24 @@ class EventChain:
         ]
 
 
-def _append(
-    connection: sqlite3.Connection,
+def append_event(
+    connection: Connection,
+    table: str,
     at: float,
     kind: str,
     subject: str,
     details: Mapping[str, Any],
     change: int | None = None,
 ) -> int:
-    last = connection.execute("SELECT id, hash FROM events ORDER BY id DESC LIMIT 1").fetchone()
+    """Append an event to a table of events and return its id. No other transaction may append at the same time."""
+    last = connection.execute(f"SELECT id, hash FROM {table} ORDER BY id DESC LIMIT 1").fetchone()
     number, previous = (last[0] + 1, last[1]) if last else (1, "")
     # Without a random part, the digest of an erased event would tell who guesses its text that the guess is right.
     text = json.dumps({**details, "nonce": secrets.token_hex(16)}, ensure_ascii=False, sort_keys=True)
     digest = text_digest(subject, text)
     connection.execute(
-        "INSERT INTO events (id, at, kind, change, subject, details, digest, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO {table} (id, at, kind, change, subject, details, digest, hash)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             number,
             at,
@@ -217,17 +232,17 @@ def _append(
     return int(number)
 
 
-def _event(row: sqlite3.Row) -> Event:
+def _event(row: Any) -> ChainEvent:
     try:
         details = json.loads(row["details"] or "{}")
     except (ValueError, RecursionError):
         details = {}
     if not isinstance(details, dict):
         details = {}
-    return Event(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
+    return ChainEvent(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
 
 
-def _fault_of(row: sqlite3.Row, event: Event, previous: str) -> list[str]:
+def _fault_of(row: Any, event: ChainEvent, previous: str) -> list[str]:
     if row["hash"] != text_digest(previous, row["id"], row["at"], row["kind"], row["change"], row["digest"]):
         return [f"{event} was changed, or an event before it was deleted or inserted"]
     if row["details"] is not None and row["digest"] != text_digest(row["subject"], row["details"]):

@@ -112,6 +112,12 @@ class Engine(Protocol):
     def index_hint(self, index: str) -> str:
         """Return what stands after a table's name so that a statement walks this index; "" if the engine has no such hint."""
 
+    def serialize(self, name: str) -> None:
+        """Within a transaction, wait until no other transaction with this name is open.
+
+        Transactions of one name run one after the other. The lock ends with the transaction.
+        """
+
     def retry(self, write: Callable[[], Result], *, idempotent: bool) -> Result:
         """Call `write`, and call it again if it failed and may be repeated.
 

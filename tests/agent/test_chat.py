@@ -21,7 +21,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from hermes_core.agent.locks import SessionLock
+from hermes_core.agent.locks import SessionLockFile
 from hermes_core.agent.review import STOPPED, Review
 from hermes_core.cli import main
 from hermes_core.cli.chat import _CtrlC, _note_retry, _note_review
@@ -32,8 +32,8 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
-from hermes_core.sessions.db import SessionDB
 from hermes_core.testing.model_server import ModelServer, Reply
+from tests.outbox_of import sessions_of
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def chat(*arguments: str, typed: str = "") -> Result:
 
 
 def sessions(home: HermesHome) -> list[Any]:
-    db = SessionDB(home.state_db)
+    db = sessions_of(home)
     list_models = [entry.session for entry in db.list_sessions()]
     db.close()
     return list_models
@@ -311,7 +311,7 @@ def test_a_session_without_a_title_is_not_shown_with_an_empty_one(
 
 def test_a_session_that_is_open_elsewhere_is_said_to_be(home: HermesHome) -> None:
     session_id = json.loads(chat("-m", "Hello.", "--json").stdout)["session_id"]
-    other = SessionLock(home)
+    other = SessionLockFile(home)
     other.move(session_id)
     assert "open in another process" in chat("-m", "Hello.", "--resume", session_id).stderr
     assert chat(typed="/resume Hello.\nHello.\n").stderr.count("open in another process") == 1
@@ -350,7 +350,7 @@ def test_a_command_used_badly_says_so_and_the_chat_goes_on(home: HermesHome, lin
 
 def test_an_id_in_the_list_names_its_session(home: HermesHome) -> None:
     for session_id in ("locomo-conversation-1", "locomo-conversation-2"):
-        with closing(SessionDB(home.state_db)) as db:
+        with closing(sessions_of(home)) as db:
             db.create_session(session_id, "locomo")
             db.append_message(session_id, "user", f"From {session_id}.")
     chat("-m", "Hello.")
@@ -527,7 +527,7 @@ def test_an_answer_is_tried_again_in_place_of_the_one_before(
     assert sent[1] == ["What shall I drink?"]
     assert sent[2] == ["What shall I drink?", "Coffee.", "Thanks."]
     (session,) = sessions(home)
-    with closing(SessionDB(home.state_db)) as db:
+    with closing(sessions_of(home)) as db:
         stored = [message.content for message in db.get_messages(session.id)]
     assert stored == ["What shall I drink?", "Coffee.", "Thanks.", "Noted."]
     tea, rewind, coffee, _ = map(json.loads, (home.path / "heard").read_text().splitlines())
@@ -744,7 +744,7 @@ def test_the_session_of_a_killed_chat_is_ended_by_the_next(home: HermesHome) -> 
 
 
 def test_a_session_in_use_is_not_taken_for_abandoned(hermes_home: HermesHome, tmp_path: Path) -> None:
-    one, two = SessionLock(hermes_home), SessionLock(hermes_home)
+    one, two = SessionLockFile(hermes_home), SessionLockFile(hermes_home)
     one.move("a")
     assert two.crashed() == []
     one.move("b")
@@ -756,12 +756,12 @@ def test_a_session_in_use_is_not_taken_for_abandoned(hermes_home: HermesHome, tm
 
 @pytest.mark.parametrize("session_id", ["../../outside", "a/b:c", "long" * 100, "夜"])
 def test_a_claim_stays_below_its_folder_whatever_the_id(hermes_home: HermesHome, session_id: str) -> None:
-    one = SessionLock(hermes_home)
+    one = SessionLockFile(hermes_home)
     one.move(session_id)
     files = set(hermes_home.path.parent.rglob("*.lock"))
     assert {path.parent for path in files} == {hermes_home.path / "locks"}
     one._lock.close()
-    found = SessionLock(hermes_home).crashed()
+    found = SessionLockFile(hermes_home).crashed()
     assert found == [session_id] or len(session_id) == 400
 
 

@@ -27,7 +27,7 @@ from hermes_core.backups.archive import MANIFEST, make_backup, opened_backup
 from hermes_core.backups.restore import restore_backup
 from hermes_core.backups.schedule import ScheduledBackups, backup_name, backups_in
 from hermes_core.cli import main
-from hermes_core.config import load_config, set_value
+from hermes_core.config import load_config, override_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.portability.home_export import export_home
 from hermes_core.testing.fakes import RecordingProvider
@@ -38,6 +38,8 @@ DAY_4 = 1_767_484_800.0
 WRITER = """
 import sys
 from hermes_core import open_memory
+
+pytestmark = pytest.mark.sqlite_only("a backup of files")
 name = sys.argv[2]
 with open_memory(sys.argv[1]) as memory:
     session = memory.start_session(name)
@@ -291,7 +293,7 @@ HOSTILE = {
     "no number": _member("outside/0"),
     "empty part": _member("home//x"),
     "this folder": _member("home/./x"),
-    "file in a file": _member("home/state.db/x"),
+    "file in a file": _member("home/mem0.json/x"),
     "long name": _member("home/" + 300 * "x"),
     "time": _manifest(lambda value: value.update(created_at=1e300)),
     "no time": _manifest(lambda value: value.update(created_at=float("nan"))),
@@ -693,6 +695,35 @@ def test_what_is_left_out_is_named(home: HermesHome, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 there")
+def test_stores_on_a_server_are_named(
+    hermes_home: HermesHome, postgres_url: str, postgres_schema: str, run: Run, tmp_path: Path
+) -> None:
+    block = f"storage:\n  url: {postgres_url}\n  schema: {postgres_schema}\n"
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text(block)
+    with open_memory(hermes_home) as memory:
+        memory.end_turn(memory.start_session("s1"), "I like tea.", "Noted.")
+    printed = " ".join(run("backup", tmp_path / "backup.zip").stdout.split())
+    assert (
+        f"left out: the sessions, the notes and the outbox, which are on the server '{postgres_url}'"
+        in printed
+    )
+    assert f"pg_dump --schema={postgres_schema}" in printed
+    report = make_backup(hermes_home, tmp_path / "again.zip")
+    with opened_backup(report.path) as (_, content):
+        assert any("pg_dump" in sentence for sentence in content.left_out)
+    # A host may name the server in code.
+    hermes_home.config_yaml.unlink()
+    config = override_config(load_config(hermes_home, {}), {"storage": {"url": postgres_url}})
+    assert "pg_dump" in make_backup(hermes_home, tmp_path / "code.zip", config=config).left_out[0]
+    assert not any(
+        "server" in line
+        for line in make_backup(
+            hermes_home, tmp_path / "none.zip", config=load_config(hermes_home, {})
+        ).left_out
+    )
+
+
 def test_a_name_that_is_no_utf8_is_named(home: HermesHome, run: Run, tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(home.path) + b"/\xff.txt")).write_text("x")
     Path(os.fsdecode(os.fsencode(home.path) + b"/skills/\xfe")).mkdir()

@@ -14,7 +14,7 @@ from hermes_core.cli import memory
 from hermes_core.config import set_value
 from hermes_core.loader.discover import BUNDLED_ABOUT
 from tests.cli.conftest import Hermes
-from tests.outbox_of import outbox_of, turn_rows
+from tests.outbox_of import end_pauses, outbox_of, turn_rows
 
 NEEDS_A_BACKEND = """
 from pathlib import Path
@@ -159,6 +159,7 @@ def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
     assert (row["provider"], row["hook"], row["state"]) == ("notes", "on_memory_write", "pending")
     assert "the backend is down" in hermes("outbox", "list").stdout
     (hermes_home.path / "backend").mkdir()
+    end_pauses(hermes_home)
     assert data("memory", "status")["outbox"]["waiting"] == 0
     hermes("memory", "add", "Plays chess")
     assert data("outbox", "list") == []

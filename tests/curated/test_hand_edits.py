@@ -8,7 +8,7 @@ import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.edits import Operation
-from hermes_core.curated.journal import MAX_BACKUPS
+from hermes_core.curated.places import MAX_BACKUPS
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError, LockTimeout, MemoryConflict, StorageError
 from hermes_core.storage.files import locked

@@ -11,6 +11,8 @@ from hermes_core import HermesHome
 from hermes_core.curated.journal import NoteJournal
 from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.store import MemoryStore
+from hermes_core.storage.engine import Engine
+from tests.curated.conftest import EditByHand
 
 
 def faults(store: MemoryStore) -> tuple[str, ...]:
@@ -19,15 +21,20 @@ def faults(store: MemoryStore) -> tuple[str, ...]:
     return report.faults
 
 
-def change_database(home: HermesHome, sql: str) -> None:
+def change_database(home: HermesHome, sql: str, engine: Engine | None = None) -> None:
+    if engine is not None:
+        engine.execute(sql.replace("changes", "note_changes").replace("events", "note_events"))
+        return
     with contextlib.closing(sqlite3.connect(home.journal_db)) as connection, connection:
         connection.execute(sql)
 
 
-def test_each_change_and_each_decision_is_an_event(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_each_change_and_each_decision_is_an_event(
+    store: MemoryStore, hermes_home: HermesHome, edit_by_hand: EditByHand
+) -> None:
     assert MemoryStore(hermes_home).verify() is None
     store.add("memory", "Uses ruff")
-    hermes_home.memory_md.write_text("Uses mypy\n")
+    edit_by_hand(store, "Uses mypy\n")
     store.add("memory", "Likes tea")
     store.undo()
     store.confirm(["Uses mypy"])
@@ -48,11 +55,11 @@ def test_each_change_and_each_decision_is_an_event(store: MemoryStore, hermes_ho
     ],
 )
 def test_a_history_that_was_changed_is_reported_and_can_be_accepted(
-    store: MemoryStore, hermes_home: HermesHome, sql: str
+    store: MemoryStore, hermes_home: HermesHome, engine: Engine | None, sql: str
 ) -> None:
     store.add("memory", "Uses ruff")
     store.add("memory", "Likes tea")
-    change_database(hermes_home, sql)
+    change_database(hermes_home, sql, engine)
     assert len(faults(store)) == 1
     store.accept_history()
     assert faults(store) == ()
@@ -96,9 +103,9 @@ def test_any_version_comes_back(store: MemoryStore) -> None:
     assert faults(store) == ()
 
 
-def test_a_version_with_a_secret_does_not_come_back(store: MemoryStore, hermes_home: HermesHome) -> None:
+def test_a_version_with_a_secret_does_not_come_back(store: MemoryStore, edit_by_hand: EditByHand) -> None:
     store.add("memory", "Uses ruff")
-    hermes_home.memory_md.write_text("Uses ruff\n§\ntoken: 'abcd1234efgh5678'\n")
+    edit_by_hand(store, "Uses ruff\n§\ntoken: 'abcd1234efgh5678'\n")
     store.remove("memory", "token")
     (edit,) = (version for version in store.history() if version.action == "edit")
     assert "what looks like a secret" in store.restore(edit.id)["error"]

@@ -13,7 +13,7 @@ from hermes_core.curated.document import NotesUsage
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import StorageError
-from tests.curated.conftest import ATTACK
+from tests.curated.conftest import ATTACK, EditByHand
 
 MakeStore = Callable[..., MemoryStore]
 
@@ -163,10 +163,9 @@ def test_a_file_in_place_of_the_history_is_an_error_with_a_remedy(
 
 
 def test_undo_scans_an_entry_again_before_it_brings_it_back(
-    store: MemoryStore, hermes_home: HermesHome
+    store: MemoryStore, edit_by_hand: EditByHand
 ) -> None:
-    hermes_home.memories.mkdir(parents=True)
-    hermes_home.memory_md.write_text(f"tea\n§\n{ATTACK} and obey")
+    edit_by_hand(store, f"tea\n§\n{ATTACK} and obey")
     assert store.remove("memory", store.flagged()[0].handle)["success"]
     refused = store.undo()
     assert not refused["success"]

@@ -12,13 +12,15 @@ from hermes_core import HermesHome, MemoryWrite, Session, ToolCall
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import CuratedProvider
 from hermes_core.errors import OutboxFull
+from hermes_core.storage.engine import Engine
+from tests.curated.conftest import EditByHand
 
 MakeStore = Callable[..., MemoryStore]
 ANN, BOB = (Session(f"of-{name}", platform="telegram", user_id=name) for name in ("ann", "bob"))
 
 
 def test_each_user_has_notes_of_their_own(
-    store: MemoryStore, hermes_home: HermesHome, session: Session
+    store: MemoryStore, hermes_home: HermesHome, engine: Engine | None, session: Session
 ) -> None:
     for who, name in ((ANN, "Ann"), (BOB, "Bob"), (session, "Mel")):
         assert store.of(who).add("user", f"Is called {name}", session=who)["success"]
@@ -33,6 +35,9 @@ def test_each_user_has_notes_of_their_own(
         ("Bob was here",),
         ("Mel was here",),
     ]
+    if engine is not None:
+        assert not hermes_home.memories.exists()
+        return
     assert hermes_home.user_md.read_text().strip() == "Is called Mel"
     assert hermes_home.user_md_of("telegram:ann").stat().st_mode & 0o777 == 0o600
     assert hermes_home.memory_md_of("telegram:ann").stat().st_mode & 0o777 == 0o600
@@ -188,7 +193,7 @@ def test_a_removed_entry_is_removed_from_the_memory_of_its_writer(make_store: Ma
 
 
 def test_a_removed_entry_without_a_known_writer_is_removed_for_the_remover(
-    make_store: MakeStore, hermes_home: HermesHome
+    make_store: MakeStore, edit_by_hand: EditByHand
 ) -> None:
     told: list[tuple[str, str]] = []
     store = make_store(
@@ -202,7 +207,7 @@ def test_a_removed_entry_without_a_known_writer_is_removed_for_the_remover(
     store.add("memory", "Uses mypy", session=review)
     store.remove("memory", "mypy", session=BOB)
     store.add("memory", "Uses uv", session=Session("cli"))
-    hermes_home.memory_md.write_text("Uses uv\n§\nUses tox\n")
+    edit_by_hand(store, "Uses uv\n§\nUses tox\n")
     store.add("memory", "Uses nox", session=ANN)
     store.remove("memory", "tox", session=BOB)
     store.remove("memory", "uv", session=Session("mcp", platform="mcp"))

@@ -1,0 +1,190 @@
+"""Actions on notes as files: an edit in an editor, and MEMORY.md, USER.md and PROJECT.md in a folder for Git or a move."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes_core.actions.notes import session_of_user
+from hermes_core.contract.values import MemoryTarget, Session
+from hermes_core.curated.document import join_entries, parse_note_file
+from hermes_core.curated.origins import UNKNOWN, NoteOrigins, entry_hash
+from hermes_core.curated.places import NoteFile
+from hermes_core.curated.shared import owner_of_folder
+from hermes_core.curated.store import TARGETS, MemoryStore
+from hermes_core.errors import CuratedMemoryError, MemoryConflict
+from hermes_core.home import file_name_of
+from hermes_core.memory import Memory
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
+from hermes_core.storage.inventory import ORIGINS
+
+# Folders of a `memories` folder that may hold notes.
+_PROJECTS, _USERS = "projects", "users"
+
+
+def keep_text(memory: Memory, store: MemoryStore, target: MemoryTarget, text: str) -> Path:
+    """Write what a person wrote and what could not be stored beside the notes, and return the file."""
+    path = memory.home.memories / store.journal_key(target)
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    place = path.with_name(f"{path.name}.mine.{stamp}")
+    number = 1
+    while place.exists():
+        number += 1
+        place = path.with_name(f"{path.name}.mine.{stamp}-{number}")
+    write_atomic(place, text.encode("utf-8", "surrogatepass"), PRIVATE_FILE)
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class NotesFile:
+    """One file of notes in a folder, and the store of its notes.
+
+    `key` is its path in the folder; `session` is one of its owner.
+    """
+
+    key: str
+    target: MemoryTarget
+    store: MemoryStore
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """Result of the import of one file: its path in the folder, and the result of the store."""
+
+    file: str
+    result: dict[str, Any]
+
+
+def export_note_files(
+    memory: Memory, folder: Path, user: str = "", *, all_users: bool = False
+) -> dict[str, int]:
+    """Write notes as files into a folder, with their origins beside them. Return the number of entries by file.
+
+    The files of an earlier export are overwritten.
+
+    Args:
+        user: A `Session.outside_id` whose MEMORY.md and USER.md are written; "" for the person at home, with the notes on
+            all repositories.
+        all_users: True to write the notes of all users too, in folders below `users`.
+
+    Raises:
+        CuratedMemoryError: The folder is that of the notes, or notes can't be read. Files may have been written.
+        StorageError: A file can't be written.
+    """
+    _refuse_own_folder(memory, folder)
+    owners = [*([user] if user else [""]), *(memory.curated.owners() if all_users else ())]
+    counts: dict[str, int] = {}
+    origins: dict[Path, set[str]] = {}
+    for notes in [notes for owner in owners for notes in _notes_of(memory, owner, alone=owner == user)]:
+        entries, path = notes.store.entries(notes.target), folder / notes.key
+        if entries or path.exists():
+            ensure_folder(path.parent)
+            write_atomic(path, join_entries(entries).encode("utf-8"), PRIVATE_FILE)
+            counts[notes.key] = len(entries)
+        beside = folder if notes.target == "project" else path.parent
+        origins.setdefault(beside, set()).update(map(entry_hash, entries))
+        table = notes.store.origins.read()
+        if table.fault:
+            raise MemoryConflict(table.fault)
+        known = {key: origin for key, origin in table.entries.items() if key in origins[beside]}
+        _write_origins(beside / ORIGINS, known, anew=notes.target == "memory")
+    return counts
+
+
+def import_note_files(
+    memory: Memory, folder: Path, user: str = "", *, all_users: bool = False
+) -> list[ImportedFile]:
+    """Make the notes what the files of a folder say, as an edit by hand that can be undone. Missing files change nothing.
+
+    Texts that are new here keep the origin that the file of origins in the folder gives them; without such a file they
+    are the person's.
+
+    Args:
+        user: A `Session.outside_id` whose MEMORY.md and USER.md are in the folder; "" for the person at home.
+        all_users: True to take the notes of all users too, from folders below `users`.
+
+    Raises:
+        CuratedMemoryError: There is no such file, or one can't be read.
+        StorageError: The notes can't be written.
+    """
+    if memory.shared_database is None:
+        _refuse_own_folder(memory, folder)
+    files = list(_files_in(memory, folder, user))
+    if all_users:
+        for path in sorted((folder / _USERS).glob("*")):
+            if owner := owner_of_folder(path.name):
+                files += _files_in(memory, folder, owner, alone=False)
+    if not files:
+        names = "MEMORY.md, USER.md or projects/*/PROJECT.md"
+        raise CuratedMemoryError(f"{str(folder)!r} has no {names}", "name the folder with these files")
+    texts = [_text_of(folder / notes.key) for notes in files]  # before the first change
+    return [_import(folder, notes, text) for notes, text in zip(files, texts, strict=True)]
+
+
+def _import(folder: Path, notes: NotesFile, text: str) -> ImportedFile:
+    store, target = notes.store, notes.target
+    base = store.entries(target)
+    beside = folder if target == "project" else (folder / notes.key).parent
+    table = NoteOrigins(beside / ORIGINS).read()
+    here = set(map(entry_hash, base))
+    written = [entry_hash(entry) for entry in parse_note_file(text.encode("utf-8")).entries]
+    new = dict.fromkeys(key for key in written if key not in here)
+    # Before the notes: after a crash no text of a page may pass for a person's.
+    store.origins.merge(
+        dict.fromkeys(new, UNKNOWN)
+        if table.fault
+        else {key: table.entries[key] for key in new if key in table.entries}
+    )
+    return ImportedFile(notes.key, store.edit(target, text, base, session=notes.session, action="import"))
+
+
+def _notes_of(memory: Memory, owner: str, *, alone: bool) -> Iterator[NotesFile]:
+    """Yield the notes of an owner.
+
+    Args:
+        alone: True if their files are at the top of the folder.
+    """
+    session = session_of_user(memory, owner)
+    store = memory.curated.of(session)
+    folder = "" if alone else f"{_USERS}/{file_name_of(owner)}/"
+    for target in TARGETS:
+        yield NotesFile(f"{folder}{target.upper()}.md", target, store, session)
+    for key in memory.curated.repositories() if not owner else ():
+        yield NotesFile(
+            f"{_PROJECTS}/{key}/PROJECT.md", "project", memory.curated.of_repository(key), session
+        )
+
+
+def _files_in(memory: Memory, folder: Path, owner: str, *, alone: bool = True) -> Iterator[NotesFile]:
+    """Yield the notes of an owner of which a folder has the file."""
+    for notes in _notes_of(memory, owner, alone=alone):
+        if notes.target != "project" and (folder / notes.key).exists():
+            yield notes
+    for path in sorted(folder.glob(f"{_PROJECTS}/*/PROJECT.md")) if not owner else ():
+        store = memory.curated.of_repository(path.parent.name)
+        yield NotesFile(path.relative_to(folder).as_posix(), "project", store, session_of_user(memory, owner))
+
+
+def _text_of(path: Path) -> str:
+    file = NoteFile(path)
+    data = file.read()
+    if conflict := parse_note_file(data).conflict:
+        raise file.unreadable(conflict, "save it as UTF-8 text")
+    return data.decode("utf-8")
+
+
+def _write_origins(path: Path, origins: dict[str, Any], *, anew: bool) -> None:
+    """Write origins beside exported files; `anew` for the first file of a folder."""
+    if anew:
+        path.unlink(missing_ok=True)
+    if origins:
+        NoteOrigins(path).merge(origins)
+
+
+def _refuse_own_folder(memory: Memory, folder: Path) -> None:
+    if folder.resolve() == memory.home.memories.resolve():
+        raise CuratedMemoryError(f"{str(folder)!r} is the folder of the notes", "name another folder")
