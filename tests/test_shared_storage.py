@@ -313,3 +313,15 @@ def test_without_the_extra_the_memory_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(DatabaseUnavailable, match=r"psycopg can't be imported.*; pip install 'psycopg"):
         open_memory(hermes_home, config={"storage": {"url": "postgresql://db/hermes"}})
+
+
+def test_a_note_that_is_pinned_on_one_machine_stays_on_the_other(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    for text in ("Uses uv.", "Lives in Lund."):
+        one.curated.add("memory", text)
+    assert one.curated.pin("memory", "Lund")["success"]
+    assert two.curated.in_order("memory") == ["Lives in Lund.", "Uses uv."]
+    arguments = {"action": "remove", "target": "memory", "old_text": "Lund"}
+    assert "pinned" in two.call_tool(two.session("s"), "memory", arguments)
+    assert two.curated.pin("memory", "Lund", on=False)["success"]
+    assert "Entry removed" in one.call_tool(one.session("s"), "memory", arguments)
