@@ -106,7 +106,7 @@ MAX_UNANSWERED_CHARS = 400
 
 # The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 8 % of 60 tasks ("Write
 # a haiku about the sea.") and 11 % of small talk get messages of an unrelated chat of two persons, 13 % and 15 % of real
-# people's chats, and 22 % and 8 % of an assistant's chat; without these limits 45 to 95 %. It costs 0.4 points of
+# people's chats, and 23 % and 8 % of an assistant's chat; without these limits 45 to 95 %. It costs 0.4 points of
 # recall@10 on LoCoMo, 0.8 on REALTALK and 4.5 on BEAM.
 
 # Lowest number of telling words that one exchange must have. A word that no message has counts 1, a common word less.
