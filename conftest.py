@@ -1,10 +1,99 @@
-"""What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test."""
+"""Settings of the whole suite: what hypothesis may do, and what a test does not pay for.
+
+Thousands of tests open a memory. Closing it runs the garbage collector over everything the process holds, and opening it
+reads the metadata of every installed package. In a test process that is most of the work.
+"""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+import gc
+import os
+import sys
+import sysconfig
+import uuid
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
+import pytest
+from hypothesis import HealthCheck, settings
+from importlib_metadata import PathDistribution
+
+from tests.engine import sitecustomize
+from tests.postgres_server import drop_schema, server_url
+
+# What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test.
 settings.register_profile(
     "behaviour", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("behaviour")
+
+pytest_plugins = []
+if os.environ.get("HERMES_TEST_ENGINE") == "postgresql":
+    pytest_plugins.append("tests.engine.plugin")
+    sitecustomize.install()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The address of a PostgreSQL server, which all tests of this process share."""
+    if os.name == "nt" and "HERMES_TEST_POSTGRES" not in os.environ:
+        pytest.skip("a server is started on POSIX systems only; HERMES_TEST_POSTGRES names another one")
+    with server_url() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_schema(postgres_url: str) -> Iterator[str]:
+    """The name of a schema of the test's own, which is dropped afterwards."""
+    schema = f"test_{uuid.uuid4().hex}"
+    yield schema
+    drop_schema(postgres_url, schema)
+
+
+_module_count = 0
+
+
+def hide_modules_from_collector() -> None:
+    """Take collected tests and imported modules out of the sight of the garbage collector."""
+    global _module_count
+    if len(sys.modules) > _module_count:  # tests import more of them, SDKs among them
+        gc.collect()
+        gc.freeze()
+        _module_count = len(sys.modules)
+
+
+def read_metadata_once() -> None:
+    """Keep the metadata files of the packages of this environment: no test changes them.
+
+    Files of packages in other folders, such as those that tests write, are read anew each time.
+    """
+    installed = Path(sysconfig.get_path("purelib"))
+    read_text = PathDistribution.read_text
+
+    @cache
+    def text_of(path: Path, filename: str) -> str | None:
+        return read_text(PathDistribution(path), filename)
+
+    def read_text_once(self: PathDistribution, filename: str | os.PathLike[str]) -> str | None:
+        if self._path.parent == installed and isinstance(self._path, Path):
+            return text_of(self._path, str(filename))
+        return read_text(self, filename)
+
+    PathDistribution.read_text = read_text_once  # type: ignore[method-assign]
+
+
+def pytest_configure() -> None:
+    """Run once in each process of the suite."""
+    read_metadata_once()
+
+
+def pytest_collection_finish() -> None:
+    """Run before the first test."""
+    hide_modules_from_collector()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Run before each test."""
+    hide_modules_from_collector()

@@ -3,7 +3,7 @@
     python bench/recall.py --data FILE [--system NAME ...] [--peer ENV ...] [--turns N] [-k 10] [--json] [--plot FILE]
         [--ablate | --proactive]
     python bench/recall.py --panel DIR [--locomo FILE ...] [--set NAME ...] [--sample N] [--system NAME ...]
-        [--peer ENV ...] [--cache DIR] [--unasked] [--json | --markdown] [--plot FILE]
+        [--peer ENV ...] [--cache DIR] [--storage URL] [--unasked] [--json | --markdown] [--plot FILE]
     python bench/recall.py --figures FILE ... [--markdown | --into FILE ...] [--plot FILE]
 
 Each message is one row; a question is asked as it stands; what counts is which messages come back, no judge and no
@@ -17,7 +17,7 @@ sessions among the first five distinct sessions. Categories are LoCoMo's: 1 mult
 its embedder) or both; it may be given more than once. Their times hold 0.1 ms of the pipe to their process.
 `--turns` asks the same questions of one store of so many messages: see `recall_large.py`.
 `--panel` measures all data sets of a folder in one table: see `recall_panel.py`. `--cache` keeps stores and vectors
-between runs. `--unasked` measures what a turn gets without a search: see `recall_turns.py`.
+between runs. `--storage` lets our systems store on a PostgreSQL server. `--unasked` measures what a turn gets without a search: see `recall_turns.py`.
 `--figures` measures nothing: it reads what earlier runs printed with `--json`, and prints it as Markdown, writes it into
 files such as README.md between their marks, or draws it: see `recall_report.py`.
 All is deterministic but the times.
@@ -43,7 +43,7 @@ from recall_large import mixed
 from recall_parts import ablate, proactive
 from recall_peers import Peer
 from recall_scores import BUDGET, CATEGORIES, DEPTHS, Conversation, read, score
-from recall_systems import PANEL_SYSTEMS, SYSTEMS, WHOLE, default_systems, run
+from recall_systems import PANEL_SYSTEMS, SYSTEMS, WHOLE, default_systems, run, with_storage
 from rich.console import Console
 from rich.table import Table
 
@@ -162,7 +162,7 @@ def _compared(
     """The scores of all systems that are asked for, those of the peers last."""
     with ExitStack() as stack:
         peers = _peers(options, stack)
-        known = SYSTEMS | peers
+        known = with_storage(SYSTEMS, options.storage) | peers
         names = options.system or [*default_systems(), *peers]
         _check_names(names, known, "system")
         results = (run(name, known[name], conversations, progress, whole=name == WHOLE) for name in names)
@@ -192,9 +192,10 @@ def _panel(options: argparse.Namespace) -> int:
         return _unasked(options, sets)
     with ExitStack() as stack:
         peers = _peers(options, stack)
-        systems = {name: system for name, system in PANEL_SYSTEMS.items() if _is_installed(name)} | peers
+        ours = with_storage(PANEL_SYSTEMS, options.storage)
+        systems = {name: system for name, system in ours.items() if _is_installed(name)} | peers
         if options.system:
-            known = PANEL_SYSTEMS | peers
+            known = ours | peers
             systems = {name: known[name] for name in _check_names(options.system, known, "system")}
         cache = stack.enter_context(Cache(options.cache))
         figures = list(recall_panel.measure(sets, systems, cache, Console(stderr=True), without_cpu=peers))
@@ -264,6 +265,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--cache", type=Path, metavar="DIR", help="keep stores and vectors of the panel here")
     add("--system", action="append", metavar="NAME", help=f"{', '.join(SYSTEMS)}, or a peer's; default: all")
     add("--peer", type=Path, action="append", default=[], metavar="ENV", help="an environment with a peer")
+    add("--storage", default="", metavar="URL", help="let our systems store on this PostgreSQL server")
     add("--turns", type=int, default=0, help="ask one store of so many messages")
     add("-k", type=int, default=10, help="messages injected, for tokens and the category table")
     add("--json", action="store_true", help="print figures as JSON")

@@ -7,10 +7,12 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from recall_cache import Cache
 from recall_scores import DEPTHS, Ask, Conversation, Result
@@ -53,9 +55,28 @@ def run(
 
 @contextmanager
 def stored(
-    conversation: Conversation, folder: Path, *, semantic: bool = False, cache: Cache | None = None
+    conversation: Conversation,
+    folder: Path,
+    *,
+    semantic: bool = False,
+    cache: Cache | None = None,
+    storage: str = "",
 ) -> Iterator[SessionDB]:
-    """A SessionDB that holds the conversation, in `folder`. With a cache, the file is a copy of a cached file."""
+    """A SessionDB that holds the conversation, in `folder`. With a cache, the file is a copy of a cached file.
+
+    With `storage`, the address of a PostgreSQL server, it is a schema there.
+    """
+    if storage:
+        with on_server(storage) as open_store:
+            # Without vectors first: a thread that makes them in the background would not know the cache.
+            with closing(open_store()) as db:
+                _add(db, conversation.sessions)
+            with closing(open_store(semantic=semantic)) as db:
+                if db.vectors is not None:
+                    with cache.encodings() if cache else nullcontext():
+                        db.vectors.build()
+                yield db
+        return
     path = folder / "state.db"
     if cache is not None:
         copy_store(conversation, path, semantic, cache)
@@ -65,6 +86,18 @@ def stored(
             if db.vectors is not None:
                 db.vectors.build()
         yield db
+
+
+@contextmanager
+def on_server(url: str) -> Iterator[Callable[..., SessionDB]]:
+    """Open a store in a schema of its own on a PostgreSQL server, as often as asked."""
+    from hermes_core.sessions.postgres_schema import MIGRATIONS
+    from hermes_core.storage.postgres import PostgresDatabase
+
+    schema = f"recall_{uuid.uuid4().hex}"
+    yield lambda **options: SessionDB(PostgresDatabase(url, MIGRATIONS, schema=schema), **options)
+    with closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as database:
+        database.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
 def copy_store(conversation: Conversation, path: Path, semantic: bool, cache: Cache) -> None:
@@ -111,19 +144,26 @@ def _build(path: Path, semantic: bool) -> None:
 
 @contextmanager
 def ours(
-    conversation: Conversation, folder: Path, *, semantic: bool = False, cache: Cache | None = None
+    conversation: Conversation,
+    folder: Path,
+    *,
+    semantic: bool = False,
+    cache: Cache | None = None,
+    storage: str = "",
 ) -> Iterator[Ask]:
     """SessionDB as it is installed by default."""
-    with stored(conversation, folder, semantic=semantic, cache=cache) as db:
+    with stored(conversation, folder, semantic=semantic, cache=cache, storage=storage) as db:
         yield lambda question, k: [hit.ref for hit in db.search(question, limit=k)]
 
 
 @contextmanager
-def ours_semantic(conversation: Conversation, folder: Path, *, cache: Cache | None = None) -> Iterator[Ask]:
+def ours_semantic(
+    conversation: Conversation, folder: Path, *, cache: Cache | None = None, storage: str = ""
+) -> Iterator[Ask]:
     """SessionDB with the extra [semantic]."""
     if not dense.installed():
         raise SystemExit("ours-semantic needs: pip install '.[semantic]'")
-    with ours(conversation, folder, semantic=True, cache=cache) as ask:
+    with ours(conversation, folder, semantic=True, cache=cache, storage=storage) as ask:
         yield ask
 
 
@@ -247,6 +287,12 @@ PANEL_SYSTEMS: dict[str, Callable[..., AbstractContextManager[Ask]]] = {
     "fts5-bigrams": partial(plain_fts5, cut=bigrams),
     "minilm-cosine": minilm_cosine,
 }
+
+
+def with_storage(systems: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """Return the systems, of which ours store on a PostgreSQL server if there is a `url`."""
+    of_ours = {name: partial(systems[name], storage=url) for name in ("ours", "ours-semantic") if url}
+    return {**systems, **of_ours}
 
 
 def default_systems() -> list[str]:

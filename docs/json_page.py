@@ -72,6 +72,7 @@ def documents() -> dict[str, Any]:
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
     from hermes_core.portability.provider_move import MovePlan, MoveReceipt
+    from hermes_core.portability.storage_move import StorageMovePlan, StorageMoveReceipt, StorageStatus
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
@@ -140,6 +141,11 @@ def documents() -> dict[str, Any]:
         "hermes-memory memory undo": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},
         "hermes-memory migrate": (Sometimes(MovePlan, "with --dry-run"), Sometimes(MoveReceipt, "without")),
         "hermes-memory outbox list": list[OutboxRow],
+        "hermes-memory storage move": (
+            Sometimes(StorageMovePlan, "with --dry-run"),
+            Sometimes(StorageMoveReceipt, "without"),
+        ),
+        "hermes-memory storage status": StorageStatus,
         "hermes-memory plugins install": list[ProviderEntry],
         "hermes-memory plugins list": list[ProviderEntry],
         "hermes-memory plugins update": list[ProviderEntry],

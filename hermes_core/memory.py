@@ -40,7 +40,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.project import repository_of
+from hermes_core.curated.project import Repository, repository_of, with_notes_key
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -94,7 +94,7 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
-from hermes_core.sessions.search.embeddings import embedding_server
+from hermes_core.sessions.search.embeddings import embedding_server, unused_setting
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
@@ -226,6 +226,12 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
     return {}
 
 
+def _repository(home: HermesHome, config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
+    """Return the repository of the working folder if the config wants notes on it."""
+    repository = None if config.memory.project == "off" else repository_of(Path(folder or "."))
+    return None if repository is None else with_notes_key(repository, home.memories / "projects")
+
+
 def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
     try:
         return parse_profile_fields(config.memory.profile_fields)
@@ -354,7 +360,7 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
-            project=None if config.memory.project == "off" else repository_of(Path(folder or ".")),
+            project=_repository(home, config, folder),
             project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,
@@ -485,18 +491,22 @@ class Memory:
         Raises:
             SessionError: `session` is not a `Session` but a session id, for instance.
         """
-        if not isinstance(session, Session):
-            raise SessionError(
-                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
-            )
         session = self._with_owner(session)
         own = self._read("sessions", lambda: self.sessions.id_for(session.id, session.owner), session.id)
+        return self._with_id(session, own)
+
+    def _with_id(self, session: Session, own: str) -> Session:
+        """Return the session with the id under which it is stored, and with this home."""
         if session.home and session.id == own:
             return session
         return dataclasses.replace(session, id=own, home=session.home or str(self.home.path))
 
     def _with_owner(self, session: Session) -> Session:
         """Return the session with `is_owner`, whatever the host wrote there."""
+        if not isinstance(session, Session):
+            raise SessionError(
+                f"session must be a Session, got {type(session).__name__}", "pass the result of start_session"
+            )
         outside = session.outside_id
         is_owner = outside in self._owners
         if is_owner and outside not in self._adopted:
@@ -758,12 +768,14 @@ class Memory:
     def is_outdated(self, session: Session, prompt: str) -> bool:
         """Return True if a stored prompt of a session holds a note that may not stand in it any more.
 
-        What the model wrote so far may follow the note, so that the session counts as having read it.
+        The origin of the note was lowered, or it is a note on another repository than that of the working folder. What the
+        model wrote so far may follow a note of low origin, so that the session counts as having read it.
         """
-        origin = self.curated.of(session).outdated_origin(prompt)
+        notes = self.curated.of(session)
+        origin = notes.outdated_origin(prompt)
         if origin is not None:
             self.note_read(session, origin)
-        return origin is not None
+        return origin is not None or notes.is_of_another_project(prompt)
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
@@ -980,12 +992,18 @@ class Memory:
             begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
             at: Time of the message in seconds since the epoch; default: now.
         """
-        session, at = self.complete(session), epoch_seconds(at)
+        session, at = self._with_owner(session), epoch_seconds(at)
+        # In one round trip, because a server may be far away.
+        own, turns, _ = self._read(
+            "turns so far",
+            lambda: self.sessions.id_turns_and_origin(session.id, session.owner),
+            (session.id, 0, "person"),
+        )
+        session = self._with_id(session, own)
         if begins_turn:
             self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
-        turns = self._read("turns so far", lambda: self.sessions.turn_count(session.id), 0)
         number = turns + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(query, session, pending, is_first=not turns, at=time.time(), speaker=speaker)
@@ -1087,14 +1105,15 @@ class Memory:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
-        session = self.complete(session)
+        session = self._with_owner(session)
+        own, turns, stored_origin = self.sessions.id_turns_and_origin(session.id, session.owner)
+        session = self._with_id(session, own)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
         both = Message(role="user", content=question), Message(role="assistant", content=answer)
         speaker = message_origin(session, author, origin)
         begun = self._begun.get(session.id, BegunTurn(question, speaker=speaker))
         speaker = lowest([speaker, begun.speaker])
-        turns, stored_origin = self.sessions.turns_and_origin(session.id)
         read = lowest([begun.origin, recalled_origin, stored_origin])
         stored = self._with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
@@ -1258,6 +1277,7 @@ class Memory:
         Args:
             session: A session of the user whose notes are checked; default: the person at home.
         """
+        session = self.local_session if session is None else self.complete(session)
         return [*map(redact, self._late_warnings), *self._faults(session)]
 
     @property
@@ -1271,9 +1291,8 @@ class Memory:
         """Warnings of functions that the providers used and that have no effect in this host."""
         return tuple(warning for loaded in self.loaded.values() for warning in loaded.late_warnings())
 
-    def _faults(self, session: Session | None) -> list[str]:
-        """Return the problems that every turn repeats until they are gone."""
-        session = self.local_session if session is None else self.complete(session)
+    def _faults(self, session: Session) -> list[str]:
+        """Return the problems that every turn repeats until they are gone. The session is a result of `complete`."""
         # If the sessions and notes are on a server, their earlier files may be moved away.
         on_server = self.shared_database is not None
         lost = [
@@ -1288,7 +1307,7 @@ class Memory:
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
-        problems += filter(None, [self.sessions.vector_fault])
+        problems += filter(None, [self.sessions.vector_fault, self.unused_setting])
         notes = self.curated.of(session)
         with notes.reading():
             unreadable = notes.problems()
@@ -1306,6 +1325,11 @@ class Memory:
         ]
         # They reach the person, other programs and models; an error may quote an address with a password.
         return [redact(problem) for problem in problems]
+
+    @property
+    def unused_setting(self) -> str:
+        """A sentence if settings of embeddings have no effect because of another setting; "" if they have."""
+        return unused_setting(self.config.recall, search_enabled=self.config.sessions.search_enabled)
 
     def sharing_problem(self, owner: str = "") -> str:
         """Return a sentence if people of this home may see too little or too much of each other's notes, else "".
@@ -1735,10 +1759,10 @@ class Conversation:
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
-        memory.frozen_prompt(self.session)
+        prompt = memory.frozen_prompt(self.session)
         messages = [message.as_text() for message in recent]
         recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin, at=at)
-        return TurnDraft(stored, recall)
+        return TurnDraft(stored, recall, prompt)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
         """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
@@ -1747,7 +1771,7 @@ class Conversation:
         recall = self.memory.collect_recall(draft.recall)
         stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
         self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
-        return OpenTurn(self, stored, recall, history)
+        return OpenTurn(self, stored, recall, history, draft.prompt)
 
     def drop(self, draft: TurnDraft) -> None:
         """Delete a turn that `prepare_turn` began and nobody waits for."""
@@ -1889,10 +1913,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class TurnDraft:
-    """A turn of a conversation before its recall has come. `recall` is None if the turn was begun earlier."""
+    """A turn of a conversation before its recall has come. `recall` and `prompt` are None if the turn was begun earlier."""
 
     turn: StoredOpenTurn
     recall: PendingTurn | None = None
+    prompt: str | None = None
 
 
 class OpenTurn:
@@ -1908,7 +1933,12 @@ class OpenTurn:
     """
 
     def __init__(
-        self, conversation: Conversation, stored: StoredOpenTurn, recall: TurnRecall, history: int | None
+        self,
+        conversation: Conversation,
+        stored: StoredOpenTurn,
+        recall: TurnRecall,
+        history: int | None,
+        prompt: str | None = None,
     ) -> None:
         self.id, self.conversation, self.recall = stored.id, conversation, recall
         self.problems: list[str] = list(recall.problems)
@@ -1920,7 +1950,7 @@ class OpenTurn:
         )
         self._open_turns = OpenTurnStore(self._memory.sessions)
         self._scrubber = StreamingContextScrubber()
-        self._prompt = conversation.system_prompt
+        self._prompt = conversation.system_prompt if prompt is None else prompt
 
     @property
     def session(self) -> Session:

@@ -186,7 +186,8 @@ class RecallHit:
     """One line of a recall report.
 
     `injected` is True if a turn would get this recall without a search by the model. `origin` says of a note that stands
-    in no system prompt, and of a message, who or what it comes from.
+    in no system prompt, and of a message, who or what it comes from. `span` is the place of `text` in the message, if
+    the text is a part of a longer message: its first character, and the character after its last.
     """
 
     source: Source
@@ -199,6 +200,7 @@ class RecallHit:
     when: str = ""
     score: float | None = None
     origin: str = ""
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,7 @@ def _hit(source: Source, injected: bool, item: RecallItem) -> RecallHit:
         item.when,
         item.score,
         item.origin,
+        item.span,
     )
 
 
@@ -376,6 +379,7 @@ def _item(hit: SearchHit, origin: Origin) -> RecallItem:
         speaker=hit.speaker or hit.role,
         when=_day(hit.timestamp),
         origin=origin,
+        span=hit.span,
     )
 
 
@@ -477,6 +481,7 @@ def recall_record(
                 origin=item.origin,
                 session_id=item.session_id,
                 message_id=item.message_id,
+                span=item.span,
             )
             for item in past.items
         ]

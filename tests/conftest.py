@@ -6,12 +6,10 @@ Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get th
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import signal
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.discover import BUNDLED
 from hermes_core.loader.hermes_agent import environment as environment_module
 from hermes_core.loader.hermes_agent.host_modules import HOST_NAMES, HostModules, install_host_modules
-from tests.postgres_server import drop_schema, server_url
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 
@@ -37,12 +34,6 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 
 # No test pays for a model, nor for its thread, but those of search by meaning.
 os.environ["HERMES_SEMANTIC"] = "off"
-
-
-def pytest_collection_finish() -> None:
-    """Take thousands of collected tests out of the sight of the collector, which some checks call in each test."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -157,20 +148,3 @@ def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in HOST_NAMES & sys.modules.keys():
         del sys.modules[name]
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """The address of a PostgreSQL server, which all tests of this process share."""
-    if os.name == "nt" and "HERMES_TEST_POSTGRES" not in os.environ:
-        pytest.skip("a server is started on POSIX systems only; HERMES_TEST_POSTGRES names another one")
-    with server_url() as url:
-        yield url
-
-
-@pytest.fixture
-def postgres_schema(postgres_url: str) -> Iterator[str]:
-    """The name of a schema of the test's own, which is dropped afterwards."""
-    schema = f"test_{uuid.uuid4().hex}"
-    yield schema
-    drop_schema(postgres_url, schema)

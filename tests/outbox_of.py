@@ -1,22 +1,56 @@
-"""The outbox of a home, for tests that fill or read it."""
+"""The stores of a home, for tests that fill or read them: in its files, or on the server if the suite runs there."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
+from hermes_core.config import load_config
 from hermes_core.home import HermesHome
+from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import open_sessions
+from tests.engine.sitecustomize import SERVER, schema_of
+from tests.postgres_server import drop_schema
+
+ON_POSTGRES = os.environ.get("HERMES_TEST_ENGINE") == "postgresql"
+"""True if the suite runs on PostgreSQL."""
+
+
+def sessions_of(home: HermesHome) -> SessionDB:
+    """Open the sessions of a home, as a memory of it does."""
+    return open_sessions(home, load_config(home))
+
+
+def wipe_home(home: HermesHome) -> None:
+    """Delete a home with its files, and its schema on the server."""
+    shutil.rmtree(home.path)
+    if ON_POSTGRES:
+        drop_schema(os.environ[SERVER], schema_of(home.path))
 
 
 @contextlib.contextmanager
 def outbox_of(home: HermesHome, **options: Any) -> Iterator[Outbox]:
-    """Open the outbox in the home's state.db for the block."""
-    with contextlib.closing(SessionDB(home.state_db)) as sessions:
+    """Open the outbox beside the home's sessions for the block."""
+    with contextlib.closing(sessions_of(home)) as sessions:
         yield Outbox(sessions.database, **options)
+
+
+def end_pauses(home: HermesHome) -> None:
+    """Let what waits after failed tries be tried at once. In files the pauses end with the process, and not on a server."""
+    if ON_POSTGRES:
+        with contextlib.closing(sessions_of(home)) as sessions:
+            sessions.database.execute("UPDATE outbox_lines SET ready_at = now()")
+
+
+def manager_outbox(home: HermesHome, **options: Any) -> Outbox:
+    """Open the outbox of a manager without sessions: outbox.db, or that of the home on the server."""
+    return Outbox(sessions_of(home).database, **options) if ON_POSTGRES else open_outbox(home, **options)
 
 
 def turn_rows(*events: str) -> list[NewRow]:

@@ -20,11 +20,13 @@ UNPRIVILEGED = 65534
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "32MB",
-    "max_connections": "50",
+    "max_connections": "200",
     # What the tests store need not survive a power cut, and must not wait for a disk. A killed server keeps it.
     "fsync": "off",
     "full_page_writes": "off",
     "autovacuum": "off",
+    # A standby tries again soon when its primary was restarted.
+    "wal_retrieve_retry_interval": "100ms",
 }
 
 
@@ -39,31 +41,32 @@ def binaries() -> Path:
 
 
 class PostgresServer:
-    """A server in a folder of its own, on a free port of this machine."""
+    """A server in a folder of its own, on a free port of this machine.
 
-    def __init__(self, **settings: str) -> None:
+    Args:
+        primary: Server of which this one is a standby; None for a server of its own.
+        port: Port to listen on; 0 for a free one.
+        settings: Settings of postgresql.conf.
+    """
+
+    def __init__(self, primary: PostgresServer | None = None, port: int = 0, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hermes-postgres-"))
         self.data = self.folder / "data"
-        self.port = _free_port()
+        self.port = port or _free_port()
         self._settings = {**SETTINGS, "unix_socket_directories": str(self.folder), **settings}
         self._as_user: dict[str, Any] = {}
         if hasattr(os, "getuid") and os.getuid() == 0:
             os.chown(self.folder, UNPRIVILEGED, UNPRIVILEGED)
             self._as_user = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
         try:
-            self._run(
-                "initdb",
-                "-D",
-                str(self.data),
-                "-U",
-                "hermes",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-N",
-            )
+            data = str(self.data)
+            if primary is None:
+                self._run(
+                    "initdb", "-D", data, "-U", "hermes", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
+                )
+            else:
+                # -R makes it a standby of the server that it is copied from.
+                self._run("pg_basebackup", "-D", data, "-d", primary.url, "-R", "-c", "fast", "-N")
             self.start()
         except BaseException:
             self.close()
@@ -84,6 +87,21 @@ class PostgresServer:
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: "fast" as an administrator does, "immediate" as a crash does."""
         self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "-m", mode, "stop")
+
+    def wait_for_standby(self) -> None:
+        """From now on a commit returns when a standby has it on its disk as well."""
+        import psycopg
+
+        with contextlib.closing(psycopg.connect(self.url, autocommit=True)) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'")
+            connection.execute("SELECT pg_reload_conf()")
+            sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'"
+            while connection.execute(sql).fetchone() == (0,):
+                time.sleep(0.02)
+
+    def promote(self) -> None:
+        """Make a standby take writes."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "promote")
 
     def pause(self) -> None:
         """Suspend the server's main process, so that no new connection is accepted."""

@@ -460,6 +460,7 @@ def test_an_interrupted_turn_reaches_no_provider(remember: Remember) -> None:
 # ------------------------------------------------------------------------------------------------------- sessions
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 @row("session database unavailable")
 def test_session_search_without_its_database_answers_an_error(remember: Remember) -> None:
     """Session search, no usable database: the model gets an error that says so; curated memory goes on."""
@@ -487,6 +488,7 @@ def test_a_file_system_without_wal_means_delete_mode_and_one_warning(
     assert [r.levelname for r in caplog.records if "write-ahead log" in r.getMessage()] == ["WARNING"]
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 @row("full-text query fails")
 def test_a_search_that_fails_answers_an_error_and_no_text_makes_it_fail(remember: Remember) -> None:
     """Session search, messages that can't be read: an error in JSON. No text a person types makes a search fail."""

@@ -34,6 +34,7 @@ from hermes_core.errors import BackendRefused, BackendUnavailable, SessionError,
 from hermes_core.home import HermesHome
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
+from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.testing.fakes import RecordingProvider
 from tests.sessions.test_index import damage
 
@@ -404,6 +405,7 @@ def test_a_turn_that_was_taken_back_is_forgotten_also_where_its_session_is_delet
     assert [given["switch"].rewound_turns for given in provider.of("on_session_switch")] == [(turn.id,)]
 
 
+@pytest.mark.sqlite_only("a full disk under the file")
 def test_a_session_whose_unsent_writes_cannot_be_dropped_is_not_half_deleted(hermes_home: HermesHome) -> None:
     class Away(MemoryProvider):
         name = "away"
@@ -518,6 +520,27 @@ def test_a_recall_report_says_of_each_source_what_a_turn_would_be_given(hermes_h
     assert given == {("memory", True), ("provider", True), ("sessions", False), ("sessions", True)}
     assert report.tokens > 0
     assert report.problems == ()
+
+
+def test_of_a_long_message_a_turn_and_a_report_give_the_part_that_answers(hermes_home: HermesHome) -> None:
+    page = (
+        "filler " * 400 + "The spare key of the boathouse hangs behind the blue barometer. " + "filler " * 400
+    )
+    talk = [f"{FAR} Number {number}." for number in range(60)]
+    with with_past(hermes_home, page, *talk) as memory:
+        session = memory.start_session()
+        question = "Where does the spare key of the boathouse hang?"
+        (hit,) = [one for one in memory.recall(question).results if "barometer" in one.text]
+        short = [one for one in memory.recall(question).results if one.text.startswith(FAR)]
+        context = memory.begin_turn(session, question).context
+
+    assert hit.span is not None
+    assert hit.text == page[slice(*hit.span)]
+    assert len(hit.text) <= MAX_EXCERPT_CHARS
+    assert hit.injected
+    assert "behind the blue barometer" in context
+    assert len(context) < 4 * MAX_EXCERPT_CHARS
+    assert {one.span for one in short} <= {None}
 
 
 def test_an_entry_that_the_scan_flags_is_data_and_in_no_system_prompt(hermes_home: HermesHome) -> None:
@@ -645,7 +668,10 @@ def test_an_unsent_turn_of_a_rewind_or_a_deleted_session_never_reaches_the_provi
     assert [turn.user for turn in provider.turns] == ["first"]
 
 
-@pytest.mark.parametrize("name", ["state_db", "journal_db"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("state_db", marks=pytest.mark.sqlite_only("a damaged or missing file")), "journal_db"],
+)
 def test_a_damaged_database_costs_a_turn_only_what_lies_in_it(hermes_home: HermesHome, name: str) -> None:
     turns: list[Turn] = []
     with open_memory(hermes_home, provider=Elephant(turns)) as memory:
@@ -666,6 +692,7 @@ def test_a_damaged_database_costs_a_turn_only_what_lies_in_it(hermes_home: Herme
         assert len(memory.problems()) == 1
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_turn_says_that_past_sessions_can_not_be_read_also_when_it_is_given_none_of_them(
     hermes_home: HermesHome,
 ) -> None:
@@ -676,6 +703,7 @@ def test_a_turn_says_that_past_sessions_can_not_be_read_also_when_it_is_given_no
         assert str(hermes_home.state_db) in memory.begin_turn(session, "what is my dog called?").problems[0]
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_store_that_can_be_read_again_is_no_problem_any_more(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home, provider=Elephant()) as memory:
         session = memory.start_session()
@@ -1079,6 +1107,7 @@ def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(herm
     assert [turn.user for turn in kept] == ["said to b"]
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_damaged_search_index_keeps_no_turn_out(hermes_home: HermesHome) -> None:
     with open_memory(hermes_home) as memory:
         session = memory.start_session("s")

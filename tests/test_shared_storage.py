@@ -189,7 +189,7 @@ def test_the_notes_cost_a_turn_two_reads_of_the_server(
     assert (begun, len(reads) - begun) == (1, 1), reads
 
 
-@pytest.mark.engines
+@pytest.mark.slow
 def test_of_a_thousand_people_nobody_sees_another_s_notes_sessions_or_recall(
     open_machine: OpenMachine,
 ) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from hermes_core.config import set_value
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.curated.document import entry_handle
 from hermes_core.curated.origins import entry_hash
-from hermes_core.curated.store import MemoryStore
+from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.waiting import (
     HASH_DIGITS,
     WaitingNote,
     accept_notes,
+    has_handle,
     named_note,
     reject_note,
     waiting_notes,
@@ -51,10 +53,24 @@ class Approval:
         self.accepted_origins: list[str] = []
         self._memory, self._session = memory, session
 
-    def waiting(self) -> list[WaitingItem]:
-        """Return the notes and skills that wait, without those of an origin that this approval accepts always."""
-        items: list[WaitingItem] = [*waiting_notes(self.store), *self._waiting_skills()]
+    def waiting(self, limit: int | None = None) -> list[WaitingItem]:
+        """Return the notes and skills that wait, without those of an origin that this approval accepts always.
+
+        Args:
+            limit: Largest number of notes and of skills together; default: all.
+        """
+        items: list[WaitingItem] = list(waiting_notes(self.store, limit, self._is_wanted))
+        items += islice(self._waiting_skills(), None if limit is None else limit - len(items))
         return [item for item in items if item.origin not in self.accepted_origins]
+
+    def named(self, handle: str) -> WaitingItem:
+        """Return the note or skill with this handle. Raise `CuratedMemoryError` if there is none."""
+        notes = waiting_notes(self.store, None, lambda note: has_handle(note.entry, handle))
+        skills = self._waiting_skills() if handle.startswith("skill:") else ()
+        return named_item([*notes, *skills], handle)
+
+    def _is_wanted(self, note: DataNote) -> bool:
+        return note.origin.origin not in self.accepted_origins
 
     def accept(self, item: WaitingItem) -> str:
         """Confirm the text of a note or skill as it was shown. Return a sentence about it."""

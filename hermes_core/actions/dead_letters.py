@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hermes_core.errors import OutboxError
 from hermes_core.memory import Memory
+from hermes_core.safety.terminal import counted
 
 
 def chosen_rows(memory: Memory, rows: Sequence[int], *, waiting: bool = False) -> tuple[int, ...]:
@@ -37,9 +38,9 @@ def retry_rows(memory: Memory, rows: Sequence[int]) -> tuple[str, list[str]]:
         for row in outbox.dead_letters()
         if row.number in rows
     ]
-    return f"{count} row(s) to be tried again{'; some are still waiting' if waiting else ''}", again
+    return f"{counted(count, 'row')} to be tried again{'; some are still waiting' if waiting else ''}", again
 
 
 def drop_rows(memory: Memory, rows: Sequence[int]) -> str:
     """Delete rows, so that the provider never sees them. Return a sentence about it."""
-    return f"{memory.manager.outbox.drop(rows)} row(s) dropped"
+    return f"{counted(memory.manager.outbox.drop(rows), 'row')} dropped"

@@ -62,7 +62,7 @@ class ShownNote:
     """One entry with its origin: who or what it comes from, when and in which session it was written.
 
     `confirmed` is the origin before a person confirmed the text; "" if nobody had to. `waits` is True if the origin keeps
-    the note out of the system prompt.
+    the note out of the system prompt. `pinned` is True if only a person may change the note.
     """
 
     entry: str
@@ -72,6 +72,7 @@ class ShownNote:
     session: str
     confirmed: str
     waits: bool
+    pinned: bool = False
 
 
 def notes_with_origins(curated: MemoryStore, target: MemoryTarget, entries: Iterable[str]) -> list[ShownNote]:
@@ -90,6 +91,7 @@ def notes_with_origins(curated: MemoryStore, target: MemoryTarget, entries: Iter
                 known.session,
                 known.confirmed,
                 entry in waiting,
+                known.pinned,
             )
         )
     return notes
@@ -134,6 +136,16 @@ def change_note(
     """
     result = memory.change_memory(action, target, content, old_text, session=session, by_person=True)
     return NoteResult(result, deliver(memory, session), memory.problems())
+
+
+def pin_note(memory: Memory, session: Session, target: str, old_text: str, *, on: bool) -> NoteResult:
+    """Let only a person change or remove a note, or take that back. Nothing goes to a provider.
+
+    Args:
+        old_text: A part of the one note, or its handle.
+    """
+    result = memory.curated.of(session).pin(target, old_text, on=on)  # type: ignore[arg-type]  # checked there
+    return NoteResult(result, "", memory.problems())
 
 
 def set_field(memory: Memory, session: Session, name: str, value: str | None) -> NoteResult:

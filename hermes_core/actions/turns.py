@@ -75,5 +75,5 @@ def _with_text(memory: Memory, session: Session, item: RecalledItem, notes: dict
         message = memory.sessions.get_message(item.message_id)
         stored = memory.sessions.get_session(message.session_id) if message else None
         if message is not None and stored is not None and stored.user == session.owner:
-            text = message.content
+            text = message.content[slice(*item.span)] if item.span else message.content
     return dataclasses.replace(item, text=text[:MAX_TEXT_CHARS])

@@ -25,6 +25,7 @@ from hermes_core.errors import ModelError
 from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.origin import in_scope, lowest, may_command
 from hermes_core.safety.templates import without_turns
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 
@@ -312,7 +313,7 @@ def left_out_note(middle: Messages) -> str:
         match = _LEFT_OUT.search(text)
         number += int(match[1]) if match else 0
         texts.append(_LEFT_OUT.sub("", text).strip())
-    note = f"({number} messages are left out here. They are stored: session_search finds them.)"
+    note = f"({counted(number, 'message is', 'messages are')} left out here and stored: session_search finds what was said.)"
     return "\n\n".join([*filter(None, texts), note])
 
 

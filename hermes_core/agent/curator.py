@@ -29,6 +29,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, HermesError
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading, lowest
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import read_meta
 
 log = logging.getLogger(__name__)
@@ -386,7 +387,7 @@ class AutoCurator:
         self._record(store, target)
         if not proposal.changes_anything:
             return ""
-        return f"{target} (curated): {len(proposal.before)} entries are {len(proposal.after)} now"
+        return f"{target} (curated): {counted(len(proposal.before), 'entry is', 'entries are')} {len(proposal.after)} now"
 
     def _record(self, store: MemoryStore, target: MemoryTarget) -> None:
         value = json.dumps([self._clock(), _hash(store.entries(target))])

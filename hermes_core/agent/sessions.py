@@ -23,6 +23,7 @@ from hermes_core.memory import Memory, is_said, known_context
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.origin import lowest, may_command
 from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
 from hermes_core.turn_recall import TurnRecall
@@ -265,7 +266,7 @@ def rewind_target(memory: Memory, session: Session, turns: int, history: Message
     from_user = [m for m in messages if m.role == "user" and not m.content.startswith(SUMMARY_MARK)]
     own = [m for m in from_user if not m.copied and (m.ref or not is_compression)]
     if len(own) < turns:
-        few = f"of {turns} turns only {len(own)} can be undone"
+        few = f"of {counted(turns, 'turn')} only {len(own)} can be undone"
         raise SessionError(
             few if own else "there is no turn to undo",
             "turns before a compression or in another session stay",

@@ -33,13 +33,15 @@ from hermes_core.backups.selection import (
     may_hold_keys,
     without_secrets,
 )
+from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
-from hermes_core.storage.output_file import open_partial
+from hermes_core.storage.output_file import open_partial, refuse_existing
 
 FORMAT = "hermes-memory-backup"
 VERSION = 1
@@ -48,7 +50,9 @@ HOME_FOLDER, OUTSIDE_FOLDER = "home", "outside"
 
 NOTE_FILES = ("MEMORY.md", "USER.md")
 _CHUNK_BYTES = 1024 * 1024
-_MAX_MANIFEST_BYTES = 256 * 1024 * 1024
+_MANIFEST_BYTES = 4 * 1024 * 1024
+_MANIFEST_BYTES_PER_FILE = 32 * 1024
+"""Most bytes for a file: its name is a path of 4,096 bytes, each of which JSON may spell in six."""
 _MAX_TIME_S = 253_402_300_799.0
 """The last second of the year 9999, behind which neither a date nor a file system counts."""
 _AGAIN = "make another backup, or take an older one"
@@ -107,8 +111,10 @@ def make_backup(
     path: Path,
     *,
     secrets: bool = False,
+    force: bool = False,
     outside: Sequence[Path] = (),
     excluded: Collection[Path] = (),
+    config: Config | None = None,
     on_file: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.time,
     program: str = "",
@@ -119,14 +125,19 @@ def make_backup(
 
     Args:
         secrets: True to include `.env` and other files with keys.
+        force: True to replace a file that exists at `path`.
         outside: Files and folders outside the home that providers name.
         excluded: Files and folders of the home to leave out, such as the folder of the backups.
+        config: The configuration of the home; default: that of its config.yaml.
         on_file: Called once a file, for a progress bar.
 
     Raises:
+        ConfigError: config.yaml can't be read, and `config` is None.
         DatabaseCorrupt: A database of the home is damaged. No archive was written.
-        StorageError: A file can't be read or written, or the archive is not what was written.
+        StorageError: A file can't be read or written, `path` exists, or the archive is not what was written.
     """
+    on_server = stores_on_server(load_config(home) if config is None else config)
+    refuse_existing(path, "give force=True", force=force)
     ensure_folder(path.parent)
     with _disk_errors(path):
         partial, file = open_partial(path)
@@ -137,6 +148,7 @@ def make_backup(
         ):
             with file:
                 writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
+                writer.leave_out(on_server)
                 writer.exclude([*excluded, path, partial, Path(work)])
                 with closing(writer.archive):
                     content = writer.write(outside, clock(), program)
@@ -152,6 +164,17 @@ def make_backup(
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)
 
 
+def stores_on_server(config: Config) -> tuple[str, ...]:
+    """Return a sentence about the stores on the server of `storage.url`, which no backup of files holds."""
+    storage = config.storage
+    if not storage.url:
+        return ()
+    return (
+        f"the sessions, the notes and the outbox, which are on the server {storage.url!r}: back it up with its own tools, "
+        f"such as pg_dump --schema={storage.schema}",
+    )
+
+
 class _Writer:
     """The writer of one archive."""
 
@@ -163,6 +186,10 @@ class _Writer:
         self._files: dict[str, BackupFile] = {}
         self._left_out: list[str] = []
         self._excluded = set[Path]()
+
+    def leave_out(self, sentences: Iterable[str]) -> None:
+        """Name what the backup does not hold."""
+        self._left_out += sentences
 
     def exclude(self, paths: Iterable[Path]) -> None:
         """Leave these files and folders out. A folder that holds the home, its notes or its skills can't be."""
@@ -250,6 +277,10 @@ class _Writer:
             for name in NOTE_FILES:
                 if (folder / name).exists():
                     yield Path(os.path.realpath(folder / name))
+        # The path that the notes are locked by, see `NoteFile.locked_path`.
+        yield from (
+            Path(os.path.realpath(path)) for path in self._home.memories.glob("projects/*/PROJECT.md")
+        )
 
     def _skill_journals(self) -> Iterator[Path]:
         users = self._home.memories / "users"
@@ -409,9 +440,11 @@ def _read_manifest(path: Path, archive: zipfile.ZipFile) -> BackupContent:
     if MANIFEST not in names:
         raise foreign
     with archive.open(MANIFEST) as member:
-        data = member.read(_MAX_MANIFEST_BYTES + 1)
+        # A manifest names each file of the archive, so that a small archive has a small one.
+        limit = _MANIFEST_BYTES + len(names) * _MANIFEST_BYTES_PER_FILE
+        data = member.read(limit + 1)
     try:
-        value: Any = json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else None
+        value: Any = parse_json(data) if len(data) <= limit else None
         if value["format"] != FORMAT:
             raise foreign
         if isinstance(version := value["version"], int) and version > VERSION:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from hermes_core.backups.archive import (
@@ -18,7 +20,19 @@ from hermes_core.backups.archive import (
     extract,
     opened_backup,
 )
-from hermes_core.backups.selection import DATABASES, KEPT_FOLDERS
+from hermes_core.backups.selection import (
+    ASIDE,
+    DATABASES,
+    MAX_SETTINGS_BYTES,
+    STAGING,
+    STORES,
+    files_below,
+    may_be_settings,
+    may_hold_keys,
+    stays_in_place,
+    with_secrets,
+    without_secrets,
+)
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
 from hermes_core.sessions.maintenance import exclusive
@@ -30,6 +44,8 @@ class RestoreReport:
     """Result of a restore.
 
     Attributes:
+        kept: Files with keys, and secrets in files, that stayed in the home, because the backup has none.
+        lost: Files whose secrets are in `aside` alone, because the file itself has changed.
         aside: Folder with what was in the home before; None if it was empty.
         outside: Folder in the home with the files from outside the home -> the place that they were copied from.
         put_back: The places outside the home that were replaced.
@@ -41,11 +57,13 @@ class RestoreReport:
     aside: Path | None = None
     outside: dict[str, str] = field(default_factory=dict)
     put_back: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def holds_files(home: HermesHome) -> bool:
     """Return True if a restore would have something to move aside."""
-    return home.path.is_dir() and any(one.name not in KEPT_FOLDERS for one in home.path.iterdir())
+    return home.path.is_dir() and any(not stays_in_place(one.name) for one in home.path.iterdir())
 
 
 def restore_backup(
@@ -57,10 +75,10 @@ def restore_backup(
     on_file: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.time,
 ) -> RestoreReport:
-    """Put the files of a backup into a home. The `.env` of the home stays if the backup has none.
+    """Put the files of a backup into a home. Keys and secrets of the home stay if the backup has none.
 
     Args:
-        force: True to move what is in the home into a folder beside it.
+        force: True to move what is in the home into a folder beside it, or in it if nothing can be moved out of it.
         outside: Places outside the home, of `BackupContent.outside`, to put files back to; what is there is moved
             aside. True for all of them.
 
@@ -69,9 +87,10 @@ def restore_backup(
             can't be moved. What was there before is in place again; if it isn't, the error names the folder with it.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(clock()))
-    staging = home.path.with_name(f".{home.path.name}.restoring-{stamp}")
+    root = Path(os.path.realpath(home.path))
     with ExitStack() as stack:
         stack.enter_context(_disk_errors(path))
+        staging, aside = _working_folders(root, stamp)
         stack.callback(shutil.rmtree, staging, ignore_errors=True)
         content = _stage(path, staging, on_file)
         moves = _Moves()
@@ -86,13 +105,12 @@ def restore_backup(
                 ensure_folder(staging / HOME_FOLDER / beside.parent)
                 source.replace(staging / HOME_FOLDER / beside)
                 folders[str(home.path / beside)] = place
-        for target in put_back:
-            copy = target.with_name(f".{target.name}.restoring-{stamp}")
+        copies = {target: _working_folders(target, stamp) for target in put_back}
+        for target, (copy, _) in copies.items():
             ensure_folder(copy.parent)
             stack.callback(_delete, copy)
             # Another file system, as a rule: copied beside its place before anything is moved.
             shutil.move(put_back[target], copy)
-            put_back[target] = copy
         for database in _databases(home.path):
             stack.enter_context(exclusive(database))
         if holds_files(home) and not force:
@@ -100,14 +118,96 @@ def restore_backup(
                 f"the home {str(home.path)!r} is not empty",
                 "restore into an empty one (--home DIR), or give --force to move what is there aside",
             )
+        ensure_folder(root)
+        ensure_folder(staging / HOME_FOLDER)
+        kept, lost = _keep_secrets(root, staging / HOME_FOLDER)
         with moves.undone_on_error(home.path):
-            aside = _swap(moves, home.path, staging, stamp)
-            for target, copy in put_back.items():
+            _exchange(moves, root, staging / HOME_FOLDER, aside, [staging])
+            for target, (copy, old) in copies.items():
+                if copy.parent == target:
+                    _exchange(moves, target, copy, old, [copy])
+                    continue
                 if os.path.lexists(target):
-                    moves.move(target, target.with_name(f"{target.name}.before-restore-{stamp}"))
+                    moves.move(target, old)
                 moves.move(copy, target)
-    places = tuple(str(target) for target in put_back)
-    return RestoreReport(home.path, len(content.files), content.created_at, aside, folders, places)
+            sync_folder(root)
+            sync_folder(root.parent)
+    return RestoreReport(
+        home.path,
+        len(content.files),
+        content.created_at,
+        aside if aside.is_dir() else None,
+        folders,
+        tuple(str(target) for target in put_back),
+        tuple(kept),
+        tuple(lost),
+    )
+
+
+def _working_folders(target: Path, stamp: str) -> tuple[Path, Path]:
+    """Return where the new files of a folder are made ready, and where the old ones go.
+
+    Both are beside the folder. They are in it if nothing can be renamed out of it: it is a mount point, as in a container,
+    or nobody may write to its parent.
+    """
+    if target.is_dir() and not target.is_symlink() and not _can_be_left(target):
+        return target / f"{STAGING}{stamp}", target / f"{ASIDE}{stamp}"
+    return target.with_name(f".{target.name}{STAGING}{stamp}"), target.with_name(
+        f"{target.name}.{ASIDE}{stamp}"
+    )
+
+
+def _can_be_left(folder: Path) -> bool:
+    """Return True if a file of a folder can be renamed to a place beside the folder.
+
+    It is tried, because a mount of the same device looks like any other folder.
+    """
+    probe = Path(tempfile.mkdtemp(prefix=STAGING, dir=folder))
+    beside = folder.with_name(f".{folder.name}{probe.name}")
+    try:
+        os.rename(probe, beside)  # noqa: PTH104  the other renames are counted, and taken back
+    except OSError:
+        probe.rmdir()
+        return False
+    beside.rmdir()
+    return True
+
+
+def _keep_secrets(home: Path, new: Path) -> tuple[list[str], list[str]]:
+    """Copy keys and secrets of a home to the files of a backup that has none.
+
+    Returns:
+        What was copied, and the files whose secrets could not be.
+    """
+    kept, lost = list[str](), list[str]()
+    stores = (home / name for name in STORES if (home / name).is_dir() and not (home / name).is_symlink())
+    for path in [
+        *files_below(home, lambda _: None, is_home=True),
+        *chain.from_iterable(map(_files_of, stores)),
+    ]:
+        name = path.relative_to(home)
+        copy = new / name
+        if may_hold_keys(path.name):
+            # A backup may have a file where the home has a folder.
+            if not os.path.lexists(copy) and not any((new / one).is_file() for one in name.parents):
+                ensure_folder(copy.parent)
+                shutil.copy2(path, copy, follow_symlinks=False)
+                kept.append(repr(name.as_posix()))
+        elif may_be_settings(path.name) and copy.is_file() and not path.is_symlink():
+            if max(path.stat().st_size, copy.stat().st_size) > MAX_SETTINGS_BYTES:
+                continue
+            data, old = copy.read_bytes(), path.read_bytes()
+            whole = with_secrets(path, data, old)
+            if whole != data:
+                copy.write_bytes(whole)
+                kept.append(f"the secrets in {name.as_posix()!r}")
+            elif data != old and without_secrets(path, old) != old and without_secrets(path, data) == data:
+                lost.append(repr(name.as_posix()))
+    return kept, lost
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    return files_below(folder, lambda _: None)
 
 
 class _Moves:
@@ -217,29 +317,20 @@ def _databases(home: Path) -> Iterator[Path]:
             name
             for name in folders
             if name not in ("node_modules", ".venv", "venv")
-            and not (name in KEPT_FOLDERS and Path(folder) == home)
+            and not (stays_in_place(name) and Path(folder) == home)
         ]
         yield from (Path(folder, name) for name in names if name.endswith(DATABASES))
 
 
-def _swap(moves: _Moves, home: Path, staging: Path, stamp: str) -> Path | None:
-    """Move the files of the home aside and those of the backup in. Both are renames on one file system."""
-    ensure_folder(home)
-    new = staging / HOME_FOLDER
-    ensure_folder(new)
-    if os.path.lexists(home / ".env") and not (new / ".env").exists():
-        shutil.copy2(home / ".env", new / ".env", follow_symlinks=False)
-    old = sorted(one for one in home.iterdir() if one.name not in KEPT_FOLDERS)
-    aside = home.with_name(f"{home.name}.before-restore-{stamp}") if old else None
-    if aside is not None:
+def _exchange(moves: _Moves, folder: Path, new: Path, aside: Path, others: Collection[Path]) -> None:
+    """Move what is in a folder aside, and what is in another one in. All are renames on one file system."""
+    old = sorted(one for one in folder.iterdir() if one not in others and not stays_in_place(one.name))
+    if old:
         moves.make(aside)
         for one in old:
             moves.move(one, aside / one.name)
     for one in sorted(new.iterdir()):
-        moves.move(one, home / one.name)
-    sync_folder(home)
-    sync_folder(home.parent)
-    return aside
+        moves.move(one, folder / one.name)
 
 
 @contextmanager

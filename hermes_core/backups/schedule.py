@@ -124,6 +124,7 @@ class ScheduledBackups:
                         _new_path(folder, self._home, self._clock()),
                         outside=self._outside(),
                         excluded=(folder,),
+                        config=self._config,
                         clock=self._clock,
                     )
                     prune_backups(folder, self._home, self._config.backup.keep)
@@ -164,8 +165,10 @@ def back_up_now(
         home,
         target,
         secrets=secrets,
+        force=force,
         outside=outside,
         excluded=(folder,),
+        config=config,
         on_file=on_file,
         program=program,
     )

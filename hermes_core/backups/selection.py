@@ -16,6 +16,9 @@ DATABASES = (".db", ".sqlite", ".sqlite3")
 KEPT_FOLDERS = frozenset({"profiles", "backups", "logs", "locks"})
 """Folders at the top of a home that no backup holds and that stay in place when it is restored."""
 
+ASIDE, STAGING = "before-restore-", ".restoring-"
+"""Beginnings of the names of folders of a restore, which are in the home if nothing can be moved out of it."""
+
 STORES = ("memories", "skills")
 """Folders of a home that may be links to folders elsewhere."""
 
@@ -54,6 +57,15 @@ def may_be_settings(name: str) -> bool:
     return _SETTINGS_FILE.search(name) is not None
 
 
+def stays_in_place(name: str) -> bool:
+    """Return True if a restore leaves a folder at the top of a home alone, and no backup holds it.
+
+    >>> [stays_in_place(name) for name in ("logs", "before-restore-20260101T000000Z", "memories")]
+    [True, True, False]
+    """
+    return name in KEPT_FOLDERS or name.startswith((ASIDE, STAGING))
+
+
 def files_below(
     root: Path,
     leave_out: Callable[[str], object],
@@ -76,6 +88,8 @@ def files_below(
             if top and name in STORES:
                 continue  # read by who copies them, also if they are links
             reason = _folder_reason(path)
+            if top and name.startswith((ASIDE, STAGING)):
+                reason = "what was there before a restore; delete it when nothing is missing"
             if path in excluded or (top and name in KEPT_FOLDERS and not path.is_symlink()):
                 folders.remove(name)
             elif reason or (top and name.casefold() in KEPT_FOLDERS):
@@ -160,6 +174,34 @@ def without_secrets(path: Path, data: bytes) -> bytes:
         return redact(text).encode() if redact(text) != text else data
     clean = _pruned(value, redact_value(value))
     return data if clean == value else (json.dumps(clean, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def with_secrets(path: Path, data: bytes, old: bytes) -> bytes:
+    """Return a settings file that `without_secrets` made, with the secrets of an older state of the file.
+
+    Of a JSON file each key comes back that only the secret file has. Any other file comes back if nothing else differs.
+    """
+    clean = without_secrets(path, old)
+    if clean in (old, data):
+        return old if clean == data else data
+    try:
+        values = [json.loads(one) for one in (data, old, clean)]
+    except (ValueError, RecursionError):
+        return data
+    whole = _with_secrets(*values)
+    return data if whole == values[0] else (json.dumps(whole, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _with_secrets(value: Any, old: Any, clean: Any) -> Any:
+    if value == clean:
+        return old
+    if not all(isinstance(one, dict) for one in (value, old, clean)):
+        return value
+    secret = {key: old[key] for key in old if key not in value and key not in clean}
+    return secret | {
+        key: _with_secrets(value[key], old[key], clean[key]) if key in old and key in clean else value[key]
+        for key in value
+    }
 
 
 def _pruned(value: Any, redacted: Any) -> Any:

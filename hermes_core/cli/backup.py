@@ -102,6 +102,12 @@ def restore(ctx: click.Context, file: Path, force: bool, outside: bool, yes: boo
     click.echo(printable(f"{counted(report.files, 'file')} restored into {report.home}"))
     if report.aside is not None:
         click.echo(printable(f"what was there is in {report.aside}; delete it when nothing is missing"))
+    if report.kept:
+        click.echo(hanging(f"stays as it was here, since the backup has none: {', '.join(report.kept)}"))
+    for name in report.lost:
+        click.echo(
+            hanging(f"{name} is as the backup has it, without its secrets: they are in {report.aside}")
+        )
     for place in report.put_back:
         click.echo(printable(f"put back, outside the home: {place}"))
     for folder, place in report.outside.items():

@@ -22,7 +22,7 @@ from hermes_core.health.finding import Finding, run_check
 from hermes_core.home import HermesHome
 from hermes_core.kit.cli import limit_option
 from hermes_core.logs import LEVELS, Level, LogFile
-from hermes_core.safety.terminal import printable
+from hermes_core.safety.terminal import counted, printable
 from hermes_core.storage.inventory import Inventory
 
 NO_SUCH_PATH = 404
@@ -108,7 +108,9 @@ def _show(found: Examination) -> None:
         print_styled(*_line(finding, width))
     count = sum(finding.failed for finding in found.findings)
     verdict = (
-        "All that is configured works." if found.works else f"{count} of {len(found.findings)} lines failed."
+        "All that is configured works."
+        if found.works
+        else f"{count} of {counted(len(found.findings), 'line')} failed."
     )
     print_styled((verdict, "bold"))
 

@@ -32,6 +32,15 @@ user_option = click.option(
 )
 
 
+_NOUNS = {
+    "sessions": ("session",),
+    "notes": ("file of notes", "files of notes"),
+    "skills": ("skill",),
+    "memories": ("memory", "memories"),
+}
+"""Nouns of the kinds of records, in the singular and the plural."""
+
+
 @click.command()
 @click.argument("file", metavar="FILE", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @user_option
@@ -61,7 +70,7 @@ def export(
             manifest = describe_home(memory, owners, advance)
         else:
             check_output_file(file, memory.home, backup_folder(memory.home, memory.config), force=force)
-            manifest = export_home(memory, file, owners, advance)
+            manifest = export_home(memory, file, owners, advance, force=force)
         problems = memory.problems()
     if as_json:
         print_document(_document(manifest, None if dry_run else file))
@@ -156,14 +165,7 @@ def _by_kind(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    names = {"sessions": "session", "notes": "file of notes", "skills": "skill", "memories": "memory"}
-    plurals = {"notes": "files of notes", "memories": "memories"}
-    parts = []
-    for kind in KINDS:
-        number = counts[kind]
-        plural = plurals.get(kind, "")
-        parts.append(f"{number:,} {plural}" if plural and number != 1 else counted(number, names[kind]))
-    return ", ".join(parts)
+    return ", ".join(counted(counts[kind], *_NOUNS[kind]) for kind in KINDS)
 
 
 def _show_content(file: Path, content: ArchiveContent) -> None:
@@ -180,7 +182,7 @@ def _show_content(file: Path, content: ArchiveContent) -> None:
 
 
 def _show_result(done: HomeImport, archived: str, here: str, *, keep_origins: bool) -> None:
-    parts = [f"{done.imported[kind]:,} {kind}" for kind in KINDS if done.imported[kind]]
+    parts = [counted(done.imported[kind], *_NOUNS[kind]) for kind in KINDS if done.imported[kind]]
     present = sum(done.present.values())
     click.echo(
         f"{', '.join(parts) or 'nothing new'} imported"

@@ -19,6 +19,7 @@ from hermes_core.actions.notes import (
     change_note,
     deliver,
     notes_with_origins,
+    pin_note,
     refusal_text,
     restore_version,
     session_of_user,
@@ -124,7 +125,8 @@ def _print_origins(notes: Mapping[MemoryTarget, Sequence[ShownNote]]) -> None:
             source = ORIGIN_NAMES[note.origin]
             if note.confirmed:
                 source += f", who confirmed {ORIGIN_NAMES.get(as_origin(note.confirmed))}"
-            state = "waits for hermes-memory review" if note.waits else ""
+            states = ("pinned" if note.pinned else "", "waits for hermes-memory review" if note.waits else "")
+            state = ", ".join(filter(None, states))
             rows.append((target, source, moment(note.at), note.session, note.entry, state))
     columns = ("file", "from", "when", "session", "entry", "state")
     print_table("", columns, rows, "Nothing is remembered yet.")
@@ -164,6 +166,20 @@ def replace_notes(
 def remove_notes(ctx: click.Context, old_text: str, target: str, user: str, as_json: bool) -> None:
     """Remove the one entry that holds OLD_TEXT."""
     _change(ctx, as_json, user, action="remove", target=target, old_text=old_text)
+
+
+@memory.command("pin")
+@click.argument("old_text")
+@click.option("--off", is_flag=True, help="Let the agent change it again.")
+@target_option
+@user_option
+@json_option
+@click.pass_context
+def pin_notes(ctx: click.Context, old_text: str, off: bool, target: str, user: str, as_json: bool) -> None:
+    """Pin the one entry that holds OLD_TEXT: only you can change or remove it, and it stands first in the prompt."""
+    with open_memory(home_of(ctx), provider="") as opened:
+        done = pin_note(opened, session_of_user(opened, user), target, old_text, on=not off)
+    _say(ctx, done, as_json)
 
 
 @memory.command("set")
@@ -326,7 +342,7 @@ def prune_notes(ctx: click.Context, yes: bool, user: str) -> None:
         click.confirm("Forget all changes? None of them can be undone any more.", abort=True)
     with open_memory(home_of(ctx), provider="") as opened:
         gone = opened.curated.of(session_of_user(opened, user)).prune()
-    click.echo(f"{gone} changes and copies are gone")
+    click.echo(counted(gone, "change or copy is gone", "changes and copies are gone"))
 
 
 def _summary(change: NoteVersion) -> str:
@@ -377,7 +393,7 @@ def _show_status(report: Status) -> None:
     box = report.outbox
     oldest = f", the oldest for {age(box.oldest_age_s)}" if box.oldest_age_s is not None else ""
     waiting = "can't be read" if box.waiting is None else f"{box.waiting} waiting{oldest}"
-    rows.append(("outbox", waiting, f"{box.dead_letters} dead letter(s)" if box.dead_letters else ""))
+    rows.append(("outbox", waiting, counted(box.dead_letters, "dead letter") if box.dead_letters else ""))
     stored = report.sessions
     if "sessions" in stored:
         search = f"by meaning: {stored['by_meaning']}" if stored["search_enabled"] else "search is off"

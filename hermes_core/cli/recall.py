@@ -14,7 +14,7 @@ from hermes_core.errors import ImportFailed
 from hermes_core.health.provider import start_providers
 from hermes_core.kit.text import clip
 from hermes_core.memory import Memory, open_memory
-from hermes_core.safety.terminal import printable
+from hermes_core.safety.terminal import counted, printable
 from hermes_core.turn_recall import RecallHit, RecallReport
 
 MAX_RESULTS = 1000
@@ -126,7 +126,7 @@ def _show(report: RecallReport) -> None:
                 print_styled(*_line(result))
     if not report.results:
         click.echo("Nothing is remembered for this message.")
-    print_styled((f"{report.tokens} tokens given, {report.elapsed_ms:.1f} ms", "dim"))
+    print_styled((f"{counted(report.tokens, 'token')} given, {report.elapsed_ms:.1f} ms", "dim"))
 
 
 def _line(result: RecallHit) -> tuple[str | tuple[str, str], ...]:

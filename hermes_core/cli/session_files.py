@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -22,12 +21,16 @@ from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document, warn
 from hermes_core.errors import SessionError
 from hermes_core.memory import open_memory
+from hermes_core.safety.json_size import JsonTooLarge, parse_json
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark
 from hermes_core.sessions.transfer import import_session
 from hermes_core.storage.files import ensure_folder
 from hermes_core.storage.output_file import check_output_file, open_partial
+
+MAX_LINE_CHARS = 256 * 2**20
+"""Characters of a line of a file to import, which is held in memory."""
 
 
 @click.command("export")
@@ -115,8 +118,10 @@ def import_sessions(ctx: click.Context, files: tuple[IO[str], ...], as_json: boo
     with open_memory(home_of(ctx), provider="") as memory:
         for place, line in _lines(files):
             try:
-                document = json.loads(line)
+                document = parse_json(line)
                 result = import_session(memory.sessions, document)
+            except JsonTooLarge as exc:
+                faults.append(f"{place}: {exc}; export the session again")
             except (ValueError, RecursionError):
                 faults.append(f"{place}: it is no JSON; export the session again")
             except SessionError as exc:
@@ -138,8 +143,15 @@ def import_sessions(ctx: click.Context, files: tuple[IO[str], ...], as_json: boo
 def _lines(files: tuple[IO[str], ...]) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line that is not empty. Raises `Failure` for a file that is no text."""
     for file in files:
+        number = 0
         try:
-            for number, line in enumerate(file, 1):
+            while line := file.readline(MAX_LINE_CHARS + 1):
+                number += 1
+                if len(line) > MAX_LINE_CHARS:
+                    raise Failure(
+                        f"{file.name!r}, line {number} has more than {MAX_LINE_CHARS:,} characters, as no session has; "
+                        "the lines before it were read: name a file that sessions export wrote"
+                    )
                 if line.strip():
                     yield f"{file.name}, line {number}", line
         except UnicodeDecodeError as exc:

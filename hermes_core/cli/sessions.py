@@ -373,7 +373,7 @@ def delete_conversation(ctx: click.Context, session_id: str, dry_run: bool, yes:
 def _confirm(db: SessionDB, doomed: list[str]) -> None:
     """Show the sessions to delete, and end the command unless a person agrees."""
     _print_sessions(db, doomed)
-    click.confirm(f"Delete these {len(doomed)} session(s) for good?", abort=True)
+    click.confirm(f"Delete {counted(len(doomed), 'session')} for good?", abort=True)
 
 
 def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) -> None:
@@ -389,7 +389,7 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
         freed = (
             "; the file holds their text until hermes-memory sessions vacuum" if doomed and in_file else ""
         )
-        click.echo(f"{len(doomed)} session(s) deleted{freed}")
+        click.echo(f"{counted(len(doomed), 'session')} deleted{freed}")
 
 
 def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:

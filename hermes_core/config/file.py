@@ -47,6 +47,9 @@ _LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.se
 _NAME = re.compile(r"[\w-]+")
 _MAX_LINE_CHARS = 1 << 20
 _STORAGE_URL = "storage.url"
+
+# Blocks in whose place the file may have the value of one key. Other programs that share it write the model's name so.
+_SHORT_KEYS = {"model": "name", "storage": "url"}
 # In each form that libpq takes: ROLE:PASSWORD@HOST, a parameter of the address, and words with `=`.
 _PASSWORD_IN_ADDRESS = re.compile(r"://[^/@?]*:[^/?]*@|(?:^|[?&\s])(?:ssl)?password\s*=", re.IGNORECASE)
 _ALIKE = 0.8
@@ -176,7 +179,7 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
     plain = list(value) if isinstance(value, list | tuple) else value
     with _edited(home) as (tree, expected):
         for data, new in ((tree, _with_quotes(plain)), (expected, plain)):
-            data[block] = _mapping(data.get(block))
+            data[block] = _mapping(block, data.get(block))
             _block_within(data[block], within, key)[name] = new
 
 
@@ -206,17 +209,15 @@ def unset_value(home: HermesHome, key: str) -> None:
         for data in (tree, expected):
             if isinstance(held := data.get(block), dict):
                 _block_within(held, within, key).pop(name, None)
-            elif held is not None and name == "name":
+            elif held is not None and name == _SHORT_KEYS.get(block, "name"):
                 del data[block]
 
 
-def _mapping(block: Any) -> Any:
-    """Return a block that can hold a key. Other programs that share the file write the model's name in place of
-    its block.
-    """
+def _mapping(name: str, block: Any) -> Any:
+    """Return a block that can hold a key. The file may have the value of one key in place of the block."""
     if isinstance(block, dict):
         return block
-    return {} if block is None else {"name": str(block)}
+    return {} if block is None else {_SHORT_KEYS.get(name, "name"): str(block)}
 
 
 def stored_keys(home: HermesHome) -> frozenset[str]:

@@ -19,6 +19,17 @@ MAX_VALUE_CHARS = 200
 _NAME = re.compile(r"[^\W\d_][\w -]{0,39}")
 
 
+def is_field_name(text: str) -> bool:
+    """Return True if a field may have this name.
+
+    >>> is_field_name("home town"), is_field_name("see https")
+    (True, True)
+    >>> is_field_name("- tea"), is_field_name("")
+    (False, False)
+    """
+    return _NAME.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileField:
     """A typed field of the profile.

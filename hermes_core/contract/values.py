@@ -270,6 +270,8 @@ class RecallItem:
     """One remembered item. `score` is higher for better items of the same `Recall`. Unknown fields stay empty.
 
     `origin` is who or what a message of a past session comes from, an `Origin`. Providers leave it empty.
+    `span` is the place of `text` in the message `message_id`, if the text is a part of a longer message: its first
+    character, and the character after its last.
     """
 
     text: str
@@ -281,6 +283,7 @@ class RecallItem:
     speaker: str = ""
     when: str = ""
     origin: str = ""
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

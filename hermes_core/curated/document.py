@@ -352,6 +352,7 @@ def prompt_block(
     *,
     allows: Allows = _never,
     used: int | None = None,
+    project: str = "",
 ) -> str:
     """Return the block of one file for the system prompt, without flagged entries; "" if no entry is left.
 
@@ -362,12 +363,13 @@ def prompt_block(
         entries: The entries that may stand in a system prompt.
         allows: Returns True for an entry that a person allowed.
         used: Characters of all entries on disk; default: of `entries`.
+        project: Key of the repository of PROJECT.md, which stands in the head of its block.
     """
     shown = entries_for_model(target, entries, limit, scan, allows=allows)
     if not shown:
         return ""
     usage = NotesUsage(measure(entries) if used is None else used, limit)
-    return _framed(_BLOCK_LABELS[target], shown, f" [{usage}]")
+    return _framed(_BLOCK_LABELS[target], shown, f" [{usage}]{f' {project}' if project else ''}")
 
 
 def _framed(head: str, entries: Sequence[str], usage: str = "") -> str:
@@ -389,6 +391,18 @@ def entries_of_prompt(prompt: str) -> tuple[list[str], list[str]]:
         for block in shown.findall(prompt):
             (base if head == _BASE_LABEL else own).extend(block.split(ENTRY_DELIMITER))
     return own, base
+
+
+def project_of_prompt(prompt: str) -> str:
+    """Return the key of the repository whose notes stand in a system prompt; "" if there are none.
+
+    >>> project_of_prompt(prompt_block("project", ["Build with make"], 100, lambda _: None, project="pond-0123456789ab"))
+    'pond-0123456789ab'
+    """
+    shown = re.search(
+        f"^{BAR}\n{re.escape(_BLOCK_LABELS['project'])} \\[.*\\] (\\S+)\n{BAR}\n", prompt, re.MULTILINE
+    )
+    return shown[1] if shown else ""
 
 
 def entry_changes(prompt: str, other: str) -> tuple[list[str], list[str]]:

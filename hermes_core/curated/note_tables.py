@@ -52,6 +52,7 @@ _TABLES = (
     f"""
     CREATE TABLE note_origins (
         folder {_NAME}, hash {_NAME}, origin {_NAME}, at DOUBLE PRECISION NOT NULL, session {_TEXT}, confirmed {_TEXT},
+        pinned BOOLEAN NOT NULL DEFAULT FALSE,
         PRIMARY KEY (folder, hash)
     )
     """,

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hermes_core.contract.values import Origin
@@ -39,12 +39,14 @@ class NoteOrigin:
         at: Time of the write in epoch seconds; 0 if unknown.
         session: Id of the session in which it was written.
         confirmed: Origin before a person confirmed this text; "" if nobody had to.
+        pinned: True if only a person may change or remove the entry.
     """
 
     origin: Origin = "person"
     at: float = 0.0
     session: str = ""
     confirmed: str = ""
+    pinned: bool = False
 
 
 PERSON = NoteOrigin()
@@ -121,7 +123,9 @@ class NoteOrigins:
                 if before is not None and before.confirmed:
                     continue  # a person confirmed exactly this text
                 if raise_to or before is None or rank(origin) > rank(before.origin):
-                    entries[key] = NoteOrigin(origin, now, session)
+                    entries[key] = NoteOrigin(
+                        origin, now, session, pinned=before is not None and before.pinned
+                    )
 
         self._change(change)
 
@@ -150,8 +154,21 @@ class NoteOrigins:
             for entry in entries:
                 before = table.get(entry_hash(entry), PERSON)
                 table[entry_hash(entry)] = NoteOrigin(
-                    "person", now, before.session, before.confirmed or before.origin
+                    "person", now, before.session, before.confirmed or before.origin, before.pinned
                 )
+
+        self._change(change)
+
+    def pin(self, entry: str, *, on: bool = True) -> None:
+        """Store that only a person may change or remove an entry, or take that back.
+
+        Raises:
+            StorageError: The file can't be used or written.
+        """
+
+        def change(table: dict[str, NoteOrigin]) -> None:
+            key = entry_hash(entry)
+            table[key] = replace(table.get(key, PERSON), pinned=on)
 
         self._change(change)
 
@@ -196,10 +213,17 @@ class NoteOrigins:
 
 
 def newest_origins(entries: Mapping[str, NoteOrigin]) -> dict[str, NoteOrigin]:
-    """Return what is kept of a table: the newest `MAX_HASHES`, and all of low origin, which would pass for a person's."""
-    low = [item for item in entries.items() if not may_command(item[1].origin)]
-    others = [item for item in entries.items() if may_command(item[1].origin)]
-    return dict([*low, *sorted(others, key=lambda item: item[1].at)[-MAX_HASHES:]])
+    """Return what is kept of a table: the newest `MAX_HASHES`, all that are pinned, and all of low origin.
+
+    Those of low origin would pass for a person's.
+    """
+
+    def stays(origin: NoteOrigin) -> bool:
+        return origin.pinned or not may_command(origin.origin)
+
+    kept = [item for item in entries.items() if stays(item[1])]
+    others = [item for item in entries.items() if not stays(item[1])]
+    return dict([*kept, *sorted(others, key=lambda item: item[1].at)[-MAX_HASHES:]])
 
 
 def _origin(value: Mapping[str, object]) -> NoteOrigin:
@@ -209,4 +233,5 @@ def _origin(value: Mapping[str, object]) -> NoteOrigin:
         float(at) if isinstance(at, int | float) else 0.0,
         str(value.get("session", "")),
         str(value.get("confirmed", "")),
+        value.get("pinned") is True,
     )

@@ -200,6 +200,7 @@ def _origin(value: Mapping[str, Any]) -> NoteOrigin:
         float(value.get("at", 0.0)),
         str(value.get("session", "")),
         str(value.get("confirmed", "")),
+        value.get("pinned") is True,
     )
 
 

@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 MIRROR_MODE = 0o400
 
 _UPSERT_ORIGIN = """
-    INSERT INTO note_origins (folder, hash, origin, at, session, confirmed) VALUES (?, ?, ?, ?, ?, ?)
+    INSERT INTO note_origins (folder, hash, origin, at, session, confirmed, pinned) VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (folder, hash) DO UPDATE SET origin = excluded.origin, at = excluded.at,
-        session = excluded.session, confirmed = excluded.confirmed
+        session = excluded.session, confirmed = excluded.confirmed, pinned = excluded.pinned
 """
 
 
@@ -189,7 +189,7 @@ class RowOrigins(NoteOrigins):
     @property
     def query(self) -> Statement:
         """The statement that reads the rows."""
-        return "SELECT hash, origin, at, session, confirmed FROM note_origins WHERE folder = ?", (
+        return "SELECT hash, origin, at, session, confirmed, pinned FROM note_origins WHERE folder = ?", (
             self._folder,
         )
 
@@ -229,7 +229,7 @@ class RowOrigins(NoteOrigins):
 
     def _store(self, before: Mapping[str, NoteOrigin], after: Mapping[str, NoteOrigin]) -> None:
         rows = [
-            (self._folder, key, new.origin, new.at, new.session, new.confirmed)
+            (self._folder, key, new.origin, new.at, new.session, new.confirmed, new.pinned)
             for key, new in after.items()
             if before.get(key) != new
         ]
@@ -243,7 +243,7 @@ class RowOrigins(NoteOrigins):
 
 
 def _origin_of(row: Any) -> NoteOrigin:
-    return NoteOrigin(as_origin(row["origin"]), row["at"], row["session"], row["confirmed"])
+    return NoteOrigin(as_origin(row["origin"]), row["at"], row["session"], row["confirmed"], row["pinned"])
 
 
 class NotePlaces:
@@ -427,7 +427,7 @@ class SharedReads:
         if self._local.rows is None:
             keys, folder = wanted
             notes = "SELECT file, version, text FROM notes WHERE file = ANY (?)"
-            table = "SELECT hash, origin, at, session, confirmed FROM note_origins WHERE folder = ?"
+            table = "SELECT hash, origin, at, session, confirmed, pinned FROM note_origins WHERE folder = ?"
             try:
                 self._local.rows = self._database.read([(notes, (list(keys),)), (table, (folder,))])
             except StorageError:  # the look of its own reports it

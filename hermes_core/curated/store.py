@@ -49,6 +49,7 @@ from hermes_core.curated.document import (
     measure,
     normalize_entry,
     parse_note_file,
+    project_of_prompt,
     prompt_block,
     scanned_entries,
     split_threat,
@@ -60,6 +61,7 @@ from hermes_core.curated.edits import (
     Operation,
     Refusal,
     apply,
+    find,
     in_batch,
     merge,
     names_entry,
@@ -70,8 +72,8 @@ from hermes_core.curated.edits import (
 from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.places import NoteFile, NotesChanged
-from hermes_core.curated.profile import field_operation, profile_values
-from hermes_core.curated.project import Repository
+from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
+from hermes_core.curated.project import Repository, remember_key
 from hermes_core.curated.shared import NotePlaces
 from hermes_core.errors import (
     ConfigError,
@@ -84,6 +86,7 @@ from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.templates import without_turns
+from hermes_core.safety.terminal import counted
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import LOCK_TIMEOUT
@@ -139,10 +142,10 @@ _CHANGED = {
     "add": "Entry added.",
     "replace": "Entry replaced.",
     "remove": "Entry removed.",
-    "batch": "Applied {count} operation(s).",
-    "undo": "Undone: {count} entry change(s) taken back.",
-    "restore": "Restored: {count} entry change(s).",
-    "reset": "Removed {count} entries; undo brings them back.",
+    "batch": "Applied {operations}.",
+    "undo": "Undone: {changes} taken back.",
+    "restore": "Restored: {changes}.",
+    "reset": "Removed {entries}; undo brings back what went.",
 }
 _SAVED = "Write saved. This update is complete — do not repeat it."
 _WAITS = (
@@ -335,7 +338,7 @@ class MemoryStore:
         table = self.origins.read()
         for target in self.enabled_targets:
             try:
-                entries = self.entries(target)
+                entries = self.in_order(target)
                 may_stand = [entry for entry in entries if self._may_command(table.of(entry))]
                 text = prompt_block(
                     target,
@@ -344,6 +347,7 @@ class MemoryStore:
                     self._scan,
                     allows=self._allows,
                     used=measure(entries),
+                    project=self.project.key if target == "project" and self.project else "",
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
@@ -494,9 +498,14 @@ class MemoryStore:
         origins += [origin for entry in base if not may_command(origin := table.of(entry).origin)]
         return lowest(origins) if origins else None
 
+    def is_of_another_project(self, prompt: str) -> bool:
+        """Return True if the notes on another repository than that of the working folder stand in a stored prompt."""
+        key = project_of_prompt(prompt)
+        return bool(key) and (self.project is None or self.project.key != key)
+
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.
-        accepted = origin.origin in self._accepted_origins and origin != UNKNOWN
+        accepted = origin.origin in self._accepted_origins and replace(origin, pinned=False) != UNKNOWN
         return self._trust == "open" or may_command(origin.origin) or accepted
 
     @_read_once
@@ -510,6 +519,10 @@ class MemoryStore:
             with contextlib.suppress(MemoryConflict):
                 flagged += filter(None, (flag for _, _, flag in self._scanned(name)))
         return flagged
+
+    def flagged_among(self, target: MemoryTarget, entries: Sequence[str]) -> dict[str, FlaggedEntry]:
+        """Return those of some neighbouring entries of a file that no model may see, by their text."""
+        return {entry: flag for entry, _, flag in self._scanned(target, entries) if flag}
 
     def shared_entries(self) -> list[str]:
         """Return the entries of the shared base that a model may see."""
@@ -580,6 +593,40 @@ class MemoryStore:
             self.record("confirm", entry_hash(entry))
         self.origins.confirm(entries)
 
+    def pin(self, target: MemoryTarget, old_text: str, *, on: bool = True) -> Result:
+        """Let only a person change or remove the entry that `old_text` identifies, or take that back.
+
+        A pinned entry stands first in the system prompt. No tool of a model may call this.
+
+        Args:
+            old_text: A fragment, the whole text or the handle of exactly one entry.
+            on: False to unpin the entry.
+        """
+        if off := self._off(target):
+            return self.refuse(off, target, self._local)
+        entries = self.entries(target)
+        place = find(entries, old_text)
+        if isinstance(place, Refusal):
+            return self.refuse(place, target, self._local)
+        entry = entries[place]
+        if self.origins.read().of(entry).pinned != on:
+            self.record("pin" if on else "unpin", entry_hash(entry))
+            self.origins.pin(entry, on=on)
+        message = "Entry pinned: only you can change or remove it." if on else "Entry no longer pinned."
+        return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
+
+    @_read_once
+    def in_order(self, target: MemoryTarget) -> list[str]:
+        """Return all entries on disk, the profile first and then pinned ones.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        table, entries = self.origins.read(), self.entries(target)
+        start = 1 if target == "user" and profile_values(entries, self.profile_fields) else 0
+        rest = sorted(entries[start:], key=lambda entry: not table.of(entry).pinned)
+        return [*entries[:start], *rest]
+
     def record(self, kind: str, text_hash: str, **details: Any) -> None:
         """Record a decision of a person about the text with this hash: confirm, reject or allow.
 
@@ -617,6 +664,14 @@ class MemoryStore:
             MemoryConflict: The file can't be read or is not UTF-8 text.
         """
         return profile_values(self.entries("user"), self.profile_fields)
+
+    def undeclared_profile(self) -> dict[str, str]:
+        """Return the values between the typed fields of USER.md whose field is not declared any more, by name.
+
+        Raises:
+            MemoryConflict: The file can't be read or is not UTF-8 text.
+        """
+        return undeclared_values(self.entries("user"), self.profile_fields)
 
     def set_profile(
         self, values: Mapping[str, Any], *, session: Session | None = None, reading: Reading | None = None
@@ -1110,6 +1165,12 @@ class MemoryStore:
             edit = plan(opened.entries)
             if isinstance(edit, Refusal):
                 return {}, edit, notice
+            known = self.origins.read()
+            pinned = [
+                change for change in edit.changes if change.previous and known.of(change.previous).pinned
+            ]
+            if pinned and reading is not None:
+                return {}, _pinned(pinned[0].previous), notice
             table = _CHANGED if edit.changes else _UNCHANGED
             count = len(writes) if action == "batch" else len(edit.changes)
             result: Result = {
@@ -1118,7 +1179,11 @@ class MemoryStore:
                 "target": target,
                 "usage": str(NotesUsage(measure(edit.entries), self._limits[target])),
                 "entry_count": len(edit.entries),
-                "message": table.get(action, _NOTHING).format(count=count),
+                "message": table.get(action, _NOTHING).format(
+                    operations=counted(count, "operation"),
+                    changes=counted(count, "entry change"),
+                    entries=counted(count, "entry", "entries"),
+                ),
                 "note": _SAVED,
             }
             contents = [change.content for change in edit.changes if change.content]
@@ -1126,7 +1191,6 @@ class MemoryStore:
                 sources = [change.previous for change in edit.changes if change.previous]
                 origins = self._origins_of(contents, sources, session, reading)
             else:
-                known = self.origins.read()
                 origins = {content: known.of(content).origin for content in contents}
             performed = self._performed(target, action, edit, writes, origins, session, undoes)
             if isinstance(performed, Refusal):
@@ -1140,13 +1204,28 @@ class MemoryStore:
             notice |= self._back_up_large(target, edit)
             if performed:
                 # Before a file: after a crash, no note may pass for a person's.
-                record = partial(self.origins.record, origins, session.id, raise_to=reading is None)
+                record = partial(self._record_origins, origins, session, reading, pinned)
+                if isinstance(opened.file, NoteFile) and target == "project" and self.project is not None:
+                    remember_key(self.project, self._home.memories / "projects")
                 warning = self._journal.write(
                     opened, action, edit.entries, performed, undoes, before=record if writes else None
                 )
             if warning:
                 result["warning"] = redact(warning)
         return result, edit, notice
+
+    def _record_origins(
+        self,
+        origins: Mapping[str, Origin],
+        session: Session,
+        reading: Reading | None,
+        pinned: Sequence[NoteChange],
+    ) -> None:
+        """Store the origins of new entries. A pinned entry that a person wrote anew stays pinned."""
+        self.origins.record(origins, session.id, raise_to=reading is None)
+        for change in pinned:
+            if change.content:
+                self.origins.pin(change.content)
 
     def _until_unchanged(self, write: Callable[[], Value]) -> Value:
         """Call `write`, which plans a change and stores it, again as long as another program is quicker.
@@ -1259,7 +1338,10 @@ class MemoryStore:
             try:
                 self._journal.enqueue(handed, session)
             except (OutboxError, StorageError) as exc:
-                part = f"The first {stored} operation(s) are with the memory provider, do not repeat them; the others were not"
+                part = (
+                    f"{counted(stored, 'operation is', 'operations are')} with the memory provider, counted from the "
+                    "first: do not repeat that; the others were not"
+                )
                 refusal = Refusal(
                     f"{part if stored else 'Nothing was'} saved: {exc.message}.", remedy=exc.remedy
                 )
@@ -1270,7 +1352,7 @@ class MemoryStore:
             "done": True,
             "target": target,
             "performed": False,
-            "message": f"Handed {len(writes)} operation(s) to the memory provider.",
+            "message": f"Handed {counted(len(writes), 'operation')} to the memory provider.",
             "note": _HANDED_ON,
         }
 
@@ -1314,15 +1396,21 @@ class MemoryStore:
     def _keys(self, target: MemoryTarget | None) -> list[str]:
         return [file.key for name, file in self._files.items() if target in (None, name)]
 
-    def _scanned(self, target: MemoryTarget) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
+    def _scanned(
+        self, target: MemoryTarget, part: Sequence[str] | None = None
+    ) -> list[tuple[str, NoteOrigin, FlaggedEntry | None]]:
         """Return the entries that a model may see, each with its origin, and its flag if it is withheld.
 
         Entries in the system prompt are no neighbours of those that are data.
 
+        Args:
+            part: The entries that are meant; default: those at the beginning of the file.
+
         Raises:
             MemoryConflict: The file can't be read or is not UTF-8 text.
         """
-        entries, table = scanned_entries(self.entries(target), self._limits[target]), self.origins.read()
+        entries = scanned_entries(self.entries(target) if part is None else part, self._limits[target])
+        table = self.origins.read()
         origins = [table.of(entry) for entry in entries]
         flags: dict[int, FlaggedEntry | None] = {}
         for group in (True, False):
@@ -1361,7 +1449,7 @@ class RefusalCounter:
         if count <= MAX_REFUSALS_PER_TURN:
             return ""
         return (
-            f"Memory consolidation failed {count} times this turn. Stop calling this tool now, answer the person, "
+            f"Memory consolidation failed {counted(count, 'time')} this turn. Stop calling this tool now, answer the person, "
             f"and leave memory as it is; nothing was changed. The last reason: {reason}"
         )
 
@@ -1391,6 +1479,13 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
         return f"Nothing was saved: the text has {size:,} chars, more than the whole store ({limit:,}): write a shorter one."
     fault = entry_fault(write.content) or text_fault(write.old_text)
     return f"Nothing was saved: {fault}." if fault else ""
+
+
+def _pinned(entry: str) -> Refusal:
+    return Refusal(
+        f"Nothing was saved: the person pinned the entry {preview(entry)!r}, so that it always stays as it is.",
+        remedy="add what is new as an entry of its own, or ask the person to change it: hermes-memory memory pin --off",
+    )
 
 
 def _caution(edit: Edit) -> Result:

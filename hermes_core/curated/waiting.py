@@ -6,8 +6,9 @@ Nothing here may be called by a tool of a model.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session
@@ -16,13 +17,14 @@ from hermes_core.curated.origins import OriginTable, entry_hash
 from hermes_core.errors import CuratedMemoryError
 
 if TYPE_CHECKING:
-    from hermes_core.curated.store import MemoryStore, Result
+    from hermes_core.curated.store import DataNote, MemoryStore, Result
 
 # Digits of the hash in the name of a waiting note. Eight, as in the handles for models, can be forged in minutes.
 HASH_DIGITS = 16
 
 # Changes of the history in which the text that a note replaced is looked up.
 MAX_CHANGES = 1000
+_VERSIONS_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +57,29 @@ class WaitingNote:
         return [line for line in difflib.ndiff(before, after) if not line.startswith("? ")]
 
 
-def waiting_notes(store: MemoryStore) -> list[WaitingNote]:
-    """Return the notes of one owner that wait for a person, in the order of the files."""
+def waiting_notes(
+    store: MemoryStore, limit: int | None = None, wanted: Callable[[DataNote], bool] = lambda _: True
+) -> list[WaitingNote]:
+    """Return the notes of one owner that wait for a person, in the order of the files.
+
+    Args:
+        limit: Largest number of notes; default: all.
+        wanted: Returns True for the notes that are meant.
+    """
     waiting = store.waiting_notes()
     if not waiting:
         return []
-    flags = {(flagged.target, flagged.entry): flagged.reason for flagged in store.flagged()}
-    changes: dict[tuple[MemoryTarget, str], tuple[int, str]] = {}
-    for version in store.history(limit=MAX_CHANGES):
-        for write in version.writes:
-            if write.content:
-                changes.setdefault((version.target, write.content), (version.id, write.previous))
+    # The scan needs the entry before each, which may hold the beginning of an attack.
+    before = dict(zip(waiting[1:], waiting, strict=False))
+    waiting = list(islice(filter(wanted, waiting), limit))
+    flags: dict[tuple[MemoryTarget, str], str] = {}
+    for target in dict.fromkeys(note.target for note in waiting):
+        notes_of = [note for note in waiting if note.target == target]
+        first = before.get(notes_of[0])
+        part = [first] if first is not None and first.target == target else []
+        for entry, flag in store.flagged_among(target, [note.entry for note in (*part, *notes_of)]).items():
+            flags[target, entry] = flag.reason
+    changes = _changes_of(store, {(note.target, note.entry) for note in waiting})
     notes = []
     for note in waiting:
         change, previous = changes.get((note.target, note.entry), (None, ""))
@@ -83,6 +97,31 @@ def waiting_notes(store: MemoryStore) -> list[WaitingNote]:
             )
         )
     return notes
+
+
+def _changes_of(
+    store: MemoryStore, notes: set[tuple[MemoryTarget, str]]
+) -> dict[tuple[MemoryTarget, str], tuple[int, str]]:
+    """Return the latest change that wrote each of these notes, and the entry that it replaced."""
+    changes: dict[tuple[MemoryTarget, str], tuple[int, str]] = {}
+    before = None
+    # Each version holds the whole file twice.
+    for _ in range(0, MAX_CHANGES, _VERSIONS_AT_ONCE):
+        versions = store.history(limit=_VERSIONS_AT_ONCE, before=before)
+        for version in versions:
+            for write in version.writes:
+                if (version.target, write.content) in notes:
+                    changes.setdefault((version.target, write.content), (version.id, write.previous))
+        if len(changes) == len(notes) or not versions:
+            break
+        before = versions[-1].id
+    return changes
+
+
+def has_handle(text: str, handle: str) -> bool:
+    """Return True if a handle, of which eight digits are enough, names a note or a skill with this text."""
+    digits = handle.strip().rpartition(":")[2].lower()
+    return len(digits) >= 8 and entry_hash(text).startswith(digits)
 
 
 def named_note(notes: Iterable[WaitingNote], handle: str) -> WaitingNote:

@@ -15,6 +15,7 @@ from hermes_core.curated.shared import is_mirror
 from hermes_core.errors import ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
+from hermes_core.health.server import examine_server
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
@@ -45,12 +46,16 @@ def databases(home: HermesHome) -> tuple[Path, ...]:
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
     """Yield a finding for each database, with its journal mode or its fault."""
     if config := _server_config(home):
-        yield from _examine_server(home, config)
+        yield from examine_server(home, config)
         if _exists(home.state_db):
             yield Finding(
                 "state.db", "note", "not read: storage.url names a server", "keep it, or move it away"
             )
         yield from _examine_note_files(home, config)
+    for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*")):
+        yield Finding(
+            path.name, "note", "not read: a later move put it aside", "delete it when nothing is missing"
+        )
     losses = {lost.name: lost for lost in _losses(home)}
     for path in databases(home):
         name = path.relative_to(home.path).as_posix()
@@ -105,19 +110,25 @@ def vector_state(memory: Memory) -> str:
     if vectors is None:
         return "does not work" if memory.sessions.vector_problem else "not installed"
     missing = vectors.missing()
-    server = (
-        f" by {memory.config.recall.embeddings_model}" if memory.config.recall.embeddings == "http" else ""
-    )
-    return f"on{server}, {counted(missing, 'message')} to read" if missing else f"on{server}"
+    is_remote = memory.config.recall.embeddings == "http"
+    parts = [f"on by {memory.config.recall.embeddings_model}" if is_remote else "on", vectors.description()]
+    parts += [f"{counted(missing, 'message')} to read"] if missing else []
+    return ", ".join(filter(None, parts))
 
 
 def examine_vectors(memory: Memory) -> list[Finding]:
-    """Return the finding about search by meaning, after trying its model."""
+    """Return the findings about search by meaning, after trying its model."""
+    unused = memory.unused_setting
+    findings = [Finding("search by meaning", "warning", unused)] if unused else []
     vectors = memory.sessions.vectors
     if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
         fault = memory.sessions.vector_fault
-        return [failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
-    return [Finding("search by meaning", "ok", vector_state(memory))]
+        return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
+    state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
+    if not remedy:
+        return [*findings, Finding("search by meaning", "ok", state)]
+    fact = "the server can't compare the vectors, so that each process reads those of who searches"
+    return [*findings, Finding("search by meaning", "note", f"{state}: {fact}", remedy)]
 
 
 def rescue(path: Path) -> str:
@@ -176,26 +187,6 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
     )
 
 
-def _examine_server(home: HermesHome, config: Config) -> Iterator[Finding]:
-    """Yield a finding about the server of the sessions and one about its search index, or its fault."""
-    try:
-        with contextlib.closing(open_sessions(home, config)) as sessions:
-            count = counted(sessions.counts()["messages"], "message")
-            version = sessions.database.execute("SELECT current_setting('server_version')").fetchone()[0]
-            label = sessions.database.label
-            yield Finding("server", "ok", f"PostgreSQL {version}, {label}, schema {config.storage.schema}")
-            if faults := sessions.index.check():
-                yield failed(
-                    "search index",
-                    f"it does not fit the messages: {_first(faults)}",
-                    "hermes-memory sessions rebuild makes it anew from the messages",
-                )
-            else:
-                yield Finding("search index", "ok", f"{count} can be found")
-    except HermesError as exc:
-        yield failed("server", exc.message, exc.remedy)
-
-
 def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
     """Yield a note for the files of notes that are not read, and a warning for read-only copies that are old."""
     files = [
@@ -209,9 +200,11 @@ def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
     if unread:
         remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
         yield Finding(_some(unread), "note", "not read: storage.url names a server", remedy)
+    if not mirrors:
+        return
     try:
         with contextlib.closing(open_sessions(home, config)) as sessions:
-            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall() if mirrors else []
+            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall()
     except HermesError:  # the finding about the server tells
         return
     texts = {row["file"]: row["text"] for row in rows}

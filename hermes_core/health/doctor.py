@@ -6,6 +6,7 @@ writes reach no provider. Nothing of the person is touched.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -19,6 +20,7 @@ from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
+from hermes_core.errors import MemoryConflict
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
@@ -165,6 +167,11 @@ def _examine_waiting(memory: Memory) -> Iterator[Finding]:
     if fault := memory.curated.origins.read().fault:
         yield failed("origins of notes", fault, "hermes-memory review")
         return
+    with contextlib.suppress(MemoryConflict):  # reported with the files
+        if names := ", ".join(memory.curated.undeclared_profile()):
+            fact = f"USER.md has values of fields that memory.profile_fields does not declare: {names}"
+            remedy = "declare them again, or take the lines out of USER.md"
+            yield Finding("profile", "note", fact, remedy)
     waiting = waiting_status(memory)
     if waiting.count:
         sentence = waiting_sentence([note.origin.origin for note in memory.curated.waiting_notes()])

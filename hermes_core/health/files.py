@@ -18,6 +18,7 @@ from hermes_core.config import Config, Credentials
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.health.finding import Finding, failed, run_check
 from hermes_core.home import HermesHome
+from hermes_core.safety.terminal import counted
 from hermes_core.skills.store import open_skills
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
 from hermes_core.storage.verdicts import Verdicts, read_for_prompt
@@ -129,7 +130,11 @@ def _modes(home: HermesHome) -> Iterator[Finding]:
             repair=lambda path=path, mode=mode: _chmod(path, mode),  # type: ignore[misc]
         )
     if not open_ones:
-        yield Finding("permissions", "ok", f"{len(found)} files and folders are private")
+        yield Finding(
+            "permissions",
+            "ok",
+            counted(len(found), "file or folder is private", "files and folders are private"),
+        )
 
 
 def _owner(home: HermesHome) -> Iterator[Finding]:

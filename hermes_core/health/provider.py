@@ -29,6 +29,7 @@ from hermes_core.manager.stats import START_HOOKS, HookHealth, ProviderHealth
 from hermes_core.memory import Memory
 from hermes_core.outbox.store import Backlog
 from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.terminal import counted
 
 Origin = Literal["environment", ".env", "file", "default", ""]
 
@@ -176,7 +177,9 @@ def _examine_selected(memory: Memory, name: str, entries: Sequence[ProviderEntry
 def _condition(what: str, health: ProviderHealth, entry: ProviderEntry | None) -> Finding:
     version = f" {entry.version}" if entry and entry.version else ""
     if health.state == "active":
-        return Finding(what, "ok", f"active{version}, {health.calls} calls, {health.failed} failed")
+        return Finding(
+            what, "ok", f"active{version}, {counted(health.calls, 'call')}, {health.failed} failed"
+        )
     remedy = f"hermes-memory memory setup {health.name}"
     if health.only_dead_letters:
         remedy = ""
@@ -228,7 +231,12 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
     for name in memory.selected_providers:
         if kept := pending_writes(memory, name):
             remedy = "they are sent with one of the next turns"
-            yield Finding(f"writes of {name}", "note", f"{kept} write(s) wait in the provider", remedy)
+            yield Finding(
+                f"writes of {name}",
+                "note",
+                f"{counted(kept, 'write waits', 'writes wait')} in the provider",
+                remedy,
+            )
     if not outbox.exists:
         yield Finding("outbox", "ok", "nothing was ever to be sent")
         return
@@ -245,15 +253,15 @@ def examine_outbox(memory: Memory) -> Iterator[Finding]:
 def _backlog(name: str, backlog: Backlog, refused: int, active: bool) -> Finding:
     what = f"outbox for {name}"
     oldest = f", the oldest for {age(backlog.oldest_age)}" if backlog.oldest_age is not None else ""
-    waiting = f"{backlog.depth} write(s) wait{oldest}"
+    waiting = f"{counted(backlog.depth, 'write waits', 'writes wait')}{oldest}"
     if backlog.dead_letters:
         return failed(
             what,
-            f"{backlog.dead_letters} write(s) are dead letters, {waiting}",
+            f"{counted(backlog.dead_letters, 'write is a dead letter', 'writes are dead letters')}, {waiting}",
             "hermes-memory outbox list says why; then hermes-memory outbox retry, or drop",
         )
     if refused:
-        detail = f"{refused} write(s) were not accepted, because the outbox was full: the provider does not have them"
+        detail = f"{counted(refused, 'write was', 'writes were')} not accepted, because the outbox was full, so that the provider lacks what they say"
         return Finding(what, "warning", f"{detail}; {waiting}", "")
     if not active:
         return Finding(
@@ -298,7 +306,7 @@ class HookRecord:
         >>> HookRecord("prefetch", 12, 1.0, 1530.0).p95
         'p95 1,530 ms of 12 calls'
         """
-        calls = f"{self.calls} call{'' if self.calls == 1 else 's'}"
+        calls = counted(self.calls, "call")
         return (
             f"none of {calls} went well" if self.p95_ms is None else f"p95 {self.p95_ms:,.0f} ms of {calls}"
         )

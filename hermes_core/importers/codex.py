@@ -34,6 +34,7 @@ from hermes_core.importers.values import (
     StreamedSession,
     split_turns,
 )
+from hermes_core.safety.json_size import parse_json
 
 SOURCE = "codex"
 
@@ -329,7 +330,7 @@ def _output(output: object, where: str) -> str:
     """Return the text of a result, which may be wrapped in an object, or in the JSON of one, as `output` or `content`."""
     if isinstance(output, str) and output.startswith('{"output"'):
         try:
-            output = json.loads(output)
+            output = parse_json(output)
         except (ValueError, RecursionError):
             return read_content(output, where)
     if isinstance(output, Mapping):

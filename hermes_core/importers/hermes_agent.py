@@ -37,6 +37,7 @@ from hermes_core.importers.values import (
     StreamedSession,
     split_turns,
 )
+from hermes_core.safety.json_size import parse_json
 from hermes_core.sessions.records import Relation
 
 SOURCE = "hermes-agent"
@@ -387,7 +388,7 @@ def _calls(stored: object, where: str) -> tuple[dict[str, object], ...]:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as exc:
         raise ImportFailed(f"{where}: no JSON", "it stays in the old file") from exc
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.values import SkipLog
+from hermes_core.safety.json_size import MAX_VALUES, parse_json
 from hermes_core.sessions.records import epoch_seconds
 
 # A limit for one line or one element of a list, since each is held in memory. Only pictures within the text
@@ -78,7 +79,7 @@ def read_values(path: Path) -> Iterator[Any]:
     events = ijson.sendable_list()
     parser = ijson.basic_parse_coro(events)
     decoder = codecs.getincrementaldecoder("utf-8")()
-    builder, depth, in_list, size = ijson.ObjectBuilder(), 0, False, 0
+    builder, depth, in_list, size, values = ijson.ObjectBuilder(), 0, False, 0, 0
     number, position, fault = 1, 0, None
     with open_file(path) as file:
         while fault is None:
@@ -108,6 +109,11 @@ def read_values(path: Path) -> Iterator[Any]:
                     continue
                 if depth == 0 and event == "end_array":
                     continue
+                values += 1
+                if values > MAX_VALUES:
+                    raise ImportFailed(
+                        f"line {number}: a conversation of more than {MAX_VALUES:,} values", "split the file"
+                    )
                 builder.event(event, float(value) if isinstance(value, Decimal) else value)
                 depth += 1 if opens else -1 if event in ("end_array", "end_map") else 0
                 # ijson itself has no limit, and a hostile file of brackets would fill the memory.
@@ -115,7 +121,7 @@ def read_values(path: Path) -> Iterator[Any]:
                     raise ImportFailed(f"line {number}: nested too deeply", "no conversation looks like that")
                 if depth == 0:
                     yield builder.value
-                    builder, size = ijson.ObjectBuilder(), 0
+                    builder, size, values = ijson.ObjectBuilder(), 0, 0
             events.clear()
             if not raw:
                 break
@@ -148,7 +154,7 @@ def open_file(path: Path) -> BinaryIO:
 
 def _parse(raw: bytes, number: int, offset: int) -> Any:
     try:
-        return json.loads(raw.removeprefix(codecs.BOM_UTF8).decode())
+        return parse_json(raw.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as exc:
         raise _not_utf8(offset + exc.start) from exc
     except json.JSONDecodeError as exc:

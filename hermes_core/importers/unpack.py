@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import gzip
 import os
-import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -22,6 +21,11 @@ SUFFIXES = (".jsonl", ".json", ".ndjson")
 
 PACKED_SUFFIXES = (".gz", ".zst")
 DATABASE = "state.db"
+
+MAX_RATIO = 200
+"""Times the size of a packed file that its content may have, beside `FREE_BYTES`. Logs pack to a twentieth."""
+
+FREE_BYTES = 256 * 2**20
 
 # Few bytes may become very many, which are in memory at once.
 _CHUNK_BYTES = 4096
@@ -76,10 +80,23 @@ def unpack(path: Path) -> Iterator[Path]:
         yield copy
 
 
+def _copy(pieces: Iterable[bytes], plain: BinaryIO, packed: BinaryIO) -> None:
+    """Write pieces of the content. Raises `ImportFailed` if it is far larger than the packed file."""
+    size = os.fstat(packed.fileno()).st_size
+    limit = MAX_RATIO * size + FREE_BYTES
+    for piece in pieces:
+        plain.write(piece)
+        if plain.tell() > limit:
+            raise ImportFailed(
+                f"its {size:,} bytes would become more than {limit:,}, as those of no conversations do",
+                "unpack it by hand, if you know where it comes from",
+            )
+
+
 def _unpack_gzip(packed: BinaryIO, plain: BinaryIO) -> None:
     try:
         with gzip.open(packed) as source:
-            shutil.copyfileobj(source, plain)
+            _copy(iter(lambda: source.read(_CHUNK_BYTES), b""), plain, packed)
     except (OSError, EOFError, zlib.error) as exc:
         raise ImportFailed(
             "it is packed with gzip", f"unpack it, since it can't be read here: {exc}"
@@ -98,7 +115,7 @@ def _unpack_zstd(packed: BinaryIO, plain: BinaryIO) -> None:
             while chunk:
                 if frame.eof:
                     frame = zstandard.ZstdDecompressor().decompressobj()
-                plain.write(frame.decompress(chunk))
+                _copy([frame.decompress(chunk)], plain, packed)
                 chunk = frame.unused_data
         if not frame.eof:
             raise EOFError("it is cut off")

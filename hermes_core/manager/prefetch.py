@@ -361,9 +361,20 @@ def cut_to_budget(recall: Recall, budget: int) -> Recall:
     for item in recall.items:
         if room <= 0:
             break
-        items.append(item if len(item.text) <= room else replace(item, text=item.text[:room]))
+        items.append(_beginning(item, room))
         room -= len(item.text)
     return replace(recall, items=tuple(items))
+
+
+def _beginning(item: RecallItem, length: int) -> RecallItem:
+    """Return an item with at most `length` characters of its text, and with the place of them in its message."""
+    if len(item.text) <= length:
+        return item
+    span = item.span
+    if span is not None or (item.origin and item.message_id is not None):
+        start = span[0] if span is not None else 0
+        span = (start, start + length)
+    return replace(item, text=item.text[:length], span=span)
 
 
 def fuse_recall(parts: Sequence[RecallPart], budget: int) -> list[RecallPart]:
@@ -394,7 +405,7 @@ def fuse_recall(parts: Sequence[RecallPart], budget: int) -> list[RecallPart]:
         number, _, item = owners[key]
         if room <= 0:
             break
-        chosen[number].append(replace(item, text=item.text[:room], score=scores[key]))
+        chosen[number].append(replace(_beginning(item, room), score=scores[key]))
         room -= len(item.text)
     return [_with_items(part, items) for part, items in zip(parts, chosen, strict=True)]
 

@@ -16,6 +16,7 @@ from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES
 from hermes_core.manager.breaker import Breaker, BreakerState
 from hermes_core.manager.call import CallResult
 from hermes_core.manager.plugins import Monitor
+from hermes_core.safety.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,9 @@ class ProviderHealth:
 def dead_letter_reason(count: int) -> str:
     """Return a sentence that reports `count` dead letters and names the commands for them; "" for 0."""
     way_out = "`hermes-memory outbox list` says why, then `hermes-memory outbox retry` or `drop`"
-    return f"{count} write(s) are dead letters: {way_out}" if count else ""
+    return (
+        f"{counted(count, 'write is a dead letter', 'writes are dead letters')}: {way_out}" if count else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from hermes_core.manager.stats import ManagerConfig, ProviderHealth, dead_letter
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
 from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode_switch
 from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
+from hermes_core.safety.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,9 @@ class Writes:
             return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
         worker = self._workers.get(handle.name)
         stuck = (worker.stuck() or worker.trouble) if worker and backlog.depth else ""
-        tried = f"{backlog.depth} write(s) wait, because a try failed: {backlog.error}"
+        tried = (
+            f"{counted(backlog.depth, 'write waits', 'writes wait')}, because a try failed: {backlog.error}"
+        )
         if stuck or not backlog.error or backlog.error in health.reason:
             tried = ""  # there is nothing more to say
         reasons = (

@@ -87,7 +87,7 @@ class Delivery(NamedTuple):
     retry_after: float = 0.0
 
 
-class Breaker(Protocol):
+class BreakerState(Protocol):
     """The breaker of the provider's writes, as a worker sees it."""
 
     @property
@@ -107,7 +107,7 @@ class Receiver(Protocol):
         """Return the name of the provider. Rows are stored under this name."""
 
     @property
-    def breaker(self) -> Breaker:
+    def breaker(self) -> BreakerState:
         """Return the breaker of the provider's writes."""
 
     @property
@@ -236,7 +236,9 @@ class OutboxWorker:
 
     def stuck(self) -> str:
         """Return the reason why no row can be sent now; "" if rows can be sent."""
-        if self._in_doubt and not self._receiver.per_session:
+        # A result that has come and that nothing keeps from being stored is stored with the next step.
+        storable = bool(self._late) and not self.trouble
+        if self._in_doubt and not self._receiver.per_session and not storable:
             row = next(iter(self._in_doubt.values()))
             why = "its result can't be stored" if self._late else "it has not returned since its deadline"
             return f"{row.hook} of session {row.session_id!r} is in doubt: {why}"
@@ -323,6 +325,9 @@ class OutboxWorker:
                     self._outbox = Outbox(database)
                     self._lines.use(self._outbox)
                     self._note_late_results()
+                    if not self._in_doubt:
+                        # While this connection is open: a lease that is not given back lasts until its end.
+                        self._lines.release()
             except DISK_ERRORS as exc:
                 log.error("%s: the outbox can't be written: %s", self._name, exc)
                 self._wake_up.wait(IDLE_POLL_S)

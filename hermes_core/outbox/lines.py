@@ -228,11 +228,17 @@ class LeasedLines:
         return True
 
     def next(self, skip: Collection[str], last_failed: str = "") -> Row | None:
-        """Return the oldest row of the line that this worker holds, or of another one, which it takes."""
-        if self._current in self._tries and self._current not in skip:
-            if self._current != last_failed and (row := self._head(self._current)) is not None:
+        """Return the oldest row of a line that this worker holds, or of another one, which it takes.
+
+        A line may be held without being the current one: its provider had not started, or its result was in doubt.
+        """
+        for own_line in [self._current, *self._tries]:
+            if own_line not in self._tries or own_line in skip:
+                continue
+            if own_line != last_failed and (row := self._head(own_line)) is not None:
+                self._current = own_line
                 return row
-            self._release(self._current, 0.0, self._tries[self._current])
+            self._release(own_line, 0.0, self._tries[own_line])
         values = {"last_failed": last_failed, "skip": [*skip, *self._tries], **self._mine()}
         taken = self._database.execute(_TAKE, values).fetchone()
         if taken is None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
+from hermes_core.safety.terminal import counted
 from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.sqlite import Database
 
@@ -236,7 +237,7 @@ class Outbox:
             )
         # Raised here, so that the count of refused rows is committed.
         raise OutboxFull(
-            f"the outbox in {self.database.label!r} is full: {count} writes, {size} bytes wait for a provider",
+            f"the outbox in {self.database.label!r} is full: {counted(count, 'write')}, {size:,} bytes wait for a provider",
             "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
         )
 
@@ -298,13 +299,15 @@ class Outbox:
 
     # ------------------------------------------------------------------ people
 
-    def pending(self, provider: str | None = None, limit: int | None = None) -> list[Row]:
-        """Return at most `limit` pending rows, oldest first."""
-        return self._rows("pending", provider, limit)
+    def pending(self, provider: str | None = None, limit: int | None = None, *, after: int = 0) -> list[Row]:
+        """Return at most `limit` pending rows with a number above `after`, oldest first."""
+        return self._rows("pending", provider, limit, after)
 
-    def dead_letters(self, provider: str | None = None, limit: int | None = None) -> list[Row]:
-        """Return at most `limit` dead letters, oldest first. Their `error` is the reason."""
-        return self._rows("dead letter", provider, limit)
+    def dead_letters(
+        self, provider: str | None = None, limit: int | None = None, *, after: int = 0
+    ) -> list[Row]:
+        """Return at most `limit` dead letters with a number above `after`, oldest first. Their `error` is the reason."""
+        return self._rows("dead letter", provider, limit, after)
 
     def retry(self, numbers: Sequence[int] | None = None) -> int:
         """Make dead letters pending again, for the account in use now. Return the number of these rows.
@@ -428,9 +431,9 @@ class Outbox:
     def _select(self, condition: str, values: Sequence[Any]) -> list[Row]:
         return [Row(**row) for row in self.database.execute(f"{_ROW} WHERE {condition}", values)]
 
-    def _rows(self, state: RowState, provider: str | None, limit: int | None) -> list[Row]:
-        condition = "state = ? AND provider = coalesce(?, provider) ORDER BY number LIMIT ?"
-        return self._select(condition, (state, provider, 2**62 if limit is None else limit))
+    def _rows(self, state: RowState, provider: str | None, limit: int | None, after: int) -> list[Row]:
+        condition = "state = ? AND provider = coalesce(?, provider) AND number > ? ORDER BY number LIMIT ?"
+        return self._select(condition, (state, provider, after, 2**62 if limit is None else limit))
 
     def _chosen(self, rows: Sequence[Row], numbers: Sequence[int] | None) -> list[Row]:
         return [row for row in rows if numbers is None or row.number in numbers]

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from hermes_core.errors import ImportFailed, StorageError
+from hermes_core.safety.json_size import JsonTooLarge, parse_json
 from hermes_core.storage.files import ensure_folder, remedy_for, sync_folder
 from hermes_core.storage.output_file import open_partial
 
@@ -226,7 +227,9 @@ class Archive:
 
     def _parsed(self, name: str, number: int, line: bytes) -> dict[str, Any]:
         try:
-            record = json.loads(line)
+            record = parse_json(line)
+        except JsonTooLarge as exc:
+            raise self._fault(f"line {number} of {name}: {exc}") from exc
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
@@ -255,7 +258,7 @@ class Archive:
         with self._zip.open(MANIFEST) as member:
             data = member.read(MAX_MANIFEST_BYTES + 1)
         try:
-            value: Any = json.loads(data) if len(data) <= MAX_MANIFEST_BYTES else None
+            value: Any = parse_json(data) if len(data) <= MAX_MANIFEST_BYTES else None
             if value["format"] != FORMAT:
                 raise self._fault(f"its format is {value['format']!r}, not {FORMAT!r}")
             if not isinstance(value["version"], int) or value["version"] > VERSION:

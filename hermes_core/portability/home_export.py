@@ -17,6 +17,7 @@ from hermes_core.portability.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter
 from hermes_core.portability.memories import UNSEEN, ProviderMemories, as_sent, held_providers, owners_of
 from hermes_core.sessions.transfer import session_document
 from hermes_core.skills.portable import export_skills
+from hermes_core.storage.output_file import refuse_existing
 
 OnRecord = Callable[[], object]
 
@@ -105,16 +106,20 @@ def export_home(
     users: Collection[str] | None = None,
     on_record: OnRecord = lambda: None,
     clock: Callable[[], float] = time.time,
+    *,
+    force: bool = False,
 ) -> Manifest:
     """Write the archive of a home, whole or not at all, and return its manifest.
 
     Args:
         users: The users that are wanted, "" for the person at home; None for all.
         on_record: Called once a record, for a progress bar.
+        force: True to replace a file that exists at `path`.
 
     Raises:
-        StorageError: The file can't be written, or a store of the home can't be read.
+        StorageError: The file exists, or can't be written, or a store of the home can't be read.
     """
+    refuse_existing(path, "give force=True", force=force)
     records = HomeRecords(memory, users)
     with ArchiveWriter(path) as archive:
         for kind in KINDS:

@@ -17,6 +17,7 @@ from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.portability.archive import KINDS, Archive, ContentHash
 from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.transfer import check_document, import_session
 from hermes_core.skills.portable import check_skill, import_skill
 
@@ -198,7 +199,7 @@ def _import_memories(
     if provider is None:
         count = 1 + sum(1 for _ in records)
         who = f"{' and '.join(map(repr, names))} takes none" if names else "no provider is chosen"
-        done.left_out.append(f"{count} memories of {first['provider']!r}: {who}")
+        done.left_out.append(f"{counted(count, 'memory', 'memories')} of {first['provider']!r}: {who}")
         return
     memory.manager.initialize_all(memory.local_session, wait=POLICIES["initialize"].deadline)
     known: dict[str, set[str]] = {}

@@ -104,10 +104,10 @@ MAX_UNANSWERED_CHARS = 400
 # recall falls by 0.6 points (0.8) (`bench/recall.py --proactive`). Without OTHER_SPEAKER_WEIGHT and LEAD_WEIGHT,
 # questions that name the wrong person can't be told from others: at the same loss, they return 67 % of the tokens.
 
-# The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 5 % of tasks ("Write a
-# haiku about the sea.") and 8 % of small talk then get messages of an unrelated chat of two persons, 20 % and 8 % of an
-# assistant's chat, and 33 % and 8 % of an agent's log, instead of 79 % and 74 %, 45 % and 51 %, 95 % and 78 %. It costs 0.3
-# points of recall@10 on LoCoMo, 0.6 on REALTALK and 2.6 on BEAM.
+# The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 8 % of 60 tasks ("Write
+# a haiku about the sea.") and 11 % of small talk get messages of an unrelated chat of two persons, 13 % and 15 % of real
+# people's chats, and 19 % and 5 % of an assistant's chat; without these limits 45 to 95 %. It costs 0.4 points of
+# recall@10 on LoCoMo, 0.8 on REALTALK and 4.2 on BEAM.
 
 # Lowest number of telling words that one exchange must have. A word that no message has counts 1, a common word less.
 MIN_TELLING_WORDS = 1.2
@@ -120,12 +120,18 @@ FEW_MESSAGES = 30
 # that a question about another subject finds nothing because of the words that all subjects have.
 MIN_TELLING_SHARE = 0.3
 
-# Lowest cosine between the question and the nearest message, in a search with vectors, if one exchange has two telling
-# words; other subjects are below it. Each word fewer raises it. 1 % of tasks and 10 % of small talk then get anything in a
-# chat of two persons, and next to none in an assistant's chat, at a cost of 0.6, 1.5 and 2.4 points of recall@10.
-MIN_PROACTIVE_COSINE = 0.4
-COSINE_PER_MISSING_WORD = 0.08
-ENOUGH_TELLING_WORDS = 2
+# Lowest cosine between the question and the nearest message, in a search with vectors, if one exchange has so many
+# telling words as `ENOUGH_TELLING_WORDS` and `MIN_TELLING_SHARE` of the question's; other subjects are below it. Each word
+# fewer raises it. It costs 0.5 points of recall@10 on LoCoMo, 1.4 on REALTALK and 3.5 on BEAM; then 0 %, 0 % and 1 % of the
+# tasks get anything, and 0 %, 8 % and 0 % of small talk. With 0.40 for two words and 0.08 for each word fewer it is 16 %
+# in REALTALK, where friends write small talk too.
+MIN_PROACTIVE_COSINE = 0.36
+COSINE_PER_MISSING_WORD = 0.1
+ENOUGH_TELLING_WORDS = 2.5
+
+# The same in a store of at most `FEW_MESSAGES`, where hardly another subject is so close. It is a word lower if the words
+# alone would open recall: "I work as a nurse" is not near to "Where do I work?".
+MIN_COSINE_OF_FEW = 0.45
 
 # Lowest number of telling words in the question, in a search with vectors, because "continue" and "try again" have been
 # said before, and so are very near to a message.
@@ -138,8 +144,25 @@ ASSUMED_MESSAGES = 300
 # Characters above which a message has words by chance: each word of it then counts less.
 MAX_FULL_SIZE = 3_000
 
-# Weight of a pair of characters beside a word, because a word of two characters is in two or three pairs.
-GRAM_SHARE = 0.5
+# Characters of a word, by the first and the last letter of the script: kana, Korean, and the scripts of Thai, Lao, Burmese
+# and Khmer. A script without spaces is not cut into words, so that the characters are counted that an exchange has.
+# With pairs of characters instead, of which those across two words are in no message, the limits cost 36 points of
+# recall@10 on MemDaily instead of 5, and many Thai messages have two telling words by chance.
+WORD_LENGTHS = (
+    ("\u0e00", "\u109f", 7.0),
+    ("\u1100", "\u11ff", 2.0),
+    ("\u1780", "\u17ff", 7.0),
+    ("\u3041", "\u30ff", 4.0),
+    ("\u3131", "\u318e", 2.0),
+    ("\uac00", "\ud7a3", 2.0),
+)
+
+# The same for Chinese characters, and for all other characters of dense runs.
+DENSE_WORD_LENGTH = 2.3
+
+# Share of the characters of dense runs in a question that tell something. Others, as in the Chinese for "what" and "is",
+# would be stop words in English.
+TELLING_CHARACTERS_SHARE = 0.7
 
 # Lowest probability, in thousandths for each token of a message, that the message answers, for proactive recall: a
 # longer message must be more probable.
@@ -211,11 +234,16 @@ class Telling:
         Args:
             cosine: Cosine between the question and the nearest message; None in a search by words only.
         """
-        if cosine is not None:
-            missing = max(ENOUGH_TELLING_WORDS - self.exchange, 0.0)
-            near = cosine >= MIN_PROACTIVE_COSINE + COSINE_PER_MISSING_WORD * missing
-            return near and self.question >= min(MIN_QUESTION_WORDS, self.minimum)
-        return self.exchange >= max(self.minimum, MIN_TELLING_SHARE * self.question)
+        share = MIN_TELLING_SHARE * self.question
+        by_words = self.exchange >= max(self.minimum, share)
+        if cosine is None:
+            return by_words
+        if self.minimum < MIN_TELLING_WORDS:
+            lowest = MIN_COSINE_OF_FEW - COSINE_PER_MISSING_WORD * by_words
+        else:
+            missing = max(ENOUGH_TELLING_WORDS - self.exchange, share - self.exchange, 0.0)
+            lowest = MIN_PROACTIVE_COSINE + COSINE_PER_MISSING_WORD * missing
+        return cosine >= lowest and self.question >= min(MIN_QUESTION_WORDS, self.minimum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +329,7 @@ def count_telling(
         worth = (
             weight * rarity(term.frequency, total + ASSUMED_MESSAGES) / rarity(0, total + ASSUMED_MESSAGES)
         )
-        question += worth
+        question += worth * (TELLING_CHARACTERS_SHARE if term.kind == "gram" else 1.0)
         strength = {
             place: value * min(1.0, math.sqrt(MAX_FULL_SIZE / max(sizes.get(place, 1), 1)))
             for place, value in term.places.items()
@@ -311,6 +339,39 @@ def count_telling(
             matches[group, position] += worth * near
     minimum = MIN_TELLING_WORDS_OF_FEW if total <= FEW_MESSAGES else MIN_TELLING_WORDS
     return Telling(question, max(matches.values(), default=0.0), minimum)
+
+
+def telling_characters(text: str, grams: Mapping[str, TermHits]) -> list[tuple[TermHits, float]]:
+    """Return each character of the dense runs of a question as a term for `count_telling`, with its weight beside a word.
+
+    A character has the places of the two pairs that it is part of, and is as frequent as the more frequent pair. So a pair
+    across two words, which is in no message, makes no telling word of them.
+
+    Args:
+        text: The question.
+        grams: The places of the characters and pairs that were looked up.
+    """
+    terms: dict[tuple[str, ...], tuple[TermHits, float]] = {}
+    for run in dense_runs(text):
+        pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+        for at, character in enumerate(run):
+            around = tuple(dict.fromkeys(pair for pair in pairs[max(at - 1, 0) : at + 1] if pair in grams))
+            if not around:
+                continue
+            places: dict[Place, float] = {}
+            for pair in around:
+                for place, strength in grams[pair].places.items():
+                    places[place] = max(places.get(place, 0.0), strength)
+            frequency = max(grams[pair].frequency for pair in around)
+            weight = 1 / _word_length(character)
+            terms[character, *around] = TermHits(frequency, places, kind="gram"), weight
+    return list(terms.values())
+
+
+def _word_length(character: str) -> float:
+    """Return the number of characters of a word in the script of a character of a dense run."""
+    lengths = (length for first, last, length in WORD_LENGTHS if first <= character <= last)
+    return next(lengths, DENSE_WORD_LENGTH)
 
 
 def rarity(frequency: int, total: int) -> float:

@@ -21,6 +21,7 @@ from hermes_core.contract.values import Message, Origin
 from hermes_core.errors import ConfigError, DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions import lineage, records
 from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage, give_daily_usage
 from hermes_core.sessions.records import (
@@ -78,6 +79,22 @@ _TURN_COUNT = (
 # The condition has to be that of the partial index, word for word.
 _ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
     WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
+
+
+def _composed_id(session_id: str, user: str) -> str:
+    """Return the id of a user's session if another user has one with `session_id`."""
+    return f"{session_id}@{quote(user, safe='') or 'home'}"
+
+
+def _ids_of_user(session_id: str, user: str) -> Statement:
+    """Return the statement that reads the owners of the ids which a session of `user` may have."""
+    sql = "SELECT s.id, s.user FROM sessions s WHERE s.id IN (?, ?)"
+    return sql, (session_id, _composed_id(session_id, user))
+
+
+def _turns_and_origin(counts: Sequence[Any], origins: Iterable[Any]) -> tuple[int, Origin]:
+    return int(counts[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
+
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -163,7 +180,7 @@ class SessionDB:
         self._index_resets = 0
         self.vectors: VectorIndex | None = None
         self.vector_problem = ""
-        if semantic and not read_only and isinstance(self.database, Database):
+        if semantic and not read_only:
             try:
                 self.vectors = _vector_index(self.database, embeddings)
             except ConfigError as exc:
@@ -274,11 +291,24 @@ class SessionDB:
             "cwd": sqlite_text(cwd),
             "identity": records.as_json(dict(identity or {})),
         }
+        if self._has_fields(session_id, fields, title):
+            return session_id
         write = partial(
             self._create, session_id, source, fields, title, bool(identity), epoch_seconds(started_at)
         )
         self.database.retry(write, idempotent=True)
         return session_id
+
+    def _has_fields(self, session_id: str, fields: Mapping[str, str], title: str) -> bool:
+        """Return True if the session exists and has a value for each of these fields, as in all of its later turns."""
+        if not self.database.exists:
+            return False
+        names = ", ".join(f's."{name}"' for name in fields)
+        sql = f"SELECT s.title, {names} FROM sessions s WHERE s.id = ?"
+        row = self.database.execute(sql, (session_id,)).fetchone()
+        if row is None or row["user"] != fields["user"] or (title and not row["title"]):
+            return False
+        return all(row[name] or not value for name, value in fields.items())
 
     def _create(
         self,
@@ -316,6 +346,8 @@ class SessionDB:
                 connection.execute(
                     f"UPDATE sessions SET {filled} WHERE id = ?", (*fields.values(), session_id)
                 )
+                if gets_owner:
+                    self.index.change_owner(connection)
             wanted = old_title or title
             if wanted and (gets_owner or not old_title):
                 lineage.set_free_title(connection, session_id, wanted, old_user or user)
@@ -330,9 +362,12 @@ class SessionDB:
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self.database.exists:
             return session_id
-        composed = f"{session_id}@{quote(user, safe='') or 'home'}"
-        sql = "SELECT s.id, s.user FROM sessions s WHERE s.id IN (?, ?)"
-        owners = {row[0]: row[1] for row in self.database.execute(sql, (session_id, composed))}
+        statement = _ids_of_user(session_id, user)
+        return self._id_among(self.database.execute(*statement).fetchall(), session_id, user)
+
+    def _id_among(self, rows: Iterable[Any], session_id: str, user: str) -> str:
+        """Return `id_for` from the rows of `_ids_of_user`."""
+        composed, owners = _composed_id(session_id, user), {row[0]: row[1] for row in rows}
         # Also if the session with the first id was deleted meanwhile: the second one stays this user's.
         if owners.get(composed) == user:
             return composed
@@ -345,9 +380,9 @@ class SessionDB:
         return composed if composed not in owners else self.id_for(composed, user)
 
     @_detecting_damage
-    def users(self, limit: int = 100) -> list[str]:
-        """Return the owners of stored sessions, at most `limit`, without the person at home."""
-        users = [""]
+    def users(self, limit: int = 100, after: str = "") -> list[str]:
+        """Return the owners of stored sessions in order, at most `limit` behind `after`, without the person at home."""
+        users = [after]
         # One step in the index for each owner: DISTINCT would read a row of the index for each session.
         sql = "SELECT s.user FROM sessions s WHERE s.user > ? ORDER BY s.user LIMIT 1"
         while len(users) <= limit and self.database.exists:
@@ -393,6 +428,7 @@ class SessionDB:
                 (user,),
             )
             give_daily_usage(connection, user)
+            self.index.change_owner(connection)
         return len(rows)
 
     @staticmethod
@@ -896,12 +932,27 @@ class SessionDB:
         """Return `turn_count` and `lowest_origin` of a session, in one round trip."""
         if not self.database.exists:
             return 0, "person"
-        session_id = sqlite_text(session_id)
+        counts, origins = self._read_standing(sqlite_text(session_id))
+        return _turns_and_origin(counts, origins)
+
+    @_detecting_damage
+    def id_turns_and_origin(self, session_id: str, user: str) -> tuple[str, int, Origin]:
+        """Return `id_for`, and `turns_and_origin` of the session with that id, in one round trip as a rule."""
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        if not self.database.exists:
+            return session_id, 0, "person"
+        rows, counts, origins = self._read_standing(session_id, [_ids_of_user(session_id, user)])
+        own = self._id_among(rows, session_id, user)
+        if own != session_id:
+            return own, *self.turns_and_origin(own)
+        return own, *_turns_and_origin(counts, origins)
+
+    def _read_standing(self, session_id: str, statements: Sequence[Statement] = ()) -> list[list[Any]]:
+        """Return the rows of `statements`, and those with the number of turns and with the origins of a session."""
         try:
-            counts, origins = self.database.read([(_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
+            return self.database.read([*statements, (_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
         except sqlite3.OperationalError as exc:
             raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
-        return int(counts[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
 
     @_detecting_damage
     def get_message(self, message_id: int) -> StoredMessage | None:
@@ -930,15 +981,14 @@ class SessionDB:
             offset: Number of messages to skip.
             last_message_id: Id of the last message to return; None for the end of the session.
         """
-        if last is not None:
-            stored = self.get_session(session_id)
-            offset = max(offset, (stored.message_count if stored else 0) - max(last, 0))
         rows = self.database.execute(
             # Positions have no gaps, so that a part is reached without reading what stands before it.
-            f"{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.id <= ? ORDER BY m.position LIMIT ?",
+            f"""{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.position >= s.message_count - ? AND m.id <= ?
+                ORDER BY m.position LIMIT ?""",
             (
                 sqlite_text(session_id),
                 offset,
+                2**62 if last is None else max(last, 0),
                 2**62 if last_message_id is None else last_message_id,
                 2**62 if limit is None else limit,
             ),
@@ -1133,7 +1183,8 @@ class SessionDB:
         ).fetchone()
         if row is None:
             raise SessionError(
-                f"session {session_id!r} has fewer than {turns} turns", "undo only turns that are stored"
+                f"session {session_id!r} has fewer than {counted(turns, 'turn')}",
+                "undo only turns that are stored",
             )
         return int(row[0])
 
@@ -1397,10 +1448,13 @@ class SessionDB:
         from hermes_core.sessions.search import candidates
         from hermes_core.sessions.search.filters import Filters
 
+        sources = tuple(records.PROGRAM_SOURCES)
+        if self.database.kind == "sqlite":  # a shorter condition, for one more statement
+            sources = self.stored_sources(sources)
         filters = Filters(
             user=user and sqlite_text(user),
             exclude_sessions=tuple(exclude_sessions),
-            exclude_sources=self.stored_sources(records.PROGRAM_SOURCES),
+            exclude_sources=sources,
         )
         return candidates.everything(self.database, filters, max_chars)
 
@@ -1460,7 +1514,11 @@ class SessionDB:
         connection.execute("UPDATE sessions SET message_count = message_count - 1 WHERE key = ?", (key,))
 
     def _wake_vectors(self) -> None:
-        if self.vectors is not None:
+        if self.vectors is None:
+            return
+        if self.database.in_transaction:  # its thread would not see the messages before the commit
+            self.database.after_commit(self.vectors.wake)
+        else:
             self.vectors.wake()
 
     def _completed(self, row: Any) -> CompletedTurn:
@@ -1478,7 +1536,7 @@ class SessionDB:
 # sooner.
 
 
-def _vector_index(database: Database, server: EmbeddingServer | None) -> VectorIndex | None:
+def _vector_index(database: Engine, server: EmbeddingServer | None) -> VectorIndex | None:
     """Return the index of vectors for search by meaning; None if the extra `[semantic]` is not installed."""
     from hermes_core.recall import dense
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hermes_core.config import STORAGE_PASSWORD, Config, Credentials
 from hermes_core.home import HermesHome
 from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
+from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     from hermes_core.sessions.search.embeddings import EmbeddingServer
+
+# How a move to another engine opens a store; "" for all other programs.
+Moving = Literal["", "read", "write"]
+
+# Seconds that a statement of a move may take: it counts all rows.
+MOVE_TIMEOUT_S = 3600.0
 
 
 def open_sessions(
@@ -18,6 +26,7 @@ def open_sessions(
     *,
     semantic: bool = False,
     embeddings: EmbeddingServer | None = None,
+    moving: Moving = "",
 ) -> SessionDB:
     """Return the store of sessions and the outbox: state.db of the home, or the server of `storage.url`.
 
@@ -26,12 +35,27 @@ def open_sessions(
     Args:
         semantic: True to search by meaning as well, if the extra `[semantic]` is installed.
         embeddings: Server that makes the vectors for search by meaning, in place of the local model.
+        moving: "write" to open a store that is moved to another engine, which is refused else; "read" to leave it
+            as it is, whatever its state.
 
     Raises:
         DatabaseUnavailable: `storage.url` is no address, or the extra `[postgres]` is not installed.
     """
     storage = config.storage
     if not storage.url:
+        if moving:
+            read_only = moving == "read"
+            return SessionDB(
+                Database(
+                    home.state_db,
+                    FILE_MIGRATIONS,
+                    journal_mode=config.sessions.journal_mode,
+                    read_only=read_only,
+                    empty_is_damage=True,
+                    marked=True,
+                ),
+                read_only=read_only,
+            )
         return SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
@@ -40,14 +64,18 @@ def open_sessions(
         )
     # Imported here: a home with files needs neither.
     from hermes_core.sessions.postgres_schema import MIGRATIONS
-    from hermes_core.storage.postgres import PostgresDatabase
+    from hermes_core.storage.postgres import STATEMENT_TIMEOUT_S, PostgresDatabase
 
     database = PostgresDatabase(
         storage.url,
         MIGRATIONS,
         schema=storage.schema,
         password=Credentials(home).get(STORAGE_PASSWORD) or "",
-        pool=storage.pool,
+        # A move has one connection, so that all others are those of other programs.
+        pool=1 if moving else storage.pool,
         prepare=storage.prepare,
+        read_only=moving == "read",
+        statement_timeout=MOVE_TIMEOUT_S if moving else STATEMENT_TIMEOUT_S,
+        marked=bool(moving),
     )
-    return SessionDB(database, semantic=semantic)
+    return SessionDB(database, semantic=semantic, embeddings=embeddings)

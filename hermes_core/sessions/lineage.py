@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_core.errors import SessionError
 from hermes_core.sessions.records import SESSION_COLUMNS, ListedSession, meta_key, session_of, sqlite_text
-from hermes_core.storage.engine import Engine, Reader
+from hermes_core.storage.engine import Engine, Reader, Statement
 
 # Largest number of sessions in a chain or under one root. Damaged rows could make an endless chain.
 MAX_SESSIONS = 10_000
@@ -89,19 +89,21 @@ def _ancestors(connection: Reader, session_id: str, link: str) -> list[str]:
 
     Stop at the first ancestor for which the SQL condition `link` on child `c` and parent `p` does not hold.
     """
-    rows = connection.execute(
-        f"""WITH RECURSIVE up (id) AS (
+    rows = connection.execute(*_ancestors_statement(session_id, link))
+    return [row[0] for row in rows] or [session_id]
+
+
+def _ancestors_statement(session_id: str, link: str) -> Statement:
+    sql = f"""WITH RECURSIVE up (id) AS (
                 SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
                 WHERE c.user = p.user AND {link}
-            ) SELECT id FROM up LIMIT {MAX_SESSIONS}""",
-        (session_id,),
-    )
-    return [row[0] for row in rows] or [session_id]
+            ) SELECT id FROM up LIMIT {MAX_SESSIONS}"""
+    return sql, (session_id,)
 
 
-def in_context(connection: Reader, session_id: str) -> frozenset[str]:
+def in_context(connection: Engine, session_id: str) -> frozenset[str]:
     """Return the ids of this session and related sessions whose messages the model can still see.
 
     Sessions that were compressed are left out, because their messages have left the context. The session itself is left
@@ -128,12 +130,18 @@ def _compressed_away(connection: Reader, session_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def family(connection: Reader, session_id: str) -> frozenset[str]:
+def family(database: Engine, session_id: str) -> frozenset[str]:
     """Return `session_id` and the ids of all sessions that are connected with it by parents and children.
 
     A compression, a branch or a delegation connects two sessions.
     """
-    return frozenset(_under(connection, root(connection, session_id), _RELATED))
+    # Most sessions have no parent, so that both are read in one round trip.
+    above, under = database.read(
+        [_ancestors_statement(session_id, _RELATED), _descendants_statement(session_id, _RELATED)]
+    )
+    if len(above) > 1:
+        return frozenset(_under(database, above[-1][0], _RELATED))
+    return frozenset([session_id, *(row[0] for row in under)])
 
 
 def delegated(connection: Reader, session_id: str) -> list[str]:
@@ -146,16 +154,18 @@ def _under(connection: Reader, session_id: str, link: str) -> list[str]:
 
     Do not follow a child for which the SQL condition `link` on child `c` and parent `p` does not hold.
     """
-    rows = connection.execute(
-        f"""WITH RECURSIVE under (id) AS (
+    rows = connection.execute(*_descendants_statement(session_id, link))
+    return [row[0] for row in rows] or [session_id]
+
+
+def _descendants_statement(session_id: str, link: str) -> Statement:
+    sql = f"""WITH RECURSIVE under (id) AS (
                 SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
                 WHERE c.user = p.user AND {link}
-            ) SELECT id FROM under LIMIT {MAX_SESSIONS}""",
-        (session_id,),
-    )
-    return [row[0] for row in rows] or [session_id]
+            ) SELECT id FROM under LIMIT {MAX_SESSIONS}"""
+    return sql, (session_id,)
 
 
 def list_conversations(

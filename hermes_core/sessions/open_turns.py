@@ -58,21 +58,24 @@ class OpenTurnStore:
             SessionError: There is an open or finished turn with this id.
         """
         with self._db.transaction() as connection:
-            if connection.execute("SELECT 1 FROM turns WHERE id = ?", (turn.id,)).fetchone():
-                raise SessionError(f"turn {turn.id!r} is finished", "give each turn an id of its own")
+            turn_id = sqlite_text(turn.id)
             cursor = connection.execute(
-                'INSERT INTO open_turns (id, session_key, "user", author, contexts, updated_at)'
-                " SELECT ?, key, ?, ?, ?, ? FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING",
+                """INSERT INTO open_turns (id, session_key, "user", author, contexts, updated_at)
+                   SELECT ?, key, ?, ?, ?, ? FROM sessions
+                   WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turns WHERE id = ?) ON CONFLICT (id) DO NOTHING""",
                 (
-                    sqlite_text(turn.id),
+                    turn_id,
                     _json(turn.user),
                     sqlite_text(turn.author),
                     "",
                     at,
                     sqlite_text(turn.session_id),
+                    turn_id,
                 ),
             )
             if not cursor.rowcount:
+                if connection.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone():
+                    raise SessionError(f"turn {turn.id!r} is finished", "give each turn an id of its own")
                 raise SessionError(
                     f"turn {turn.id!r} is open already", "continue it, or give each turn an id of its own"
                 )
@@ -90,22 +93,21 @@ class OpenTurnStore:
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
-        row = self._db.database.execute(
-            "SELECT o.key, s.id, o.user, o.author, o.contexts FROM open_turns o"
-            " JOIN sessions s ON s.key = o.session_key WHERE o.id = ?",
-            (sqlite_text(turn_id),),
-        ).fetchone()
-        if row is None:
+        sql = """SELECT s.id, o.user, o.author, o.contexts FROM open_turns o
+                 JOIN sessions s ON s.key = o.session_key WHERE o.id = ?"""
+        sql_of_messages = """SELECT message FROM open_messages
+                             WHERE turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
+        value = (sqlite_text(turn_id),)
+        rows, messages = self._db.database.read([(sql, value), (sql_of_messages, value)])
+        if not rows:
             return None
-        messages = self._db.database.execute(
-            "SELECT message FROM open_messages WHERE turn_key = ? ORDER BY number", (row[0],)
-        ).fetchall()
-        contexts, origin = _recall(row[4])
+        session_id, user, author, recall = rows[0]
+        contexts, origin = _recall(recall)
         return StoredOpenTurn(
             turn_id,
-            row[1],
-            json.loads(row[2]),
-            row[3],
+            session_id,
+            json.loads(user),
+            author,
             contexts,
             tuple(json.loads(message) for (message,) in messages),
             origin,
@@ -147,6 +149,9 @@ class OpenTurnStore:
 
     def expire(self, *, before: float) -> int:
         """Delete unfinished turns without a new message since `before` (epoch seconds); return their number."""
+        sql = "SELECT 1 FROM open_turns WHERE updated_at < ? LIMIT 1"
+        if self._db.database.execute(sql, (before,)).fetchone() is None:
+            return 0  # as nearly always: each turn asks
         with self._db.transaction() as connection:
             return _delete(connection, "updated_at < ?", before)
 

@@ -10,10 +10,13 @@ own row, so that a search reads only what belongs to the owner. Triggers fill th
 
 from __future__ import annotations
 
+import re
+
 from hermes_core.curated.note_tables import create_notes
-from hermes_core.outbox.postgres_tables import create_outbox
+from hermes_core.outbox.postgres_tables import OUTBOX_TABLES, create_outbox
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
+from hermes_core.sessions.search.pgvectors import create_vectors
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.leases import create_claims
 from hermes_core.storage.postgres import PostgresMigration
@@ -174,6 +177,10 @@ _TRIGGERS = (
             UPDATE messages SET owner_key = new_key, ordinal = new_ordinal,
                 bucket = new_ordinal / {MESSAGES_PER_BUCKET} WHERE id = message_id;
         END LOOP;
+        UPDATE vectors v SET owner_key = m.owner_key FROM messages m
+            WHERE m.session_key = NEW.key AND v.message_id = m.id;
+        UPDATE missing_vectors q SET owner_key = m.owner_key FROM messages m
+            WHERE m.session_key = NEW.key AND q.message_id = m.id;
         RETURN NULL;
     END $$
     """,
@@ -182,6 +189,15 @@ _TRIGGERS = (
         WHEN (OLD."user" <> NEW."user") EXECUTE FUNCTION change_owner()
     """,
 )
+
+
+def index_statements() -> dict[str, str]:
+    """Return the statement that creates each index, by the name of the index."""
+    return {
+        match[1]: match[0]
+        for statement in (*_TABLES, *OUTBOX_TABLES)
+        if (match := re.match(r"CREATE (?:UNIQUE )?INDEX (\w+)[^;]*", statement.strip()))
+    }
 
 
 def _create(connection: Connection) -> None:
@@ -198,4 +214,5 @@ MIGRATIONS: tuple[PostgresMigration, ...] = (
     ("outbox", create_outbox),
     ("notes", create_notes),
     ("claims", create_claims),
+    ("vectors", create_vectors),
 )

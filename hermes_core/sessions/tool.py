@@ -24,6 +24,7 @@ from hermes_core.errors import HermesError, SessionError
 from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import may_command, report_result
 from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import (
@@ -209,6 +210,7 @@ class _SearchResult:
         anchor: The message.
         snippet: The part of the message that matches.
         role: Role of the message, or "session_title" if the query is the title of the session.
+        span: First character, and the character after the last, of the part of a long message that answers best.
     """
 
     root: str
@@ -216,6 +218,7 @@ class _SearchResult:
     anchor: StoredMessage
     snippet: str
     role: str
+    span: tuple[int, int] | None = None
 
 
 class _Call:
@@ -369,7 +372,8 @@ class _Call:
         session, message = self._db.get_session(hit.session_id), self._db.get_message(hit.message_id)
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
-        return _SearchResult(root, session, message, self._db.snippet(message.id, query), message.role)
+        snippet = self._db.snippet(message.id, query)
+        return _SearchResult(root, session, message, snippet, message.role, hit.span)
 
     def _summaries(self, results: Sequence[_SearchResult], query: str) -> dict[str, str]:
         """Return summaries of the results' conversations, by `root`; "" for a summary that fails or is late."""
@@ -409,13 +413,14 @@ class _Call:
             return {
                 name: value for name, value in result.items() if name not in ("model", "parent_session_id")
             }
-        return result if detail == "snippet" else result | self._surroundings(session, anchor, budget)
+        return result if detail == "snippet" else result | self._surroundings(match, budget)
 
-    def _surroundings(self, session: StoredSession, anchor: StoredMessage, budget: int) -> dict[str, Any]:
-        """Return the messages around the message `anchor`, and the first and last messages of its session.
+    def _surroundings(self, match: _SearchResult, budget: int) -> dict[str, Any]:
+        """Return the messages around the message of a result, and the first and last messages of its session.
 
         All texts together keep about to `budget` characters.
         """
+        session, anchor = match.session, match.anchor
         view = self._db.around(anchor.id, DEFAULT_WINDOW, roles=DEFAULT_ROLES)
         messages = view.messages if view else (anchor,)
         shown = {message.id for message in messages}
@@ -429,7 +434,10 @@ class _Call:
         return {
             "bookend_start": [_shape(message, cap=ends) for message in began],
             "messages": [
-                _shape(m, anchor.id, MAX_MESSAGE_CHARS if m.id == anchor.id else cap) for m in messages
+                _shape(m, anchor.id, MAX_MESSAGE_CHARS, match.span)
+                if m.id == anchor.id
+                else _shape(m, cap=cap)
+                for m in messages
             ],
             "bookend_end": [_shape(message, cap=ends) for message in ended],
             "messages_before": view.before if view else 0,
@@ -507,7 +515,7 @@ class _Call:
         if truncated:
             left_out = count - READ_FIRST - READ_LAST
             result["message"] = (
-                f"{left_out} messages in the middle are left out: scroll around one to read them."
+                f"{counted(left_out, 'message')} in the middle left out: scroll around one to read the rest."
             )
         return result
 
@@ -538,7 +546,10 @@ def _said(messages: Sequence[StoredMessage], shown: Collection[int]) -> list[Sto
 
 
 def _shape(
-    message: StoredMessage, anchor_id: int | None = None, cap: int = MAX_MESSAGE_CHARS
+    message: StoredMessage,
+    anchor_id: int | None = None,
+    cap: int = MAX_MESSAGE_CHARS,
+    span: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Return a message as JSON data for the model.
 
@@ -546,16 +557,24 @@ def _shape(
         message: The message.
         anchor_id: Id of the message that matched, which is marked as `anchor`.
         cap: Characters of the content. Longer content is cut, and its full length is added.
+        span: The part of the content that stays if the content is cut; None for the beginning.
     """
     content = _clean(message.content)
+    start = 0
+    if span is not None and len(content) > cap:
+        first, end = (len(_clean(message.content[:at])) for at in span)
+        if end > cap:  # as much text before the part as after it
+            start = min((first + end - cap) // 2, len(content) - cap)
     shape: dict[str, Any] = {
         "id": message.id,
         "role": message.role,
-        "content": content[:cap],
+        "content": content[start : start + cap],
         "timestamp": message.timestamp,
     }
     if len(content) > cap:
         shape |= {"content_truncated": True, "original_content_chars": len(content)}
+    if start:
+        shape["content_start"] = start
     if message.speaker:
         shape["speaker"] = message.speaker
     if not may_command(message.origin):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.kit.text import clip
+from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.origin import RANKS
 from hermes_core.sessions import lineage
 from hermes_core.sessions.db import SessionDB
@@ -234,7 +234,7 @@ def _check_json(column: str, value: object) -> None:
     """Raise `SessionError` if the value of a column is not the JSON that its readers need."""
     accepts, words = _JSON_COLUMNS[column]
     try:
-        accepted = isinstance(value, str) and accepts(json.loads(value))
+        accepted = isinstance(value, str) and accepts(parse_json(value))
     except (ValueError, RecursionError):
         accepted = False
     if not accepted:

@@ -35,6 +35,7 @@ class RecalledItem:
         score: The provider's score; None if it gave none.
         origin: Who or what the text comes from.
         repeated: True if it was left out because the model saw the text already.
+        span: The place of the text in the message, if it was a part: its first character, and the one after its last.
     """
 
     text: str = ""
@@ -45,6 +46,7 @@ class RecalledItem:
     session_id: str = ""
     message_id: int | None = None
     repeated: bool = False
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

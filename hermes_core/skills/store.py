@@ -49,7 +49,7 @@ from hermes_core.storage.files import (
 )
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.sqlite import Database
-from hermes_core.storage.verdicts import Review, Verdicts
+from hermes_core.storage.verdicts import ScannedText, Verdicts
 
 FILE = "SKILL.md"
 PARTIAL = ".partial"
@@ -212,7 +212,7 @@ class SkillStore:
         """Return the notices that were not shown in this home yet."""
         return self._verdicts.first_shows(self.notices())
 
-    def _review(self, skill: Skill, text: str, *, save: bool = True) -> Review:
+    def _review(self, skill: Skill, text: str, *, save: bool = True) -> ScannedText:
         command = f"hermes-memory memory allow --skill {shlex.quote(skill.name)}"
         return self._verdicts.review(text, f"skill {skill.name!r}", command, save=save)
 
@@ -365,10 +365,12 @@ class SkillStore:
         """Record that a person accepts the history as it is, after `verify` had reported faults."""
         self._journal.accept()
 
-    def history(self, limit: int = 50) -> list[SkillChange]:
-        """Return the changes, newest first."""
+    def history(self, limit: int = 50, before: int | None = None) -> list[SkillChange]:
+        """Return the changes, newest first; only those older than the change `before` if it is given."""
+        if not (self._root / SKILLS_JOURNAL).exists():
+            return []
         self._settle()
-        return self._journal.changes(limit)
+        return self._journal.changes(limit, before)
 
     def close(self) -> None:
         """Close the journal."""
@@ -806,10 +808,13 @@ class SkillJournal:
             else:
                 self._database.execute("DELETE FROM changes WHERE id = ?", (row["id"],))
 
-    def changes(self, limit: int = 50) -> list[SkillChange]:
-        """Return the changes that happened, newest first."""
-        sql = _SELECT + " WHERE done = 1 ORDER BY id DESC LIMIT ?"
-        return [SkillChange(*row) for row in self._database.execute(sql, (limit,))]
+    def changes(self, limit: int = 50, before: int | None = None) -> list[SkillChange]:
+        """Return the changes that happened, newest first; only those older than `before` if it is given."""
+        sql = _SELECT + " WHERE done = 1 AND id < ? ORDER BY id DESC LIMIT ?"
+        return [
+            SkillChange(*row)
+            for row in self._database.execute(sql, (2**62 if before is None else before, limit))
+        ]
 
     def last_standing(self) -> SkillChange | None:
         """Return the newest change that no later change took back, or None."""

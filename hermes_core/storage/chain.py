@@ -45,7 +45,7 @@ def text_digest(*parts: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ChainEvent:
     """One event of a record.
 
     Attributes:
@@ -136,7 +136,7 @@ class EventChain:
             (subject,),
         )
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ChainEvent]:
         """Return all events, oldest first."""
         return [_event(row) for row in self._rows()]
 
@@ -177,7 +177,9 @@ class EventChain:
         query = f"SELECT id, at, kind, change, subject, details, digest, hash FROM {self.table} ORDER BY id"
         return self._database.execute(query).fetchall()
 
-    def _faults_of_changes(self, events: list[Event], through: int, contents: Mapping[int, str]) -> list[str]:
+    def _faults_of_changes(
+        self, events: list[ChainEvent], through: int, contents: Mapping[int, str]
+    ) -> list[str]:
         recorded = {event.change for event in events if event.change is not None}
         newest = max([*recorded, *contents], default=0)
         faults = []
@@ -230,17 +232,17 @@ def append_event(
     return int(number)
 
 
-def _event(row: Any) -> Event:
+def _event(row: Any) -> ChainEvent:
     try:
         details = json.loads(row["details"] or "{}")
     except (ValueError, RecursionError):
         details = {}
     if not isinstance(details, dict):
         details = {}
-    return Event(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
+    return ChainEvent(row["id"], row["at"], row["kind"], row["change"], row["subject"], details, row["hash"])
 
 
-def _fault_of(row: Any, event: Event, previous: str) -> list[str]:
+def _fault_of(row: Any, event: ChainEvent, previous: str) -> list[str]:
     if row["hash"] != text_digest(previous, row["id"], row["at"], row["kind"], row["change"], row["digest"]):
         return [f"{event} was changed, or an event before it was deleted or inserted"]
     if row["details"] is not None and row["digest"] != text_digest(row["subject"], row["details"]):

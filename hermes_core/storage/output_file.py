@@ -32,8 +32,17 @@ def check_output_file(path: Path, home: HermesHome, folder: Path, *, force: bool
                 f"{str(path)!r} lies in the home {str(root)!r}, whose files must not be replaced",
                 f"name a file outside the home, or one in {str(folder)!r}",
             )
+    refuse_existing(path, "replace it with --force", force=force)
+
+
+def refuse_existing(path: Path, way: str, *, force: bool) -> None:
+    """Raise `StorageError` if something is at `path` and `force` is False, or if it is no regular file.
+
+    Args:
+        way: How the caller is told to replace it.
+    """
     if os.path.lexists(path) and not force:
-        raise StorageError(f"{str(path)!r} exists", "name another file, or replace it with --force")
+        raise StorageError(f"{str(path)!r} exists", f"name another file, or {way}")
     if path.exists() and not path.is_file():
         raise StorageError(f"{str(path)!r} is no regular file", "name another file")
 

@@ -14,11 +14,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.packages import extra_remedy
 from hermes_core.storage.engine import Connection, EngineKind, Statement
+from hermes_core.storage.moved import MOVED_CODE, MOVED_REMEDY, StoreMark, refuse_marked
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,6 +47,12 @@ VANISHED_S = 10.0
 # Seconds that one statement may take, also while it waits for a lock.
 STATEMENT_TIMEOUT_S = 30.0
 
+# Seconds that a commit may wait for a synchronous standby. The server itself waits without end.
+COMMIT_TIMEOUT_S = 10.0
+
+# Seconds between two looks for commits that wait too long.
+COMMIT_CHECK_S = 0.25
+
 # A suspended program must not hold the locks of its transaction for ever.
 IDLE_TIMEOUT_S = 60.0
 
@@ -66,6 +73,9 @@ MIGRATION_LOCK = 0x6865726D6573
 
 _NOT_STORED = "nothing was stored"
 
+# Code of a warning that has no code of its own.
+_WARNING = "01000"
+
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*') | (?P<name>"[^"]*") | (?P<cast>::) | :(?P<parameter>[A-Za-z_]\w*)
         | (?P<mark>\?) | (?P<percent>%) | (?<![.\w])(?P<role>user)\b""",
@@ -77,6 +87,10 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re
 
 class CommitInDoubt(DatabaseUnavailable):
     """Connection that was lost during a commit: the write may have been stored."""
+
+
+class CommitUnconfirmed(CommitInDoubt):
+    """Commit that is on the disk of the server, and that no synchronous standby confirmed in time."""
 
 
 class TransactionAborted(DatabaseUnavailable):
@@ -140,6 +154,22 @@ def _row_factory(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Any]:
     return _row_class(tuple(column.name for column in cursor.description or ()))
 
 
+class Link(NamedTuple):
+    """The way to the server: what a check of it needs.
+
+    Attributes:
+        host: The host of the connection; "" or a folder for a socket of this machine.
+        sslmode: How far the connection must be encrypted.
+        encrypted: True if it is encrypted.
+        pid: Number of the process that serves the connection, as the other end says: a pooler's own number behind one.
+    """
+
+    host: str
+    sslmode: str
+    encrypted: bool
+    pid: int
+
+
 class ResultRows:
     """The rows of a statement, all of which have been read."""
 
@@ -159,6 +189,47 @@ class ResultRows:
         return self._rows
 
 
+class _CommitTimer:
+    """Limit of the time that commits wait for a standby.
+
+    No timeout of the server covers this wait: it ends with an answer of the standby, or with a request to cancel. A thread
+    sends that request. It runs while there are commits.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deadlines: dict[psycopg.Connection[Any], float] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def limit(self, connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
+        """Cancel what the connection does if the block takes longer."""
+        with self._lock:
+            self._deadlines[connection] = time.monotonic() + seconds
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="hermes-commits", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._deadlines.pop(connection, None)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(COMMIT_CHECK_S)
+            # Locked during the requests, so that none of them meets the next statement of its connection.
+            with self._lock:
+                if not self._deadlines:
+                    self._thread = None
+                    return
+                for connection, deadline in self._deadlines.items():
+                    if deadline <= time.monotonic():
+                        # A server that does not answer has lost the connection, as the commit will notice.
+                        with contextlib.suppress(Exception):
+                            connection.cancel_safe(timeout=CONNECT_TIMEOUT_S)
+
+
 class PostgresDatabase:
     """The tables of one home in a PostgreSQL database, connected when they are first used.
 
@@ -174,6 +245,7 @@ class PostgresDatabase:
         prepare: "off" if a connection pooler can't keep prepared statements.
         read_only: True to leave the schema as it is.
         statement_timeout: Seconds that one statement may take.
+        marked: True to open a store that is moved to another engine, which others refuse.
     """
 
     kind: EngineKind = "postgresql"
@@ -191,6 +263,7 @@ class PostgresDatabase:
         prepare: Prepare = "auto",
         read_only: bool = False,
         statement_timeout: float = STATEMENT_TIMEOUT_S,
+        marked: bool = False,
     ) -> None:
         try:
             import psycopg
@@ -213,6 +286,7 @@ class PostgresDatabase:
         self._prepare = prepare
         self._read_only = read_only
         self._timeout = statement_timeout
+        self._marked = marked
         self._conninfo = _conninfo(url, password)
         self._again = functools.partial(
             PostgresDatabase, url, schema=schema, password=password, pool=1, prepare=prepare, read_only=True
@@ -224,10 +298,11 @@ class PostgresDatabase:
         # Kept, so that a fork does not free the connections of its parent.
         self._parents: list[psycopg.Connection[Any]] = []
         self._lock = threading.Lock()
+        self._commit_timer = _CommitTimer()
         self._local = threading.local()
         self._process = os.getpid()
         self._ready = self._closed = False
-        self._takes_options = True
+        self._takes_options, self._hurries = True, False
         self._silent: tuple[float, ConnectionLost] | None = None
 
     # ------------------------------------------------------------------ statements
@@ -346,8 +421,8 @@ class PostgresDatabase:
             except RowConflict:
                 if self.in_transaction:
                     raise
-            except ServerUnreachable:
-                raise
+            except (ServerUnreachable, CommitUnconfirmed):
+                raise  # another try would wait as long
             except (TransactionAborted, CommitInDoubt) as exc:
                 if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
                     raise
@@ -373,9 +448,17 @@ class PostgresDatabase:
             return [str(exc)]
         return []
 
+    def link(self) -> Link:
+        """Return the way to the server."""
+        with self._connection() as connection:
+            info = connection.info
+            mode = info.get_parameters().get("sslmode", "")
+            return Link(info.host, mode, bool(connection.pgconn.ssl_in_use), info.backend_pid)
+
     def shorten_waits(self) -> None:
         """Let statements take at most a second from now on, because the program ends."""
         self._timeout = min(self._timeout, EXIT_TIMEOUT_S)
+        self._hurries = True
 
     def reopen(self) -> PostgresDatabase:
         """Return a database with the same tables, for a thread that outlives this one."""
@@ -446,17 +529,52 @@ class PostgresDatabase:
     def send(
         self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
     ) -> list[ResultRows]:
-        """Send statements in one message, after those of `before`, and return the results of `statements`."""
-        # Values are put into the text: the server takes several statements at once only without parameters.
-        cursor = self._psycopg.ClientCursor(connection, row_factory=_row_factory)
-        texts = [cursor.mogrify(psycopg_sql(sql), parameters) for sql, parameters in statements]
-        cursor.execute(";\n".join([*before, *texts]))
-        for _ in before:
-            cursor.nextset()
-        results = [_rows_of(cursor)]
-        while cursor.nextset():
-            results.append(_rows_of(cursor))
-        return results
+        """Send statements in one round trip, after those of `before`, and return the results of `statements`."""
+        # As a pipeline and not as one text: the server then keeps the plans, which cost it more than their execution.
+        cursors: list[psycopg.Cursor[Any]] = []
+        lost: psycopg.OperationalError | None = None
+        with connection.pipeline():
+            try:
+                for text in before:
+                    connection.execute(text)
+                for sql, parameters in statements:
+                    cursors.append(connection.execute(psycopg_sql(sql), parameters))
+            except self._psycopg.OperationalError as exc:
+                # The end of the pipeline raises it again. With an error on its way, psycopg would log a line about it.
+                lost = exc
+        if lost is not None:
+            raise lost
+        return [_rows_of(cursor) for cursor in cursors]
+
+    def commit(self, connection: psycopg.Connection[Any]) -> None:
+        """Commit the transaction of a connection.
+
+        Raises:
+            CommitInDoubt: The connection was lost, or no standby confirmed the commit: it may have been stored.
+            TransactionAborted: A statement of the transaction failed, so that the server rolled it back.
+        """
+        warnings: list[str | None] = []
+
+        def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+            warnings.append(diagnostic.sqlstate)
+
+        connection.add_notice_handler(note)
+        timeout = min(COMMIT_TIMEOUT_S, self._timeout)
+        try:
+            with self._errors(in_doubt=True), self._commit_timer.limit(connection, timeout):
+                status = connection.execute("COMMIT").statusmessage
+        finally:
+            connection.remove_notice_handler(note)
+        if status != "COMMIT":
+            raise TransactionAborted(
+                f"a transaction on {self.label!r} was rolled back", f"try again; {_NOT_STORED}"
+            )
+        # The server says COMMIT also if it stopped to wait for the standby, and adds a warning.
+        if _WARNING in warnings:
+            raise CommitUnconfirmed(
+                f"no standby of {self.label!r} confirmed a commit within {timeout:g} s",
+                "see why the synchronous standby does not answer; the write is on the primary only, and may be lost with it",
+            )
 
     def _idle_connection(self) -> psycopg.Connection[Any] | None:
         with self._lock:
@@ -491,11 +609,12 @@ class PostgresDatabase:
     def _connect(self) -> psycopg.Connection[Any]:
         options: dict[str, Any] = {}
         if self._takes_options:
-            settings = {"search_path": self._schema, "statement_timeout": f"{int(self._timeout * 1000)}"}
-            options["options"] = " ".join(f"-c {name}={value}" for name, value in settings.items())
+            settings = {"search_path": self._schema, **self._timeouts()}
+            own = " ".join(f"-c {name}={value}" for name, value in settings.items())
+            options["options"] = f"{self._conninfo.get('options') or ''} {own}".strip()
         try:
             connection = self._psycopg.connect(
-                **self._conninfo, **options, autocommit=True, row_factory=_row_factory
+                **{**self._conninfo, **options}, autocommit=True, row_factory=_row_factory
             )
         except self._psycopg.OperationalError as exc:
             if not self._takes_options or "startup parameter" not in str(exc):
@@ -505,6 +624,19 @@ class PostgresDatabase:
         connection.prepare_threshold = None if self._prepare == "off" else 5
         _adapt(connection)
         return connection
+
+    def _timeouts(self) -> dict[str, int]:
+        """Return the settings of the server that bound statements and transactions, in milliseconds."""
+        return {
+            "statement_timeout": int(self._timeout * 1000),
+            "idle_in_transaction_session_timeout": int(IDLE_TIMEOUT_S * 1000),
+        }
+
+    def begin(self) -> list[str]:
+        """Return the statements that begin a transaction, with the timeouts that its connection does not have yet."""
+        if self._takes_options and not self._hurries:
+            return ["BEGIN"]
+        return ["BEGIN", *(f"SET LOCAL {name} = {value}" for name, value in self._timeouts().items())]
 
     def _again_if_lost(self, call: Callable[[], Result]) -> Result:
         """Call `call`, and call it again if its connection was lost, as all are after a restart of the server."""
@@ -548,27 +680,31 @@ class PostgresDatabase:
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         """Run the migrations that these tables have no record of, in one transaction, while other processes wait."""
         names = [name for name, _ in self._migrations]
-        if set(names) <= set(done := self._recorded(connection)):
+        done = self._recorded(connection)
+        if not self._marked:
+            refuse_marked(done, self.label)
+        if set(names) <= set(done):
             self._refuse_newer(done, names)
             return
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (MIGRATION_LOCK,))
-            if connection.execute("SELECT to_regnamespace(%s)", (f'"{self._schema}"',)).fetchone()[0] is None:  # type: ignore[index]
-                connection.execute(f'CREATE SCHEMA "{self._schema}"')
-            connection.execute(
-                'CREATE TABLE IF NOT EXISTS schema_migrations (name TEXT COLLATE "C" PRIMARY KEY,'
-                " number BIGINT GENERATED ALWAYS AS IDENTITY, applied_at DOUBLE PRECISION NOT NULL)"
-            )
-            done = self._recorded(connection)
-            self._refuse_newer(done, names)
-            adapter = _Statements(connection)
-            for name, step in self._migrations:
-                if name not in done:
-                    step(adapter)
-                    connection.execute(
-                        "INSERT INTO schema_migrations (name, applied_at) VALUES (%s, %s)",
-                        (name, time.time()),
-                    )
+        connection.execute("BEGIN")  # after an error the connection is closed, which rolls back
+        connection.execute("SELECT pg_advisory_xact_lock(%s::bigint)", (MIGRATION_LOCK,))
+        if connection.execute("SELECT to_regnamespace(%s)", (f'"{self._schema}"',)).fetchone()[0] is None:  # type: ignore[index]
+            connection.execute(f'CREATE SCHEMA "{self._schema}"')
+        connection.execute(
+            'CREATE TABLE IF NOT EXISTS schema_migrations (name TEXT COLLATE "C" PRIMARY KEY,'
+            " number BIGINT GENERATED ALWAYS AS IDENTITY, applied_at DOUBLE PRECISION NOT NULL)"
+        )
+        done = self._recorded(connection)
+        self._refuse_newer(done, names)
+        adapter = _Statements(connection)
+        for name, step in self._migrations:
+            if name not in done:
+                step(adapter)
+                connection.execute(
+                    "INSERT INTO schema_migrations (name, applied_at) VALUES (%s, %s)",
+                    (name, time.time()),
+                )
+        self.commit(connection)
 
     def _recorded(self, connection: psycopg.Connection[Any]) -> list[str]:
         sql = "SELECT to_regclass(%s)"
@@ -577,6 +713,7 @@ class PostgresDatabase:
         return [row[0] for row in connection.execute("SELECT name FROM schema_migrations ORDER BY number")]
 
     def _refuse_newer(self, done: Sequence[str], known: Sequence[str]) -> None:
+        done = [name for name in done if StoreMark.parse(name) is None]
         if done and done[-1] not in known and set(done).issuperset(known):
             raise DatabaseUnavailable(
                 f"the schema {self._schema!r} of {self.label!r} was changed by a newer version of the package "
@@ -620,7 +757,8 @@ class PostgresDatabase:
         state = state or next((code for sign, code in _SIGNS.items() if sign in text), "")
         for prefix, remedy in _REMEDIES.items():
             if state.startswith(prefix):
-                return DatabaseUnavailable(subject, f"{remedy}; {_NOT_STORED}")
+                ending = "" if remedy == MOVED_REMEDY else f"; {_NOT_STORED}"
+                return DatabaseUnavailable(subject, f"{remedy}{ending}")
         lost = state[:2] in ("08", "57") or (
             not state and isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
         )
@@ -638,12 +776,14 @@ class PostgresDatabase:
 
 
 _REMEDIES = {
+    MOVED_CODE: MOVED_REMEDY,
     "28": "check the role in storage.url, and its password in HERMES_STORAGE_PASSWORD of .env or in PGPASSFILE",
     "3D": "create the database, or check storage.url in config.yaml",
     "42501": "grant the role what is missing",
     "53100": "free space on the server's disk",
     "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
     "57014": "see what the server is busy with",
+    "55P03": "see which transaction holds the lock",
     "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
 }
 
@@ -702,18 +842,12 @@ class _Transaction:
         if self._connection is not None:
             with self._database._errors():
                 return self._database.send(self._connection, statements)
-        timeout = int(self._database._timeout * 1000)
-        begin = (
-            "BEGIN",
-            f"SET LOCAL statement_timeout = {timeout}",
-            f"SET LOCAL idle_in_transaction_session_timeout = {int(IDLE_TIMEOUT_S * 1000)}",
-        )
 
         def first() -> list[ResultRows]:
             connection = self._database.take()
             with contextlib.ExitStack() as undo, self._database._errors():
                 undo.callback(self._roll_back, connection)
-                results = self._database.send(connection, statements, begin)
+                results = self._database.send(connection, statements, self._database.begin())
                 undo.pop_all()
             self._connection = connection
             return results
@@ -722,20 +856,9 @@ class _Transaction:
         return self._database._again_if_lost(first)
 
     def commit(self) -> None:
-        """Commit what was done.
-
-        Raises:
-            CommitInDoubt: The connection was lost: the transaction may have been stored.
-            TransactionAborted: A statement of the transaction failed, so that the server rolled it back.
-        """
-        if self._connection is None:
-            return
-        with self._database._errors(in_doubt=True):
-            status = self._connection.execute("COMMIT").statusmessage
-        if status != "COMMIT":
-            raise TransactionAborted(
-                f"a transaction on {self._database.label!r} was rolled back", f"try again; {_NOT_STORED}"
-            )
+        """Commit what was done, as `PostgresDatabase.commit` does."""
+        if self._connection is not None:
+            self._database.commit(self._connection)
 
     def end(self) -> None:
         """Roll back what was not committed, and give the connection back."""

@@ -23,6 +23,7 @@ from hermes_core.storage.engine import EngineKind, Statement
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
+from hermes_core.storage.moved import MOVED_REMEDY, MOVED_WORDS, StoreMark, refuse_marked
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Database:
             not at the path any more.
         queue_writers: True if several processes write to this file all the time. They then wait in a queue.
         fixed_sql: True if all statements are constants, so that a missing table or column is damage of the file.
+        marked: True to open a store that is moved to another engine, which others refuse.
     """
 
     kind: EngineKind = "sqlite"
@@ -116,6 +118,7 @@ class Database:
         reopen_moved: bool = False,
         queue_writers: bool = False,
         fixed_sql: bool = False,
+        marked: bool = False,
     ) -> None:
         names = [name for name, _ in migrations]
         if len(set(names)) != len(names):
@@ -133,6 +136,7 @@ class Database:
         self._translated = TranslatedErrors(path, repair, self._suspect_connection, fixed_sql)
         self._empty_is_damage = empty_is_damage
         self._reopen_moved = reopen_moved
+        self._marked = marked
         self._queue = _WriterQueue(path) if queue_writers and os.name != "nt" else None
         self._local = threading.local()
         self._open_lock = threading.Lock()
@@ -521,7 +525,8 @@ class Database:
         if not self._ready:
             if self._migrations:
                 with _misfits_as_damage(connection, self.path, self._repair):
-                    _refuse_foreign(connection, self.path, [name for name, _ in self._migrations])
+                    known = [name for name, _ in self._migrations]
+                    _refuse_foreign(connection, self.path, known, marked=self._marked)
             self.journal_mode = self._set_journal_mode(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         if sys.platform == "darwin":
@@ -745,6 +750,7 @@ _DAMAGE_TEXTS = (
 _SCHEMA_TEXTS = ("no such table", "no such column", "has no column named")
 
 _UNAVAILABLE = {
+    MOVED_WORDS: MOVED_REMEDY,
     "database or disk is full": "free disk space, then try again; nothing was written",
     "disk i/o error": "see that the disk has room and works; nothing was written",
     "readonly database": "check owner and mode of this file and of those beside it (-wal, -shm), and that the file "
@@ -770,8 +776,12 @@ def file_errors(path: Path) -> Iterator[None]:
         raise DatabaseUnavailable(f"can't open {str(path)!r}: {exc.strerror or exc}", remedy) from exc
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+def _refuse_foreign(
+    connection: sqlite3.Connection, path: Path, migrations: Sequence[str], *, marked: bool
+) -> None:
     """Raise if another program created the database, or if a newer version of this package changed it.
+
+    Raise also if its sessions are moved to another store, unless `marked` is True.
 
     The file names are common, so another program may have created the file. A newer version changed the file if its
     last recorded migration is unknown and all known migrations are recorded. Earlier unknown migrations are
@@ -786,6 +796,9 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, migrations: Sequ
             "give this one a home of its own with --home DIR or HERMES_HOME; nothing was changed",
         )
     done = [row[0] for row in connection.execute("SELECT name FROM schema_migrations ORDER BY rowid")]
+    if not marked:
+        refuse_marked(done, str(path))
+    done = [name for name in done if StoreMark.parse(name) is None]
     if done and done[-1] not in migrations and set(done).issuperset(migrations):
         raise DatabaseUnavailable(
             f"{str(path)!r} was changed by a newer version of the package (it has {done[-1]!r})",

@@ -67,7 +67,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class ScannedText:
     """Text of a file as a model may get it, and a sentence for the person on each finding."""
 
     text: str
@@ -149,7 +149,7 @@ class Verdicts:
         digest = _folder_hash(str(folder), text)
         return next((verdict.allowed for verdict in self.entries() if verdict.hash == digest), None)
 
-    def review(self, text: str, name: str, command: str, *, save: bool = True) -> Review:
+    def review(self, text: str, name: str, command: str, *, save: bool = True) -> ScannedText:
         """Return the text of a file that a person put there, as a model may get it.
 
         A finding of the scan is a notice, and the text stays. Invisible text, forged roles and forged fences are
@@ -162,14 +162,14 @@ class Verdicts:
             save: False if the caller reviews many texts and calls `save` after them.
         """
         if self.allows(text):
-            return Review(text)
+            return ScannedText(text)
         neutral, changes = neutralize(text)
         notices = [f"{name}, {change}" for change in changes]
         if finding := self._finding(neutral):
             notices.append(f"{name} may give the model orders, and is used as it is: {finding}")
         if save:
             self.save()
-        return Review(neutral, tuple(f"{notice}; if it is right: {command}" for notice in notices))
+        return ScannedText(neutral, tuple(f"{notice}; if it is right: {command}" for notice in notices))
 
     def save(self) -> None:
         """Store the findings of the reviews, so that no later process scans these texts again."""

@@ -56,7 +56,7 @@ Step = Say | Call | Break
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RecordedRequest:
     """A request that the scripted model got.
 
     Attributes:
@@ -84,7 +84,7 @@ class HostedAgent(abc.ABC):
     """
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[RecordedRequest] = []
         self.failed_tools: list[str] | None = None
 
     @abc.abstractmethod

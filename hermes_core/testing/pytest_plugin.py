@@ -59,15 +59,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args = [*named, str(Path(__file__).with_name("installed.py"))]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count checks that a provider does not claim by that name. The list of skipped tests is then without them."""
+    line = _line(report)
+    return ("not claimed", "s", "NOT CLAIMED") if line is not None and line.result == "not claimed" else None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of the contract, when it was run."""
+    """Print the table of the contract, if it was run."""
     stats = terminalreporter.stats
-    lines = lines_of(
-        report for kind in ("passed", "failed", "skipped", "error") for report in stats.get(kind, ())
-    )
+    kinds = ("passed", "failed", "skipped", "not claimed", "error")
+    lines = lines_of(report for kind in kinds for report in stats.get(kind, ()))
     if lines:
         terminalreporter.section("contract of memory providers")
-        for text in table(lines):
+        # Whoever tests many providers reads what is wrong; `-v` prints the rest too.
+        many = len({line.suite for line in lines}) > MAX_DETAILED_SUITES
+        for text in table(lines, brief=many and terminalreporter.verbosity <= 0):
             terminalreporter.line(text)
 
 
@@ -93,6 +101,9 @@ GROUPS = (
     "configuration",
 )
 """Groups in the order of the table; packaging and what authors add come behind."""
+
+MAX_DETAILED_SUITES = 4
+"""Suites in one run that get all lines of the table. Of more suites, only what was not passed or not run is printed."""
 
 WIDTH = 200
 """Characters of one line of a finding; SDKs like to print whole requests."""
@@ -146,19 +157,19 @@ def _last_line(text: str) -> str:
     return next((line[2:].strip() for line in lines if line.startswith("E ")), lines[-1] if lines else "")
 
 
-def table(lines: Sequence[Line]) -> Iterator[str]:
-    """The table as lines of text, one part a suite."""
+def table(lines: Sequence[Line], *, brief: bool = False) -> Iterator[str]:
+    """Yield the lines of the table, one part for each suite. If `brief`, leave out groups and what is not claimed."""
     for suite in dict.fromkeys(line.suite for line in lines):
-        yield from _part(suite, sorted((line for line in lines if line.suite == suite), key=_place))
+        yield from _part(suite, sorted((line for line in lines if line.suite == suite), key=_place), brief)
 
 
 def _place(line: Line) -> int:
     return GROUPS.index(line.group) if line.group in GROUPS else len(GROUPS)
 
 
-def _part(suite: str, lines: Sequence[Line]) -> Iterator[str]:
+def _part(suite: str, lines: Sequence[Line], brief: bool) -> Iterator[str]:
     yield f"{suite}: {_counted(lines)}"
-    for group in dict.fromkeys(line.group for line in lines):
+    for group in () if brief else dict.fromkeys(line.group for line in lines):
         yield f"  {group:<14} {_counted([line for line in lines if line.group == group])}"
     for line in lines:
         if line.result == "to fix":
@@ -166,7 +177,7 @@ def _part(suite: str, lines: Sequence[Line]) -> Iterator[str]:
             yield from (f"      {clipped(text)}" for text in line.why.splitlines())
             if line.remedy:
                 yield f"      -> {line.remedy}"
-    for result in ("not claimed", "not run"):
+    for result in ("not run",) if brief else ("not claimed", "not run"):
         whys = Counter(_PORT.sub("", line.why) for line in lines if line.result == result)
         for why, count in whys.items():
             yield f"  {result}: {why}" + (f" ({count} checks)" if count > 1 else "")

@@ -79,11 +79,11 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class Download:
+class FileAnswer:
     """A file for the browser to save."""
 
     name: str
     lines: Iterable[str]
 
 
-Answer = Page | Redirect | Download
+Answer = Page | Redirect | FileAnswer

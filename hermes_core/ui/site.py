@@ -21,7 +21,7 @@ from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, escape_controls, escape_hidden
 from hermes_core.sessions.records import local_time
 from hermes_core.sessions.tool import SessionSearchTool
-from hermes_core.ui.answers import Answer, Download, Page, PageRequest, Redirect, RequestError
+from hermes_core.ui.answers import Answer, FileAnswer, Page, PageRequest, Redirect, RequestError
 
 # Messages about actions that no page has shown yet: a person has a few tabs.
 MAX_MESSAGES = 50
@@ -112,7 +112,7 @@ class Site:
         return self._response(path, result, request)
 
     def _response(self, path: str, result: Answer, request: PageRequest) -> Response:
-        if isinstance(result, Download):
+        if isinstance(result, FileAnswer):
             headers = {"content-disposition": f'attachment; filename="{result.name}"'}
             return StreamingResponse(result.lines, media_type="application/x-ndjson", headers=headers)
         if isinstance(result, Redirect):

@@ -75,7 +75,15 @@ if os.name != "nt":
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the memory opens", "while it is open"])
 @pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.__name__)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.sqlite_only("a damaged or missing file"))
+        if name == "state.db"
+        else name
+        for name in FILES
+    ],
+)
 def test_an_agent_is_made_and_answers(
     stage: Stage, name: str, harm: Callable[[Path], None], late: bool
 ) -> None:

@@ -32,8 +32,8 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
-from hermes_core.sessions.db import SessionDB
 from hermes_core.testing.model_server import ModelServer, Reply
+from tests.outbox_of import sessions_of
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def chat(*arguments: str, typed: str = "") -> Result:
 
 
 def sessions(home: HermesHome) -> list[Any]:
-    db = SessionDB(home.state_db)
+    db = sessions_of(home)
     list_models = [entry.session for entry in db.list_sessions()]
     db.close()
     return list_models
@@ -118,7 +118,7 @@ def test_a_provider_that_does_not_take_the_one_turn_shows_in_its_result(
     result = chat("-m", "Hello.", *more)
     assert result.exit_code == code
     told = "\n".join(json.loads(result.stdout)["problems"]) if "--json" in more else result.stderr
-    assert ("is degraded: 1 write(s) wait, because a try failed: nobody listens" in told) == (code == 3)
+    assert ("is degraded: 1 write waits, because a try failed: nobody listens" in told) == (code == 3)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_command_used_badly_says_so_and_the_chat_goes_on(home: HermesHome, lin
 
 def test_an_id_in_the_list_names_its_session(home: HermesHome) -> None:
     for session_id in ("locomo-conversation-1", "locomo-conversation-2"):
-        with closing(SessionDB(home.state_db)) as db:
+        with closing(sessions_of(home)) as db:
             db.create_session(session_id, "locomo")
             db.append_message(session_id, "user", f"From {session_id}.")
     chat("-m", "Hello.")
@@ -527,7 +527,7 @@ def test_an_answer_is_tried_again_in_place_of_the_one_before(
     assert sent[1] == ["What shall I drink?"]
     assert sent[2] == ["What shall I drink?", "Coffee.", "Thanks."]
     (session,) = sessions(home)
-    with closing(SessionDB(home.state_db)) as db:
+    with closing(sessions_of(home)) as db:
         stored = [message.content for message in db.get_messages(session.id)]
     assert stored == ["What shall I drink?", "Coffee.", "Thanks.", "Noted."]
     tea, rewind, coffee, _ = map(json.loads, (home.path / "heard").read_text().splitlines())

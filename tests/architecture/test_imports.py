@@ -94,16 +94,15 @@ def is_allowed(package: str, other: str) -> bool:
     return package in STEP_OF and other in STEP_OF and STEP_OF[other] <= STEP_OF[package]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in MODULES if p.parent != CORE or p.stem != "__init__"], ids=name_of
-)
-def test_imports_go_one_way(path: Path) -> None:
-    package = package_of(path)
-    if package in APART:
-        return
+def wrong_imports(path: Path) -> list[str]:
+    """Return the packages that a module imports though they come later in the order."""
     others = {name.split(".")[1] for name in imports(path) if name.startswith("hermes_core.")}
-    wrong = sorted(other for other in others if not is_allowed(package, other))
-    assert not wrong, f"{package} must not import {wrong}"
+    return sorted(other for other in others if not is_allowed(package_of(path), other))
+
+
+def test_imports_go_one_way() -> None:
+    paths = [p for p in MODULES if package_of(p) not in {*APART, "__init__"}]
+    assert {name_of(path): wrong for path in paths if (wrong := wrong_imports(path))} == {}
 
 
 def test_every_package_has_its_place_in_the_order() -> None:
@@ -152,23 +151,30 @@ def broad_handlers(path: Path) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("path", MODULES + PROVIDERS, ids=name_of)
-def test_everything_is_caught_only_at_the_named_borders(path: Path) -> None:
-    if name_of(path).removeprefix("hermes_core/") not in BROAD:
-        assert broad_handlers(path) == []
+def test_everything_is_caught_only_at_the_named_borders() -> None:
+    paths = [p for p in MODULES + PROVIDERS if name_of(p).removeprefix("hermes_core/") not in BROAD]
+    assert {name_of(path): lines for path in paths if (lines := broad_handlers(path))} == {}
 
 
-@pytest.mark.parametrize("path", MODULES + PROVIDERS, ids=name_of)
-def test_nothing_of_one_system_is_imported_at_the_top(path: Path) -> None:
-    assert not POSIX_ONLY & {name.split(".")[0] for name in imports_at_top(path)}
+def test_nothing_of_one_system_is_imported_at_the_top() -> None:
+    tops = {name_of(p): {name.split(".")[0] for name in imports_at_top(p)} for p in MODULES + PROVIDERS}
+    assert {path: wrong for path, names in tops.items() if (wrong := names & POSIX_ONLY)} == {}
 
 
-@pytest.mark.parametrize("path", PROVIDERS, ids=name_of)
-def test_a_provider_uses_public_names_and_leaves_threads_and_environment_to_the_host(path: Path) -> None:
-    ours = {name for name in imports(path) if name.split(".")[0] == "hermes_core"}
-    inner = sorted(name for name in ours if name != "hermes_core" and not name.startswith(FOR_PROVIDERS))
-    assert not inner, f"import public names instead of {inner}"
-    assert not OF_THE_MANAGER & {name.split(".")[0] for name in imports(path)}
+def test_a_provider_imports_public_names_only() -> None:
+    assert {
+        name_of(path): inner for path in PROVIDERS if (inner := inner_imports(path, *FOR_PROVIDERS))
+    } == {}
+
+
+def inner_imports(path: Path, *public: str) -> list[str]:
+    """Return the modules of the core that a module imports beside the package itself and these parts of it."""
+    ours = {name for name in imports(path) if name.startswith("hermes_core.")}
+    return sorted(name for name in ours if not name.startswith(public))
+
+
+def host_matters(path: Path) -> set[str]:
+    """Return what a module uses of threads and of the environment."""
     attributes = {
         f"{node.value.id}.{node.attr}"
         for node in ast.walk(tree_of(path))
@@ -180,8 +186,16 @@ def test_a_provider_uses_public_names_and_leaves_threads_and_environment_to_the_
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert not attributes & {"os.environ", "os.getenv", "os.putenv"}
-    assert not names & {"environ", "getenv", "putenv"}
+    modules = OF_THE_MANAGER & {name.split(".")[0] for name in imports(path)}
+    return (
+        modules
+        | attributes & {"os.environ", "os.getenv", "os.putenv"}
+        | names & {"environ", "getenv", "putenv"}
+    )
+
+
+def test_a_provider_leaves_threads_and_environment_to_the_host() -> None:
+    assert {name_of(path): matters for path in PROVIDERS if (matters := host_matters(path))} == {}
 
 
 # ------------------------------------------------------------- what an import does
@@ -230,6 +244,5 @@ def test_the_import_of_the_package_alone_loads_none_of_its_packages() -> None:
     assert done.stdout == "['hermes_core']\n"
 
 
-@pytest.mark.parametrize("path", ADAPTERS, ids=name_of)
-def test_an_adapter_of_a_framework_imports_public_names_only(path: Path) -> None:
-    assert not [name for name in imports(path) if name.startswith("hermes_core.")]
+def test_an_adapter_of_a_framework_imports_public_names_only() -> None:
+    assert {name_of(path): inner for path in ADAPTERS if (inner := inner_imports(path))} == {}

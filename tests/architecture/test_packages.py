@@ -78,3 +78,10 @@ def test_a_readme_has_absolute_links_because_package_indexes_show_it(folder: Pat
 def test_every_provider_is_developed_with_the_conformance_kit(folder: Path) -> None:
     groups = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
     assert any(Requirement(need).name == "hermes-memory-testing" for need in groups["dev"])
+
+
+def test_no_text_leaves_the_plural_to_the_reader() -> None:
+    pattern = re.compile(r"\{[^{}]+\} [a-z ]*\w\(e?s\)")
+    files = [*ROOT.glob("hermes_core/**/*.py"), *ROOT.glob("plugins/*/hermes_*/*.py")]
+    texts = {path: path.read_text("utf-8") for path in files}
+    assert [str(path) for path, text in texts.items() if pattern.search(text)] == []

@@ -11,9 +11,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ from hermes_core.backups.archive import MANIFEST, make_backup, opened_backup
 from hermes_core.backups.restore import restore_backup
 from hermes_core.backups.schedule import ScheduledBackups, backup_name, backups_in
 from hermes_core.cli import main
-from hermes_core.config import load_config, set_value
+from hermes_core.config import load_config, override_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
+from hermes_core.portability.home_export import export_home
 from hermes_core.testing.fakes import RecordingProvider
 
 Run = Callable[..., Result]
@@ -35,6 +38,8 @@ DAY_4 = 1_767_484_800.0
 WRITER = """
 import sys
 from hermes_core import open_memory
+
+pytestmark = pytest.mark.sqlite_only("a backup of files")
 name = sys.argv[2]
 with open_memory(sys.argv[1]) as memory:
     session = memory.start_session(name)
@@ -212,6 +217,24 @@ def test_what_providers_have_elsewhere_goes_along(home: HermesHome, tmp_path: Pa
     assert (before / "data.txt").read_text() == "changed"
 
 
+def test_a_file_that_exists_is_replaced_on_request_only(home: HermesHome, tmp_path: Path) -> None:
+    file = tmp_path / "b.zip"
+    file.write_text("mine")
+    with open_memory(home) as memory:
+        for write in (partial(make_backup, home), partial(export_home, memory)):
+            file.write_text("mine")
+            with pytest.raises(StorageError, match="exists; name another file, or give force=True"):
+                write(file)
+            assert file.read_text() == "mine"
+            write(file, force=True)
+            assert zipfile.is_zipfile(file)
+            file.unlink()
+            file.mkdir()
+            with pytest.raises(StorageError, match="is no regular file"):
+                write(file, force=True)
+            file.rmdir()
+
+
 def test_a_damaged_database_makes_no_backup(home: HermesHome, tmp_path: Path) -> None:
     with home.state_db.open("r+b") as file:
         file.seek(4096)
@@ -270,7 +293,7 @@ HOSTILE = {
     "no number": _member("outside/0"),
     "empty part": _member("home//x"),
     "this folder": _member("home/./x"),
-    "file in a file": _member("home/state.db/x"),
+    "file in a file": _member("home/mem0.json/x"),
     "long name": _member("home/" + 300 * "x"),
     "time": _manifest(lambda value: value.update(created_at=1e300)),
     "no time": _manifest(lambda value: value.update(created_at=float("nan"))),
@@ -282,6 +305,8 @@ HOSTILE = {
     "newer": _manifest(lambda value: value.update(version=2)),
     "foreign": _manifest(lambda value: value.pop("files")),
     "none": lambda members: members.pop(MANIFEST),
+    "many values": _manifest(lambda value: value.update(left_out=[[]] * 3_000_000)),
+    "long manifest": _manifest(lambda value: value.update(program="x" * 20_000_000)),
 }
 
 
@@ -381,6 +406,95 @@ def test_a_restore_that_fails_puts_everything_back(
     assert (place / "data.txt").read_text() == "changed"
     assert sorted(path.name for path in tmp_path.iterdir() if path != home.path) == ["b.zip", "elsewhere"]
     assert not list(home.path.parent.glob("*re-restore-*"))
+
+
+RESTORED = """
+import json, sys
+from pathlib import Path
+from hermes_core import HermesHome, open_memory
+from hermes_core.backups.archive import make_backup
+from hermes_core.backups.restore import restore_backup
+home, file, place = HermesHome(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
+with open_memory(home) as memory:
+    memory.curated.add("memory", "Uses uv.")
+(place / "data.txt").write_text("theirs")
+make_backup(home, file, outside=[place])
+with open_memory(home) as memory:
+    memory.curated.add("memory", "Came later.")
+(place / "data.txt").write_text("changed")
+for number in (1, 2):
+    report = restore_backup(home, file, force=True, outside=True, clock=lambda: number)
+    assert "Came later." not in home.memory_md.read_text()
+    assert (place / "data.txt").read_text() == "theirs"
+assert sorted(one.name for one in report.aside.iterdir() if one.name.startswith("before-restore")) == []
+again = make_backup(home, file.with_name("again.zip"))
+print(json.dumps([str(report.aside), list(again.left_out), sorted(one.name for one in place.iterdir())]))
+"""
+
+
+def test_a_mount_point_is_restored_in_place(tmp_path: Path) -> None:
+    home, place = tmp_path / "home", tmp_path / "place"
+    home.mkdir()
+    place.mkdir()
+    mounts = " && ".join(f"mount -t tmpfs none {folder}" for folder in (home, place))
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mounts], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    words = [sys.executable, "-c", RESTORED, str(home), str(tmp_path / "b.zip"), str(place)]
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f'{mounts} && exec "$@"', "sh", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    aside, left_out, names = json.loads(done.stdout)
+    assert aside == str(home / "before-restore-19700101T000002Z")
+    assert [one for one in left_out if "before-restore" in one] == [
+        f"the folder 'before-restore-19700101T00000{number}Z': what was there before a restore; delete it when "
+        "nothing is missing"
+        for number in (1, 2)
+    ]
+    assert "data.txt" in names
+
+
+def test_a_home_that_is_a_link_is_restored_where_it_leads(home: HermesHome, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        real = Path(folder, "home")
+        shutil.move(home.path, real)
+        home.path.symlink_to(real)
+        make_backup(home, tmp_path / "b.zip")
+        (home.path / "later.txt").write_text("later")
+        report = restore_backup(home, tmp_path / "b.zip", force=True)
+        assert report.aside is not None
+        assert report.aside.parent == real.parent
+        assert (report.aside / "later.txt").read_text() == "later"
+        assert home.path.is_symlink()
+        assert "Uses uv." in home.memory_md.read_text()
+
+
+def test_keys_that_the_backup_has_not_stay_and_are_named(home: HermesHome, run: Run, tmp_path: Path) -> None:
+    key = "sk-1234567890abcdef1234567890abcdef"
+    files = {
+        "auth.json": json.dumps({"token": key}),
+        "skills/kitchen/tea/.env": f"KEY={key}",
+        "mem0.json": json.dumps({"mode": "oss", "api_key": key, "oss": {"api_key": key, "model": "a"}}),
+        "same.yaml": f"api_key: {key}\nmodel: a\n",
+        "other.yaml": f"api_key: {key}\nmodel: a\n",
+    }
+    for name, text in files.items():
+        (home.path / name).write_text(text)
+    run("backup", tmp_path / "b.zip")
+    mem0 = {"mode": "platform", "api_key": key, "oss": {"api_key": key, "model": "b"}}
+    (home.path / "mem0.json").write_text(json.dumps(mem0))
+    (home.path / "other.yaml").write_text(f"api_key: {key}\nmodel: b\n")
+    shown = " ".join(run("restore", tmp_path / "b.zip", "--yes", "--force").stdout.split())
+    for name in ("'.env'", "'auth.json'", "'skills/kitchen/tea/.env'", "the secrets in 'mem0.json'"):
+        assert name in shown
+    assert {
+        name: (home.path / name).read_text() for name in ("auth.json", "skills/kitchen/tea/.env", "same.yaml")
+    } == {name: files[name] for name in ("auth.json", "skills/kitchen/tea/.env", "same.yaml")}
+    assert json.loads((home.path / "mem0.json").read_text()) == json.loads(files["mem0.json"])
+    assert key not in (home.path / "other.yaml").read_text()
+    assert "'other.yaml' is as the backup has it, without its secrets: they are in " in shown
 
 
 def test_a_restore_that_can_not_go_back_says_where_the_files_are(
@@ -581,6 +695,35 @@ def test_what_is_left_out_is_named(home: HermesHome, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 there")
+def test_stores_on_a_server_are_named(
+    hermes_home: HermesHome, postgres_url: str, postgres_schema: str, run: Run, tmp_path: Path
+) -> None:
+    block = f"storage:\n  url: {postgres_url}\n  schema: {postgres_schema}\n"
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text(block)
+    with open_memory(hermes_home) as memory:
+        memory.end_turn(memory.start_session("s1"), "I like tea.", "Noted.")
+    printed = " ".join(run("backup", tmp_path / "backup.zip").stdout.split())
+    assert (
+        f"left out: the sessions, the notes and the outbox, which are on the server '{postgres_url}'"
+        in printed
+    )
+    assert f"pg_dump --schema={postgres_schema}" in printed
+    report = make_backup(hermes_home, tmp_path / "again.zip")
+    with opened_backup(report.path) as (_, content):
+        assert any("pg_dump" in sentence for sentence in content.left_out)
+    # A host may name the server in code.
+    hermes_home.config_yaml.unlink()
+    config = override_config(load_config(hermes_home, {}), {"storage": {"url": postgres_url}})
+    assert "pg_dump" in make_backup(hermes_home, tmp_path / "code.zip", config=config).left_out[0]
+    assert not any(
+        "server" in line
+        for line in make_backup(
+            hermes_home, tmp_path / "none.zip", config=load_config(hermes_home, {})
+        ).left_out
+    )
+
+
 def test_a_name_that_is_no_utf8_is_named(home: HermesHome, run: Run, tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(home.path) + b"/\xff.txt")).write_text("x")
     Path(os.fsdecode(os.fsencode(home.path) + b"/skills/\xfe")).mkdir()

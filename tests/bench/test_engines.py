@@ -22,7 +22,14 @@ def test_a_small_run_measures_both_engines_and_gets_the_same_answers(
     spec.loader.exec_module(module)
 
     options = Namespace(
-        messages=400, owners=3, processes=[1, 2], appends=5, rounds=1, folder=tmp_path, url=postgres_url
+        messages=400,
+        owners=3,
+        processes=[1, 2],
+        appends=5,
+        rounds=1,
+        turns=3,
+        folder=tmp_path,
+        url=postgres_url,
     )
     found = module.run(options)
 
@@ -30,5 +37,14 @@ def test_a_small_run_measures_both_engines_and_gets_the_same_answers(
     for run in found["runs"]:
         assert run["search"]["all"]["same"] == run["search"]["all"]["of"]
         assert run["log_bytes"]["postgresql"] > 200
-        assert run["append"]["2"]["postgresql"]["per_second"] > 0
-    json.dumps(found)
+    assert found["runs"][0]["append"]["2"]["postgresql"]["per_second"] > 0
+    for figures in found["sizes"].values():
+        assert figures["postgresql"]["bytes"] > figures["sqlite"]["bytes"] > 100
+    # Six of them store the turn and its row of the outbox.
+    assert found["turn"]["postgresql"]["round_trips"]["end"] <= 9
+    page = tmp_path / "page.md"
+    marks = [f"<!-- {name} -->old<!-- /{name} -->" for name in module.tables(found)]
+    page.write_text("\n".join(marks))
+    module.write_into(page, module.tables(json.loads(json.dumps(found))))
+    assert "| 1,000,000 |" in page.read_text()
+    assert "old" not in page.read_text()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shutil
 import stat
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +20,7 @@ from hermes_core.portability.archive import KINDS, MANIFEST, Archive, ContentHas
 from hermes_core.portability.home_export import export_home
 from hermes_core.portability.home_import import examine, import_archive
 from hermes_core.testing.fakes import RecordingProvider
+from tests.outbox_of import wipe_home
 
 Hermes = Callable[..., Result]
 
@@ -59,10 +60,6 @@ def exported(hermes: Hermes, file: Path, *words: str) -> dict[str, Any]:
     return result
 
 
-def wipe(home: HermesHome) -> None:
-    shutil.rmtree(home.path)
-
-
 def test_export_wipe_import_gives_the_same_hash_and_a_second_import_nothing(
     hermes: Hermes, filled: HermesHome, tmp_path: Path
 ) -> None:
@@ -71,7 +68,7 @@ def test_export_wipe_import_gives_the_same_hash_and_a_second_import_nothing(
     assert before["records"] == {"sessions": 3, "notes": 2, "skills": 1, "memories": 0}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(hermes("export", "--dry-run", "--json").stdout)["hash"] == before["hash"]
-    wipe(filled)
+    wipe_home(filled)
     first = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)
     assert (first["hash"], first["equal"], first["problems"]) == (before["hash"], True, [])
     second = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)
@@ -92,7 +89,7 @@ def test_without_a_word_of_the_person_all_that_comes_is_an_import(
 ) -> None:
     file = tmp_path / "all.zip"
     before = exported(hermes, file)
-    wipe(filled)
+    wipe_home(filled)
     shown = hermes("import", file, "--yes").stdout
     assert "Uses uv." in shown
     assert "(from the person): Uses uv." in shown
@@ -114,7 +111,7 @@ def test_without_a_word_of_the_person_all_that_comes_is_an_import(
 def test_a_merge_keeps_what_is_here(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
     file = tmp_path / "all.zip"
     exported(hermes, file)
-    wipe(filled)
+    wipe_home(filled)
     with open_memory(filled) as memory:
         here = memory.start_session("s1")
         memory.end_turn(here, "Another s1.", "Yes.")
@@ -142,7 +139,7 @@ def test_one_user_is_exported_and_imported_alone(hermes: Hermes, filled: HermesH
     bob = exported(hermes, tmp_path / "bob.zip", "--user", "telegram:42")
     assert bob["records"] == {"sessions": 1, "notes": 1, "skills": 0, "memories": 0}
     exported(hermes, tmp_path / "all.zip")
-    wipe(filled)
+    wipe_home(filled)
     hermes("import", tmp_path / "all.zip", "--user", "home", "--yes")
     with open_memory(filled) as memory:
         assert memory.sessions.get_session("s2") is None
@@ -153,7 +150,7 @@ def test_one_user_is_exported_and_imported_alone(hermes: Hermes, filled: HermesH
 
 def test_a_no_changes_nothing(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
     exported(hermes, tmp_path / "all.zip")
-    wipe(filled)
+    wipe_home(filled)
     hermes("import", tmp_path / "all.zip", typed="n\n", code=1)
     hermes("import", tmp_path / "all.zip", "--dry-run")
     assert not filled.state_db.exists()
@@ -198,6 +195,13 @@ def _skill(path: str, **files: Any) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
+def _with_parts(lines: bytes, parts: str) -> bytes:
+    first, _, rest = lines.partition(b"\n")
+    session = json.loads(first)
+    session["messages"][0]["parts"] = parts
+    return json.dumps(session).encode() + b"\n" + rest
+
+
 HOSTILE: dict[str, Callable[[dict[str, bytes]], object]] = {
     "newer": _newer,
     "path": lambda members: members.update({"../../evil": b"x"}),
@@ -207,6 +211,10 @@ HOSTILE: dict[str, Callable[[dict[str, bytes]], object]] = {
     "cut": lambda members: members.update({"sessions.jsonl": members["sessions.jsonl"][:200]}),
     "changed": lambda members: members.update({"notes.jsonl": members["notes.jsonl"].replace(b"uv", b"rm")}),
     "bomb": lambda members: members.update({"memories.jsonl": b"0" * 300_000_000}),
+    "many values": lambda members: resigned(members, "memories", b"[" + b"[]," * 4_000_000 + b"[]]\n"),
+    "many values in a text": lambda members: resigned(
+        members, "sessions", _with_parts(members["sessions.jsonl"], "[" + "[]," * 4_000_000 + "[]]")
+    ),
     "skill": lambda members: resigned(members, "skills", _skill("../../../evil/tea")),
     "skill file": lambda members: resigned(members, "skills", _skill("a/tea", **{"../../up.md": "x"})),
     "skill user": lambda members: resigned(
@@ -232,7 +240,7 @@ def test_a_hostile_or_damaged_archive_is_one_line_and_changes_nothing(
     file = tmp_path / "all.zip"
     exported(hermes, file)
     rewritten(file, HOSTILE[kind])
-    wipe(filled)
+    wipe_home(filled)
     error = hermes("import", file, "--yes", code=1).stderr
     assert error.startswith("error: ")
     assert str(file) in error.replace("\n", " ").replace("  ", " ") or file.name in error
@@ -240,6 +248,23 @@ def test_a_hostile_or_damaged_archive_is_one_line_and_changes_nothing(
     assert not filled.memories.exists()
     assert not filled.skills.exists()
     assert sorted(path.name for path in tmp_path.iterdir() if path != filled.path) == ["all.zip"]
+
+
+@pytest.mark.parametrize("kind", ["many values", "many values in a text"])
+def test_a_small_archive_whose_values_would_fill_the_memory_is_not_parsed(
+    hermes: Hermes, filled: HermesHome, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "all.zip"
+    exported(hermes, file)
+    rewritten(file, HOSTILE[kind])
+    assert file.stat().st_size < 300_000
+    tracemalloc.start()
+    try:
+        hermes("import", file, "--yes", code=1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 150 * 2**20
 
 
 def test_a_file_that_was_cut_short_is_one_line(hermes: Hermes, filled: HermesHome, tmp_path: Path) -> None:
@@ -430,7 +455,7 @@ def test_a_home_with_unusual_names_gives_an_archive_that_can_be_imported(
     assert "the skill '.'" in left_out
     assert "the skill 'kitchen/what?'" in left_out
     assert "the file 'old/skill.md' of the skill 'deep/er/Fine Tea'" in left_out
-    wipe(filled)
+    wipe_home(filled)
     hermes("import", tmp_path / "all.zip", "--yes", "--keep-origins")
     assert "deep/er/Fine Tea/SKILL.md" in skills_here(filled)
 
@@ -473,7 +498,7 @@ def _refused_notes(hermes: Hermes, home: HermesHome, file: Path, change: Callabl
 
     exported(hermes, file)
     rewritten(file, alter)
-    wipe(home)
+    wipe_home(home)
     error = hermes("import", file, "--yes", "--keep-origins", code=1).stderr
     assert "of notes.jsonl can't be used" in " ".join(error.split())
     assert not home.state_db.exists()
@@ -533,7 +558,7 @@ def test_notes_on_all_repositories_go_along(
     before = exported(hermes, file)
     assert before["records"]["notes"] == 4
     assert exported(hermes, tmp_path / "bob.zip", "--user", "telegram:42")["records"]["notes"] == 1
-    wipe(filled)
+    wipe_home(filled)
     filled.path.mkdir()
     filled.config_yaml.write_bytes(settings)
     done = json.loads(hermes("import", file, "--yes", "--keep-origins", "--json").stdout)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import sys
@@ -13,6 +14,9 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.config import set_value
+
+LISTS = "[" + "[]," * 2_000_000 + "[]]"
+"""JSON of six megabytes, whose values take more than a hundred."""
 
 OPENAI = {
     "messages": [{"role": "user", "content": "I play chess"}, {"role": "assistant", "content": "Nice."}]
@@ -242,6 +246,29 @@ def test_a_packed_file_is_read_and_its_damage_said(hermes: Any, tmp_path: Path, 
     )
     path.write_bytes(packed[:-5])
     assert f"{str(path)!r}: it is packed with" in hermes("import", path, code=1).stderr
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_packed_file_that_would_fill_the_disk_is_refused(
+    hermes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    import zstandard
+
+    # The package has a function of the same name.
+    monkeypatch.setattr(importlib.import_module("hermes_core.importers.unpack"), "FREE_BYTES", 1000)
+    text = b" " * 20_000_000
+    path = tmp_path / f"s1.jsonl{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix == ".gz" else zstandard.compress(text))
+    error = " ".join(hermes("import", path, code=1).stderr.split())
+    assert "bytes would become more than" in error
+    assert "packed with" not in error
+
+
+@pytest.mark.parametrize("text", [f"[{LISTS}]", f'{{"messages": {LISTS}}}\n{{}}\n'])
+def test_a_file_whose_values_would_fill_the_memory_is_refused(hermes: Any, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(text)
+    assert "2,000,000" in " ".join(hermes("import", path, code=1).stderr.split())
 
 
 def test_without_the_package_for_zstandard_the_command_that_installs_it_is_named(

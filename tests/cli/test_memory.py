@@ -79,7 +79,7 @@ def test_history_and_undo(hermes: Any, data: Any) -> None:
     assert hermes("memory", "history").stdout == "Nothing has changed yet.\n"
     hermes("memory", "add", "Likes tea")
     hermes("memory", "replace", "tea", "Likes rye")
-    assert "1 entry change(s) taken back" in hermes("memory", "undo").stdout
+    assert "1 entry change taken back" in hermes("memory", "undo").stdout
     assert data("memory", "show")["memory"] == ["Likes tea"]
     shown = hermes("memory", "history").stdout
     assert "+ Likes rye" in shown

@@ -73,6 +73,7 @@ def test_a_file_in_the_folder_of_backups_may_be_written(
     hermes(*words, file, "--force")
 
 
+@pytest.mark.sqlite_only("state.db is the file that must not be replaced")
 def test_a_profile_does_not_replace_files_of_the_home_above_it(
     hermes: Hermes, filled: HermesHome, words: tuple[str, ...]
 ) -> None:

@@ -14,7 +14,7 @@ from hermes_core.cli import memory
 from hermes_core.config import set_value
 from hermes_core.loader.discover import BUNDLED_ABOUT
 from tests.cli.conftest import Hermes
-from tests.outbox_of import outbox_of, turn_rows
+from tests.outbox_of import end_pauses, outbox_of, turn_rows
 
 NEEDS_A_BACKEND = """
 from pathlib import Path
@@ -121,8 +121,8 @@ def test_the_environment_limits_what_is_loaded(
 def test_an_empty_outbox(hermes: Any, data: Any) -> None:
     assert hermes("outbox", "list").stdout == "Nothing waits: every write was taken.\n"
     assert data("outbox", "list") == []
-    assert hermes("outbox", "retry", "--all").stdout == "0 row(s) to be tried again\n"
-    assert hermes("outbox", "drop", "--all", "--yes").stdout == "0 row(s) dropped\n"
+    assert hermes("outbox", "retry", "--all").stdout == "0 rows to be tried again\n"
+    assert hermes("outbox", "drop", "--all", "--yes").stdout == "0 rows dropped\n"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_status_counts_what_a_provider_keeps_for_a_batch(
     set_value(hermes_home, "memory.provider", "notes")
     assert data("memory", "status")["outbox"]["waiting"] == 3
     assert "3 waiting" in hermes("memory", "status").stdout
-    assert "3 write(s) wait in the provider" in hermes("doctor").stdout
+    assert "3 writes wait in the provider" in hermes("doctor").stdout
 
 
 @pytest.mark.slow
@@ -150,15 +150,16 @@ def test_a_write_waits_while_the_backend_is_down_and_goes_out_once_it_is_back(
     set_value(hermes_home, "memory.provider", "notes")
     added = hermes("memory", "add", "Likes tea", code=3)
     assert added.stdout.startswith("Entry added.")
-    assert "is degraded: 1 write(s) wait, because a try failed: the backend is down" in added.stderr
+    assert "is degraded: 1 write waits, because a try failed: the backend is down" in added.stderr
     status = hermes("memory", "status", code=3)
     assert "the backend is down" in status.stderr
-    assert "outbox for notes: 1 write(s) wait" in status.stdout
+    assert "outbox for notes: 1 write waits" in status.stdout
     assert "hermes-memory outbox list shows the last error of each" in status.stdout
     (row,) = data("outbox", "list")
     assert (row["provider"], row["hook"], row["state"]) == ("notes", "on_memory_write", "pending")
     assert "the backend is down" in hermes("outbox", "list").stdout
     (hermes_home.path / "backend").mkdir()
+    end_pauses(hermes_home)
     assert data("memory", "status")["outbox"]["waiting"] == 0
     hermes("memory", "add", "Plays chess")
     assert data("outbox", "list") == []
@@ -224,9 +225,9 @@ def test_parked_rows_are_shown_with_their_error_and_dropped_by_number(hermes: An
     assert "dead letter" in shown
     assert "\x1b" not in shown
     assert hermes("outbox", "drop", "1", typed="n\n", code=1).stderr == "Aborted!\n"
-    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row(s) dropped\n"
+    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row dropped\n"
     assert [row["number"] for row in data("outbox", "list")] == [2]
-    assert hermes("outbox", "retry", "2").stdout.startswith("1 row(s) to be tried again")
+    assert hermes("outbox", "retry", "2").stdout.startswith("1 row to be tried again")
     assert data("outbox", "list")[0]["state"] == "pending"
 
 
@@ -246,9 +247,9 @@ def test_a_long_outage_is_listed_in_part_what_waits_for_a_person_first(
 @pytest.mark.usefixtures("dead_letters")
 def test_a_row_that_waits_is_dropped_by_number_and_not_with_all(hermes: Any, data: Any) -> None:
     hermes("outbox", "retry", "1")  # no provider is chosen: it waits
-    assert hermes("outbox", "drop", "--all", "--yes").stdout == "1 row(s) dropped\n"
+    assert hermes("outbox", "drop", "--all", "--yes").stdout == "1 row dropped\n"
     assert [(row["number"], row["state"]) for row in data("outbox", "list")] == [(1, "pending")]
-    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row(s) dropped\n"
+    assert hermes("outbox", "drop", "1", "--yes").stdout == "1 row dropped\n"
     assert data("outbox", "list") == []
 
 
@@ -262,7 +263,7 @@ def test_a_row_that_becomes_a_dead_letter_during_the_question_is_not_dropped(
             outbox.bury(outbox.pending()[0], "late")
 
     monkeypatch.setattr("click.confirm", confirm)
-    assert hermes("outbox", "drop", "--all").stdout == "2 row(s) dropped\n"
+    assert hermes("outbox", "drop", "--all").stdout == "2 rows dropped\n"
     assert [row["number"] for row in data("outbox", "list")] == [3]
 
 

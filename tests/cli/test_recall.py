@@ -10,7 +10,7 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.config import set_value
-from hermes_core.sessions.db import SessionDB
+from tests.outbox_of import sessions_of
 
 FIELDS = {
     "source",
@@ -23,6 +23,7 @@ FIELDS = {
     "when",
     "score",
     "origin",
+    "span",
 }
 
 
@@ -70,6 +71,7 @@ def test_past_sessions_are_given_unasked_when_config_says_so(
     assert all(result["injected"] for result in data("recall", "What is my cat called?")["results"])
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_damaged_store_is_named_with_its_cure_and_the_rest_answers(
     hermes: Any, hermes_home: HermesHome, notes: Path, chat: Path
 ) -> None:
@@ -146,7 +148,7 @@ def test_a_batch_answers_on_standard_output_also_with_json(hermes: Any, chat: Pa
 
 def test_people_get_no_scores_and_no_json_of_tool_calls(hermes: Any, hermes_home: HermesHome) -> None:
     function = {"name": "terminal", "arguments": '{"command": "git push walnut", "dry": true}'}
-    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+    with contextlib.closing(sessions_of(hermes_home)) as db:
         db.create_session("s")
         db.append_message("s", "user", "Push the walnut branch")
         db.append_message("s", "assistant", "", tool_calls=[{"id": "1", "function": function}])

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hermes_core import open_memory
-from hermes_core.cli import COMMANDS, HINTS, main
+from hermes_core.cli import COMMANDS, HINTS, main, session_files
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
@@ -92,6 +92,25 @@ def test_lines_that_can_not_be_imported_are_named_and_the_others_come_in(
     assert "line 1" in result.stderr
     assert "line 3" in result.stderr
     assert "old" in ids(filled)
+
+
+def test_a_line_whose_values_would_fill_the_memory_is_named(filled: HermesHome, tmp_path: Path) -> None:
+    file = tmp_path / "bomb.jsonl"
+    file.write_text("[" + "[]," * 2_000_000 + "[]]\n" + run("sessions", "export", "hers").stdout)
+    assert "line 1: it has 4,000,002 values" in " ".join(
+        run("sessions", "import", str(file), code=1).stderr.split()
+    )
+
+
+def test_a_line_without_an_end_is_not_read_whole(
+    filled: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_files, "MAX_LINE_CHARS", 1000)
+    file = tmp_path / "long.jsonl"
+    file.write_text("x" * 2000)
+    assert "line 1 has more than 1,000" in " ".join(
+        run("sessions", "import", str(file), code=1).stderr.split()
+    )
 
 
 def test_rename_sets_and_removes_the_title(filled: HermesHome) -> None:

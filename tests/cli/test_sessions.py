@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from hermes_core import HermesHome
 from hermes_core.memory import open_memory
-from hermes_core.sessions.db import SessionDB
+from tests.outbox_of import sessions_of
 
 
 @pytest.fixture
@@ -41,9 +40,9 @@ def test_an_id_of_the_list_can_be_given_to_show(hermes: Any, data: Any) -> None:
 def test_a_stored_time_that_no_calendar_holds_hides_nothing(
     hermes: Any, hermes_home: HermesHome, at: float
 ) -> None:
-    with contextlib.closing(sqlite3.connect(hermes_home.state_db)) as store, store:
-        store.execute("UPDATE messages SET timestamp = ?", (at,))
-        store.execute("UPDATE sessions SET started_at = ?, last_active = ?", (at, at))
+    with contextlib.closing(sessions_of(hermes_home)) as store:
+        store.database.execute("UPDATE messages SET timestamp = ?", (at,))
+        store.database.execute("UPDATE sessions SET started_at = ?, last_active = ?", (at, at))
     assert "unknown" in hermes("sessions", "list").stdout
     assert "Momo" in hermes("sessions", "show", "jsonl-s1").stdout
     assert "Momo" in hermes("sessions", "search", "cat").stdout
@@ -53,7 +52,7 @@ def test_a_stored_time_that_no_calendar_holds_hides_nothing(
 def test_of_a_long_message_the_part_that_matched_is_shown(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
-    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+    with contextlib.closing(sessions_of(hermes_home)) as db:
         db.create_session("s")
         db.append_message("s", "user", "so many words " * 1000 + "and a walnut")
     shown = hermes("sessions", "search", "walnut").stdout
@@ -106,6 +105,7 @@ def test_any_text_may_be_searched_for(hermes: Any, query: str) -> None:
     hermes("sessions", "search", query)
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_damaged_store_is_one_clear_line(hermes: Any, hermes_home: Any, imported: None) -> None:
     for path in hermes_home.path.glob("state.db*"):
         path.write_bytes(b"no database " * 400)
@@ -146,21 +146,21 @@ def test_a_conversation_that_goes_on_while_the_question_stands_is_not_pruned(
     going_on, other = (one["session"]["id"] for one in data("sessions", "list"))
 
     def confirm(*_: Any, **__: Any) -> None:
-        with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+        with contextlib.closing(sessions_of(hermes_home)) as db:
             db.append_message(going_on, "user", "One more thing")
 
     monkeypatch.setattr("click.confirm", confirm)
     limit = f"{datetime.now():%Y-%m-%dT%H:%M:%S}"  # noqa: DTZ005  what a person types is local
-    with contextlib.closing(sqlite3.connect(hermes_home.state_db)) as store:
-        store.executescript("UPDATE sessions SET last_active = 1000")
-    assert "1 session(s) deleted" in hermes("sessions", "prune", "--before", limit).stdout
+    with contextlib.closing(sessions_of(hermes_home)) as db:
+        db.database.execute("UPDATE sessions SET last_active = ?", (1000.0,))
+    assert "1 session deleted" in hermes("sessions", "prune", "--before", limit).stdout
     assert [one["session"]["id"] for one in data("sessions", "list")] == [going_on]
     assert other != going_on
 
 
 def test_an_id_is_shown_as_far_as_it_names_one_session(hermes: Any, hermes_home: HermesHome) -> None:
     ids = ["telegram-42-2026-01", "telegram-42-2026-02", "telegram-42-2026-021", "0123456789abcdef" * 2]
-    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+    with contextlib.closing(sessions_of(hermes_home)) as db:
         for number, session_id in enumerate(ids):
             db.create_session(session_id)
             db.append_message(session_id, "user", f"walnut {number}")
@@ -174,7 +174,7 @@ def test_an_id_is_shown_as_far_as_it_names_one_session(hermes: Any, hermes_home:
 def test_sessions_of_programs_are_listed_only_if_their_source_is_asked_for(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
-    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+    with contextlib.closing(sessions_of(hermes_home)) as db:
         for source in ("cli", "cron", "telegram"):
             db.create_session(source, source=source)
             db.append_message(source, "user", "a walnut")
@@ -196,7 +196,7 @@ def test_sessions_of_programs_are_listed_only_if_their_source_is_asked_for(
 def test_sessions_without_a_title_are_named_before_they_are_deleted(
     hermes: Any, hermes_home: HermesHome
 ) -> None:
-    with contextlib.closing(SessionDB(hermes_home.state_db)) as db:
+    with contextlib.closing(sessions_of(hermes_home)) as db:
         db.create_session("untitled", "my-app")
         db.append_message("untitled", "user", "Where do we\ndeploy billing?")
     assert "Where do we deploy billing?" in hermes("sessions", "prune", "--older-than", 0, "--dry-run").stdout

@@ -153,7 +153,7 @@ def test_a_batch_that_the_provider_takes_in_part_says_which_part(make_store: Mak
     result = make_store(on_write=take_one, suppresses=lambda target: True).apply_batch("user", batch)
     assert not result["success"]
     assert result["error"] == (
-        "The first 1 operation(s) are with the memory provider, do not repeat them; the others were not saved: "
+        "1 operation is with the memory provider, counted from the first: do not repeat that; the others were not saved: "
         "the outbox holds 10000 rows."
     )
 

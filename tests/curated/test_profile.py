@@ -14,6 +14,7 @@ from hermes_core.config import set_value
 from hermes_core.config.profile import ProfileField, parse_profile_fields
 from hermes_core.curated.document import join_entries
 from hermes_core.errors import ConfigError
+from hermes_core.health.doctor import examine
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import Reading
 
@@ -25,7 +26,9 @@ FIELDS = [
 ]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.engines)])
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"]
+)
 def memory(hermes_home: HermesHome, request: pytest.FixtureRequest) -> Iterator[Memory]:
     set_value(hermes_home, "memory.profile_fields", FIELDS)
     if request.param == "postgresql":
@@ -173,3 +176,31 @@ def test_two_fields_of_one_name_are_refused(hermes_home: HermesHome) -> None:
 
 def test_fields_of_config_have_defaults() -> None:
     assert parse_profile_fields([{"name": "age"}]) == (ProfileField("age", "string", ""),)
+
+
+def test_a_value_whose_field_is_not_declared_any_more_stays_and_doctor_names_it(
+    memory: Memory, hermes_home: HermesHome
+) -> None:
+    call(memory, fields={"name": "Ann", "age": 42, "height": 1.7})
+    set_value(hermes_home, "memory.profile_fields", [one for one in FIELDS if one["name"] != "age"])
+    with open_memory(hermes_home) as later:
+        assert later.curated.profile() == {"name": "Ann", "height": "1.7"}
+        assert "age: 42" in later.curated.take_snapshot().render()
+        assert call(later, fields={"height": 1.8})["success"]
+        assert later.curated.entries("user") == ("name: Ann\nheight: 1.8\nage: 42",)
+        assert call(later, fields={"name": None, "height": 1.9})["success"]
+        assert user_md(later) == "height: 1.9\nage: 42"
+        assert later.curated.undo()["success"]
+    set_value(hermes_home, "memory.profile_fields", [one for one in FIELDS if one["name"] != "name"])
+    with open_memory(hermes_home) as later:
+        assert later.curated.profile() == {"height": "1.8", "age": "42"}
+        (found,) = (one for one in examine(hermes_home).findings if one.what == "profile")
+        assert "does not declare: name" in found.detail
+
+
+def test_the_profile_stands_before_pinned_notes(memory: Memory) -> None:
+    call(memory, fields={"name": "Ann"})
+    memory.curated.add("user", "Likes tea")
+    memory.curated.add("user", "Sails")
+    memory.curated.pin("user", "Sails")
+    assert memory.curated.in_order("user") == ["name: Ann", "Sails", "Likes tea"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,128 @@ def test_a_provider_gets_them_as_notes_with_the_target_beside(
         assert provider.wait_for("on_memory_write")
         (write,) = (arguments["write"] for arguments in provider.of("on_memory_write"))
         assert (write.target, write.metadata["target"]) == ("memory", "project")
+
+
+# ------------------------------------------------------------------------------------------------ a changed identity
+
+
+def set_origin(top: Path, remotes: str) -> None:
+    """Replace the remotes in the settings of a repository."""
+    (top / ".git" / "config").write_text(f"[core]\n\tbare = false\n{remotes}")
+
+
+def remote(name: str, url: str) -> str:
+    return f'[remote "{name}"]\n\turl = {url}\n'
+
+
+POND = "git@github.com:ann/pond.git"
+CHANGES = {
+    "remote added": ("", lambda top: set_origin(top, remote("origin", POND))),
+    "remote renamed": (POND, lambda top: set_origin(top, remote("upstream", POND))),
+    "remote removed": (POND, lambda top: set_origin(top, "")),
+    "another address": (POND, lambda top: set_origin(top, remote("origin", "https://example.org/ben/pool"))),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_notes_stay_when_the_identity_of_the_repository_changes(
+    hermes_home: HermesHome, tmp_path: Path, change: str
+) -> None:
+    origin, alter = CHANGES[change]
+    top = repository(tmp_path / "pond", origin)
+    with opened(hermes_home, top) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+    alter(top)
+    for _ in range(2):
+        with opened(hermes_home, top) as memory:
+            assert memory.curated.entries("project") == ("Build with make",)
+            assert call(memory, action="add", target="project", content=f"Note {_}")["success"]
+            assert memory.curated.undo()["success"]
+            verified = memory.curated.verify()
+    assert verified is not None
+    assert verified.faults == ()
+
+
+def test_notes_follow_a_folder_that_was_moved_and_not_one_that_was_copied(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    top = repository(tmp_path / "pond")
+    with opened(hermes_home, top) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+    with opened(hermes_home, Path(shutil.copytree(top, tmp_path / "copy"))) as memory:
+        assert memory.curated.entries("project") == ()
+    moved = top.rename(tmp_path / "lake")
+    with opened(hermes_home, moved) as memory:
+        assert memory.curated.entries("project") == ("Build with make",)
+    set_origin(moved, remote("origin", POND))
+    with opened(hermes_home, moved) as memory:
+        assert memory.curated.entries("project") == ("Build with make",)
+    # Another clone of the address has them too.
+    with opened(hermes_home, repository(tmp_path / "clone", POND)) as memory:
+        assert memory.curated.entries("project") == ("Build with make",)
+
+
+def test_another_repository_in_the_same_folder_has_notes_of_its_own(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    top = repository(tmp_path / "work", POND)
+    with opened(hermes_home, top) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+    top.rename(tmp_path / "old")
+    with opened(hermes_home, repository(tmp_path / "work", "https://example.org/ben/pool")) as memory:
+        assert memory.curated.entries("project") == ()
+
+
+def test_a_fork_has_other_notes_than_the_repository_that_it_also_names(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    with opened(hermes_home, repository(tmp_path / "pond", POND)) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+    fork = repository(tmp_path / "fork")
+    set_origin(fork, remote("origin", "git@github.com:ben/pond.git") + remote("upstream", POND))
+    with opened(hermes_home, fork) as memory:
+        assert memory.curated.entries("project") == ()
+
+
+def test_a_worktree_without_a_remote_and_its_repository_are_one(tmp_path: Path) -> None:
+    top = repository(tmp_path / "pond")
+    admin = top / ".git" / "worktrees" / "w"
+    admin.mkdir(parents=True)
+    (admin / "HEAD").write_text("ref: refs/heads/w\n")
+    (admin / "commondir").write_text("../..\n")
+    worktree = tmp_path / "w"
+    worktree.mkdir()
+    (worktree / ".git").write_text(f"gitdir: {admin}\n")
+    assert repository_of(worktree) == repository_of(top)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"identities": {"x": []}, "folders": {"a": 1}}', "[" * 9999]
+)
+def test_a_damaged_file_of_keys_is_written_anew(hermes_home: HermesHome, tmp_path: Path, text: str) -> None:
+    top = repository(tmp_path / "pond")
+    with opened(hermes_home, top) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+    (hermes_home.memories / "projects" / "keys.json").write_text(text)
+    with opened(hermes_home, top) as memory:
+        assert memory.curated.entries("project") == ("Build with make",)
+
+
+def test_a_session_that_goes_on_in_another_repository_gets_the_notes_on_that(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    pond, lake = (repository(tmp_path / name) for name in ("pond", "lake"))
+    for top in (pond, lake):
+        with opened(hermes_home, top) as memory:
+            call(memory, action="add", target="project", content=f"Build {top.name} with make")
+    with opened(hermes_home, pond) as memory:
+        session = memory.start_session("t")
+        first = memory.frozen_prompt(session)
+        assert "Build pond" in first
+        call(memory, action="add", target="project", content="Later")
+        assert memory.frozen_prompt(session) == first
+    with opened(hermes_home, lake) as memory:
+        assert "Build pond" not in memory.frozen_prompt(session)
+        assert "Build lake" in memory.frozen_prompt(session)
+    with opened(hermes_home, tmp_path) as memory:
+        assert "Build lake" not in memory.frozen_prompt(session)

@@ -127,7 +127,7 @@ def test_a_batch_makes_room_in_one_call(make_store: MakeStore) -> None:
     store = make_store(memory_char_limit=12)
     store.add("memory", "Uses ruff")
     result = store.apply_batch("memory", [Operation("add", "Uses mypy"), Operation("remove", "", "ruff")])
-    assert result["message"] == "Applied 2 operation(s)."
+    assert result["message"] == "Applied 2 operations."
     assert store.entries("memory") == ("Uses mypy",)
 
 

@@ -49,7 +49,7 @@ def test_a_model_adds_replaces_and_removes(call: Call) -> None:
 
 def test_operations_win_over_a_single_action(call: Call, store: MemoryStore) -> None:
     both = {"action": "remove", "old_text": "x", "operations": [{"action": "add", "content": "tea"}]}
-    assert call({"target": "memory", **both})["message"] == "Applied 1 operation(s)."
+    assert call({"target": "memory", **both})["message"] == "Applied 1 operation."
     assert store.entries("memory") == ("tea",)
 
 

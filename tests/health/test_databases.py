@@ -18,6 +18,8 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix
 
+pytestmark = pytest.mark.sqlite_only("the files of the databases")
+
 
 def look(home: HermesHome) -> dict[str, Finding]:
     return {found.what: found for found in examine_databases(home)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,8 @@ from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
 from hermes_core.health.doctor import SOURCE, Examination, examine, try_turn
 from hermes_core.home import HermesHome
-from hermes_core.sessions.db import SessionDB
 from hermes_core.testing.fakes import RecordingProvider
+from tests.outbox_of import sessions_of
 
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
@@ -85,15 +83,14 @@ def test_the_provider_is_tried_in_a_primary_session_with_a_scope_of_its_own(herm
 
 def test_the_session_of_a_try_that_was_killed_is_deleted_by_a_later_one(hermes_home: HermesHome) -> None:
     now = f"{SOURCE}-checknow"
-    db = SessionDB(hermes_home.state_db)
+    db = sessions_of(hermes_home)
     for name in (f"{SOURCE}-checkleft", now, "visit-42"):
         db.create_session(name, SOURCE)
         db.append_message(name, "user", "the word")
+    db.database.execute("UPDATE sessions SET last_active = last_active - 3600 WHERE id != ?", (now,))
     db.close()
-    with contextlib.closing(sqlite3.connect(hermes_home.state_db)) as raw, raw:
-        raw.execute("UPDATE sessions SET last_active = last_active - 3600 WHERE id != ?", (now,))
     assert failures(examine(hermes_home)) == {}
-    db = SessionDB(hermes_home.state_db)
+    db = sessions_of(hermes_home)
     # One is of another doctor at work, one of a host whose source has that name.
     assert {one.session.id for one in db.list_sessions()} == {now, "visit-42"}
     db.close()
@@ -146,6 +143,7 @@ def test_a_missing_key_is_named_with_its_address(
     assert "https://lockbox.example/keys" in told["setting api_key"]
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_damaged_store_is_named_and_memory_is_not_tried(hermes_home: HermesHome) -> None:
     examine(hermes_home)
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
@@ -192,6 +190,7 @@ def test_the_exit_code_says_whether_all_works(hermes_home: HermesHome, broken: b
     assert {"what", "state", "detail", "remedy", "safe_to_fix"} == set(found["findings"][0])
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_fix_repairs_says_so_and_the_next_run_has_nothing_to_do(hermes_home: HermesHome) -> None:
     examine(hermes_home)
     hermes_home.state_db.chmod(0o644)

@@ -21,6 +21,8 @@ from hermes_core.kit import Database
 from hermes_core.safety.origin import Reading
 from hermes_core.storage.inventory import Inventory
 
+pytestmark = pytest.mark.sqlite_only("files that were lost")
+
 PROVIDER_DB = "facts/facts.db"
 STORES = ["state.db", "memories/journal.db", "memories/MEMORY.md", "memories/USER.md", PROVIDER_DB]
 

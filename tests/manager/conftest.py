@@ -11,9 +11,10 @@ import pytest
 from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import encode
+from hermes_core.outbox.store import Outbox
 from hermes_core.testing.fakes import Clock, HangingProvider, RecordingProvider, make_turn
+from tests.outbox_of import ON_POSTGRES, manager_outbox
 
 
 class Named(RecordingProvider):
@@ -47,9 +48,25 @@ def count_questions(manager: MemoryManager, monkeypatch: pytest.MonkeyPatch) -> 
     return asked
 
 
+class ServerClock(Clock):
+    """A clock that also moves the pauses after failed tries, which the server measures by its own time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outboxes: list[Outbox] = []
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, and all pauses of the outbox, `seconds` ahead."""
+        super().advance(seconds)
+        for outbox in self.outboxes[:1]:
+            outbox.database.execute(
+                "UPDATE outbox_lines SET ready_at = ready_at - make_interval(secs => ?)", (float(seconds),)
+            )
+
+
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return ServerClock() if ON_POSTGRES else Clock()
 
 
 @pytest.fixture
@@ -60,6 +77,9 @@ def open_manager(hermes_home: HermesHome, clock: Clock) -> Iterator[Callable[...
 
     def make(provider: object = None, **settings: Any) -> MemoryManager:
         settings = {"clock": clock, "wall": clock, "redact": lambda value: value, **settings}
+        if isinstance(clock, ServerClock):
+            settings.setdefault("outbox", manager_outbox(hermes_home, wall=clock))
+            clock.outboxes.append(settings["outbox"])
         manager = MemoryManager(hermes_home, **settings)
         opened.append(manager)
         if isinstance(provider, HangingProvider):
@@ -73,6 +93,8 @@ def open_manager(hermes_home: HermesHome, clock: Clock) -> Iterator[Callable[...
         provider.release()
     for manager in opened:
         manager.shutdown_all(timeout=1.5)
+        if ON_POSTGRES:
+            manager.outbox.close()
 
 
 @pytest.fixture
@@ -80,7 +102,7 @@ def left_behind(hermes_home: HermesHome, clock: Clock) -> Callable[..., None]:
     """Leave a turn in the outbox, as a process does that died."""
 
     def leave(provider: str, turn: str, session: Session, fingerprint: str = "") -> None:
-        outbox = open_outbox(hermes_home, wall=clock)
+        outbox = manager_outbox(hermes_home, wall=clock)
         row = encode("sync_turn", make_turn(turn), session, lambda value: value)
         outbox.put(provider, row, fingerprint)
         outbox.database.close()

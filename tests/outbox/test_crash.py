@@ -251,7 +251,7 @@ def test_a_write_of_which_the_process_dies_is_told_and_parked(hermes_home: Herme
     assert [live(10)[0] for _ in range(2)] == [9, 9]
     code, said = live(0.2)
     assert code == 0
-    assert said.startswith("degraded 0 1 write(s) wait")
+    assert said.startswith("degraded 0 1 write waits")
     assert "the process ended while the provider took it" in said
     outbox = open_outbox(hermes_home)
     row = outbox.pending("deadly")[0]

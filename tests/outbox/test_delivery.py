@@ -20,10 +20,10 @@ from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S
 from hermes_core.outbox.lines import DeliveryLock
-from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import Transcript
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import count_questions, until
+from tests.outbox_of import manager_outbox
 
 OpenManager = Callable[..., MemoryManager]
 
@@ -75,7 +75,7 @@ def test_a_write_is_on_disk_before_the_call_returns(
     provider = Backend()
     manager = open_manager(provider)
     manager.sync_all(make_turn("t1"), A)
-    other = open_outbox(hermes_home)
+    other = manager_outbox(hermes_home)
     assert other.knows(provider.name, "sync_turn", "t1")
     other.close()
 
@@ -116,7 +116,7 @@ def test_a_write_whose_try_failed_makes_the_provider_degraded_until_it_is_taken(
     assert until(lambda: manager.outbox.backlog("fake").error)
     (health,) = manager.health()
     assert (health.state, health.depth) == ("degraded", 2)
-    assert health.reason == "2 write(s) wait, because a try failed: nobody listens"
+    assert health.reason == "2 writes wait, because a try failed: nobody listens"
     provider.down = None
     assert later(manager, clock, lambda: manager.flush(0.02))
     assert (manager.health()[0].state, manager.health()[0].reason) == ("active", "")
@@ -136,12 +136,12 @@ def test_a_try_that_failed_in_another_process_is_told_as_well(
     open_manager: OpenManager, hermes_home: HermesHome, left_behind: Callable[..., None]
 ) -> None:
     left_behind("fake", "t1", A)
-    with contextlib.closing(open_outbox(hermes_home)) as other:
+    with contextlib.closing(manager_outbox(hermes_home)) as other:
         other.failed(other.pending()[0], "nobody listens", counted=False)
     provider = Backend()
     gate = provider.gates["sync_turn"] = threading.Event()
     manager = start(open_manager(provider))
-    assert manager.health()[0].reason == "1 write(s) wait, because a try failed: nobody listens"
+    assert manager.health()[0].reason == "1 write waits, because a try failed: nobody listens"
     gate.set()
     assert manager.flush(30)
     assert manager.health()[0].state == "active"
@@ -167,7 +167,7 @@ def test_a_write_that_was_waited_for_in_vain_until_the_end_is_a_try_that_failed(
     assert until(lambda: provider.hooks[-1] == "sync_turn")
     manager.flush(0.1)
     manager.shutdown_all(0.1)
-    with contextlib.closing(open_outbox(hermes_home)) as other:
+    with contextlib.closing(manager_outbox(hermes_home)) as other:
         assert re.fullmatch(error, other.backlog("fake").error)
         assert [row.attempts for row in other.pending()] == [0, 0]
     gate.set()
@@ -198,6 +198,7 @@ def test_a_write_that_began_late_in_its_time_is_not_sent_again_while_it_runs(
     assert (provider.tries, provider.taken) == (["t1"], ["t1"])
 
 
+@pytest.mark.sqlite_only("a full disk under the file")
 def test_a_write_that_was_taken_is_not_sent_again_while_the_disk_is_full(
     open_manager: OpenManager, hermes_home: HermesHome, clock: Clock
 ) -> None:
@@ -227,7 +228,8 @@ def test_a_fault_of_the_program_stops_no_delivery_for_ever_and_is_shown(
     provider = Backend()
     manager = start(open_manager(provider))
     with monkeypatch.context() as broken:
-        broken.setattr(manager.outbox, "next", lambda *_: {}["of another version"])
+        for name in ("next", "next_of_session"):
+            broken.setattr(manager.outbox, name, lambda *_: {}["of another version"])
         manager.sync_all(make_turn("t1"), A)
         assert until(lambda: manager.health()[0].state == "degraded")
         assert manager.health()[0].reason == "KeyError: 'of another version'"
@@ -239,6 +241,7 @@ def told(caplog: pytest.LogCaptureFixture) -> int:
     return sum("can't be delivered" in record.message for record in caplog.records)
 
 
+@pytest.mark.sqlite_only("a full disk under the file")
 def test_a_disk_that_stays_full_is_told_once(
     open_manager: OpenManager, hermes_home: HermesHome, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -373,8 +376,7 @@ def test_an_outage_over_many_short_processes_parks_nothing(open_manager: OpenMan
     provider.down = None
     manager = start(open_manager(provider))
     assert manager.outbox.dead_letters() == []
-    assert manager.flush(30)
-    assert provider.taken == ["a1"]
+    assert later(manager, clock, lambda: provider.taken == ["a1"])
 
 
 def test_a_poison_row_that_opened_the_breaker_does_not_hold_the_other_sessions(
@@ -492,6 +494,7 @@ def test_a_start_that_failed_is_tried_again_for_what_waits_though_nobody_speaks(
     assert later(manager, clock, lambda: backend.taken == ["t1"])
 
 
+@pytest.mark.sqlite_only("the lock file of the one process that delivers")
 def test_a_row_is_not_blamed_for_a_death_while_its_provider_starts(
     open_manager: OpenManager, left_behind: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,6 +527,7 @@ def test_writes_wait_until_a_slow_initialize_has_ended(open_manager: OpenManager
     assert manager.health()[0].state == "active"
 
 
+@pytest.mark.sqlite_only("the lock file of the one process that delivers")
 def test_only_one_process_drains(open_manager: OpenManager, hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir(parents=True)
     provider = Backend()
@@ -536,6 +540,7 @@ def test_only_one_process_drains(open_manager: OpenManager, hermes_home: HermesH
     assert provider.taken == ["t1"]
 
 
+@pytest.mark.sqlite_only("the lock file of the one process that delivers")
 def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_home: HermesHome) -> None:
     manager = start(open_manager(Backend()))
     manager.sync_all(make_turn("t1"), A)
@@ -549,6 +554,7 @@ def test_the_lock_is_free_when_nothing_waits(open_manager: OpenManager, hermes_h
     assert free()
 
 
+@pytest.mark.sqlite_only("the lock file of the one process that delivers")
 def test_the_lock_is_kept_a_moment_for_what_follows_and_given_back_at_the_end(
     open_manager: OpenManager, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -739,7 +745,7 @@ def test_a_rewind_drops_what_waits_for_a_provider_that_is_off(
 def test_a_full_outbox_refuses_the_write_visibly(open_manager: OpenManager, hermes_home: HermesHome) -> None:
     backend = Backend()
     backend.down = BackendUnavailable("down")
-    manager = open_manager(backend, outbox=open_outbox(hermes_home, max_rows=1))
+    manager = open_manager(backend, outbox=manager_outbox(hermes_home, max_rows=1))
     manager.sync_all(make_turn("t1"), A)
     with pytest.raises(OutboxFull):
         manager.sync_all(make_turn("t2"), A)

@@ -306,3 +306,20 @@ def test_the_limit_counts_the_rows_of_all_lines(open_shared: OpenOutbox) -> None
         outbox.put("fake", turn("t4"))
     outbox.drop()
     assert outbox.put("fake", turn("t5"))
+
+
+def test_a_line_that_had_to_wait_is_sent_by_the_worker_that_holds_it(open_shared: OpenOutbox) -> None:
+    outbox = open_shared()
+    for session in ("a", "b"):
+        outbox.put("fake", turn(f"of {session}", session))
+    lines = LeasedLines(outbox, "fake")
+    first = lines.next(())
+    assert first is not None
+    second = lines.next({first.session_id})  # its provider has not started
+    assert second is not None
+    assert second.session_id != first.session_id
+    assert lines.next({first.session_id, second.session_id}) is None
+    # The leases are still extended, so that no other worker would take these lines.
+    assert lines.next({second.session_id}) == first
+    assert lines.next({first.session_id}) == second
+    lines.release()

@@ -53,6 +53,7 @@ def test_a_program_of_the_earlier_version_refuses_the_file(old_home: HermesHome)
         database.execute("SELECT 1")
 
 
+@pytest.mark.sqlite_only("a state.db of another program")
 def test_in_a_home_whose_store_is_another_programs_the_outbox_file_is_used(hermes_home: HermesHome) -> None:
     """As in the home of Hermes Agent: commands see what our provider has waiting there."""
     hermes_home.path.mkdir()

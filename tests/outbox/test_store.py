@@ -33,9 +33,10 @@ from hermes_core.outbox.rows import (
 from hermes_core.outbox.store import ANY_ACCOUNT, REMEMBERED_S, Outbox
 from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.testing.fakes import Clock, make_session, make_turn
+from tests.outbox_of import ON_POSTGRES
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["postgresql"] if ON_POSTGRES else ["sqlite", "postgresql"])
 def open_store(
     request: pytest.FixtureRequest, hermes_home: HermesHome, clock: Clock
 ) -> Iterator[Callable[..., Outbox]]:

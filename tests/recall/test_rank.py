@@ -224,11 +224,27 @@ def test_a_word_in_a_very_long_message_is_there_by_chance() -> None:
 
 
 def test_beside_vectors_a_near_message_opens_recall_and_a_repeated_phrase_does_not() -> None:
-    assert opens([(3, {10}), (4, {10})], cosine=0.45)
+    assert opens([(3, {10}), (4, {10})], cosine=0.5)
     assert not opens([(3, {10}), (4, {10})], cosine=0.35)
-    assert not opens([(0, set()), (0, set())], cosine=0.45)
-    assert opens([(0, set()), (0, set())], cosine=0.6)
+    assert not opens([(0, set()), (0, set())], cosine=0.5)
+    assert opens([(0, set()), (0, set())], cosine=0.65)
     assert not opens([(200, {10})], cosine=0.95)  # "continue"
+
+
+def test_beside_vectors_a_long_task_needs_more_words_of_one_exchange() -> None:
+    common_words = [(3, {10})] * 3
+    nobody_said: tuple[int, set[int]] = (0, set())
+
+    assert opens([*common_words, *[nobody_said] * 4], cosine=0.4)
+    assert not opens([*common_words, *[nobody_said] * 12], cosine=0.4)
+
+
+def test_in_a_small_store_a_less_near_message_opens_recall_beside_vectors() -> None:
+    assert opens([(1, {2})], total=4, cosine=0.36)  # "Where do I work?"
+    assert not opens([(1, {2})], total=4, cosine=0.3)
+    assert opens([(0, set())], total=4, cosine=0.47)  # "What is my birthplace?"
+    assert not opens([(0, set())], total=4, cosine=0.36)
+    assert not opens([(1, {2})], total=400, cosine=0.47)
 
 
 def test_less_is_told_when_the_question_may_name_the_wrong_person() -> None:

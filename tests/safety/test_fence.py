@@ -151,12 +151,14 @@ def test_text_without_any_bracket_is_never_touched(text: str) -> None:
     "unit", ["<", OPEN, "</memory-", "&amp;", "[System note: ", "<memory-context ", "< ", "[ "]
 )
 def test_a_hostile_text_takes_time_in_proportion_to_its_length(unit: str) -> None:
-    def seconds(size: int) -> float:
-        start = time.perf_counter()
-        sanitize_context(unit * (size // len(unit)))
-        return time.perf_counter() - start
+    def duration(chars: int) -> float:
+        start = time.thread_time()  # what else the machine does counts for nothing
+        sanitize_context(unit * (chars // len(unit)))
+        return time.thread_time() - start
 
-    assert seconds(200_000) < 20 * max(seconds(50_000), 0.005)
+    duration(1_000)
+    # Eight times the text: 64 times the work if it grew with the square.
+    assert duration(40_000) < 40 * max(duration(5_000), 0.002)
 
 
 @given(st.lists(st.tuples(st.sampled_from(PIECES), texts), max_size=3))

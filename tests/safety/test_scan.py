@@ -101,27 +101,26 @@ WRAPPED = [
 
 
 @pytest.mark.parametrize("between", ["\n", "\r\n", " \n  > ", "   ", "** **", "_ _"])
-@pytest.mark.parametrize("text", WRAPPED)
-def test_wrapped_lines_and_emphasis_hide_nothing(text: str, between: str) -> None:
-    assert scan(text.replace(" ", between))
+def test_wrapped_lines_and_emphasis_hide_nothing(between: str) -> None:
+    assert [text for text in WRAPPED if not scan(text.replace(" ", between))] == []
 
 
-@pytest.mark.parametrize("text", HONEST)
-def test_an_honest_entry_passes_wrapped(text: str) -> None:
-    assert scan(text.replace(" ", "\n")) == []
+def test_an_honest_entry_passes_wrapped() -> None:
+    assert {text: threats for text in HONEST if (threats := scan(text.replace(" ", "\n")))} == {}
 
 
-@pytest.mark.parametrize("text", [text for text in HONEST if not text.startswith("The new policy:")])
-def test_an_honest_entry_passes_wherever_it_is_wrapped(text: str) -> None:
-    words = text.split(" ")
-    for at in range(1, len(words)):
-        wrapped = f"{' '.join(words[:at])}\n  {' '.join(words[at:])}"
-        assert scan(wrapped) == [], wrapped
+def test_an_honest_entry_passes_wherever_it_is_wrapped() -> None:
+    entries = [text.split(" ") for text in HONEST if not text.startswith("The new policy:")]
+    wrapped = [
+        f"{' '.join(words[:at])}\n  {' '.join(words[at:])}"
+        for words in entries
+        for at in range(1, len(words))
+    ]
+    assert {text: threats for text in wrapped if (threats := scan(text))} == {}
 
 
-@pytest.mark.parametrize("text", HONEST)
-def test_an_honest_entry_passes(text: str) -> None:
-    assert scan(text) == []
+def test_an_honest_entry_passes() -> None:
+    assert {text: threats for text in HONEST if (threats := scan(text))} == {}
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "é", "\ud800"])
@@ -226,12 +225,9 @@ def test_a_hostile_text_of_64_kb_takes_no_longer_than_seconds(unit: str) -> None
 def test_the_time_of_a_scan_grows_with_the_text_and_no_faster(unit: str) -> None:
     def duration(chars: int) -> float:
         text = unit * (chars // len(unit))
-        times = []
-        for _ in range(3):
-            start = time.thread_time()
-            scan(text)
-            times.append(time.thread_time() - start)
-        return min(times)
+        start = time.thread_time()
+        scan(text)
+        return time.thread_time() - start
 
     duration(2_000)
     assert duration(64_000) < 40 * max(duration(8_000), 0.002)

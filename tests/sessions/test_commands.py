@@ -47,6 +47,7 @@ def test_a_whole_store_is_said_to_be_whole(home: HermesHome) -> None:
     assert json.loads(hermes(home, "check", "--json").output) == {"ok": True, "faults": []}
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_without_a_store_there_is_nothing_to_check_and_none_is_made(tmp_path: Path) -> None:
     empty = HermesHome.resolve(tmp_path / "empty")
     for command in ("check", "rebuild", "vacuum", "repair"):
@@ -56,6 +57,7 @@ def test_without_a_store_there_is_nothing_to_check_and_none_is_made(tmp_path: Pa
     assert not empty.state_db.exists()
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_damage_is_one_line_with_what_to_do_and_repair_does_it(home: HermesHome) -> None:
     with home.state_db.open("r+b") as file:
         file.write(b"\x00" * 100)
@@ -78,6 +80,7 @@ def test_damage_is_one_line_with_what_to_do_and_repair_does_it(home: HermesHome)
     assert len(ids(home)) == 5
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_log_whose_store_was_moved_away_is_no_store_to_come(home: HermesHome) -> None:
     home.state_db.rename(home.path / "aside.db")
     home.state_db.with_name("state.db-wal").write_bytes(b"what a killed process left")
@@ -121,16 +124,16 @@ def test_prune_leaves_what_went_on_while_a_person_was_asked(
         return True
 
     monkeypatch.setattr("click.confirm", agreed)
-    assert hermes(home, "prune", "--older-than", "30").output.endswith("0 session(s) deleted\n")
+    assert hermes(home, "prune", "--older-than", "30").output.endswith("0 sessions deleted\n")
     assert ids(home) == {"old", "old-child", "long", "long-tip", "new"}
 
 
 def test_delete_takes_one_conversation_whole(home: HermesHome) -> None:
     asked = hermes(home, "delete", "old-c", answer="n\n")
-    assert (asked.exit_code, "Delete these 2 session(s) for good?" in asked.output) == (1, True)
+    assert (asked.exit_code, "Delete 2 sessions for good?" in asked.output) == (1, True)
     assert len(ids(home)) == 5
 
-    assert hermes(home, "delete", "old-c", "--yes").output.startswith("2 session(s) deleted")
+    assert hermes(home, "delete", "old-c", "--yes").output.startswith("2 sessions deleted")
     assert ids(home) == {"long", "long-tip", "new"}
     assert "there is no session 'old'" in hermes(home, "delete", "old", "--yes").output
 
@@ -139,6 +142,7 @@ def test_prune_needs_to_be_told_how_old(home: HermesHome) -> None:
     assert hermes(home, "prune", "--yes").exit_code == 2
 
 
+@pytest.mark.sqlite_only("the space of a file")
 def test_vacuum_gives_space_back(home: HermesHome) -> None:
     with open_memory(home, provider="") as memory:
         memory.sessions.append_turn("old", [{"role": "user", "content": "x y z " * 50}] * 2000, "t", 1)
@@ -152,6 +156,7 @@ def test_vacuum_gives_space_back(home: HermesHome) -> None:
     assert len(ids(home)) == 4
 
 
+@pytest.mark.sqlite_only("the space of a file")
 def test_what_was_deleted_is_said_to_be_in_the_file_until_a_vacuum_and_is_gone_after_it(
     home: HermesHome,
 ) -> None:
@@ -159,7 +164,7 @@ def test_what_was_deleted_is_said_to_be_in_the_file_until_a_vacuum_and_is_gone_a
         memory.sessions.create_session("private")
         memory.sessions.append_message("private", "user", "The tortoise Quillfeather eats clover in 奥斯陆。")
     told = hermes(home, "delete", "private", "--yes").output
-    assert "1 session(s) deleted; the file holds their text until hermes-memory sessions vacuum" in told
+    assert "1 session deleted; the file holds their text until hermes-memory sessions vacuum" in told
     assert "text until" in hermes(home, "prune", "--before", "2020-01-01", "--yes").output
 
     def left() -> list[str]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from hermes_core.recall import dense
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.search import embeddings, vectors
 from hermes_core.sessions.search.embeddings import EmbeddingServer, HttpEncoder
+from tests.sessions.conftest import OpenStore
 
 pytest.importorskip("numpy")
 
@@ -99,12 +99,12 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def opened(path: Path, server: Server, model: str = "subjects", key: str = "") -> SessionDB:
-    return SessionDB(path / "state.db", semantic=True, embeddings=EmbeddingServer(server.url, model, key))
+def opened(open_store: OpenStore, server: Server, model: str = "subjects", key: str = "") -> SessionDB:
+    return open_store(semantic=True, embeddings=EmbeddingServer(server.url, model, key))
 
 
-def filled(path: Path, server: Server, **options: str) -> SessionDB:
-    db = opened(path, server, **options)
+def filled(open_store: OpenStore, server: Server, **options: str) -> SessionDB:
+    db = opened(open_store, server, **options)
     db.create_session("s1")
     for number, text in enumerate(TALK):
         messages = [{"role": "user", "content": text}, {"role": "assistant", "content": "I see."}]
@@ -114,12 +114,20 @@ def filled(path: Path, server: Server, **options: str) -> SessionDB:
     return db
 
 
-def rows(db: SessionDB, sql: str = "SELECT DISTINCT model FROM vectors") -> list[Any]:
+def rows(db: SessionDB, sql: str) -> list[Any]:
     return [row[0] for row in db.database.execute(sql)]
 
 
-def test_a_message_is_found_by_vectors_of_a_server(tmp_path: Path, server: Server) -> None:
-    with closing(filled(tmp_path, server, key="secret")) as db:
+def models(db: SessionDB) -> list[Any]:
+    """The models whose vectors are stored."""
+    assert rows(db, "SELECT count(*) FROM vectors") != [0]
+    if db.database.kind == "sqlite":
+        return rows(db, "SELECT DISTINCT model FROM vectors")
+    return rows(db, "SELECT model FROM vector_state")
+
+
+def test_a_message_is_found_by_vectors_of_a_server(open_store: OpenStore, server: Server) -> None:
+    with closing(filled(open_store, server, key="secret")) as db:
         assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
         assert db.search("the budget")[0].text == TALK[1]
         assert db.vector_fault == ""
@@ -128,8 +136,8 @@ def test_a_message_is_found_by_vectors_of_a_server(tmp_path: Path, server: Serve
         assert max(len(request["input"]) for request in server.requests) <= embeddings.BATCH
 
 
-def test_a_server_that_is_down_is_named_and_words_answer(tmp_path: Path, server: Server) -> None:
-    with closing(filled(tmp_path, server)) as db:
+def test_a_server_that_is_down_is_named_and_words_answer(open_store: OpenStore, server: Server) -> None:
+    with closing(filled(open_store, server)) as db:
         server.statuses = [503] * 3
         assert db.search("who adopted a dog?")[0].text == TALK[0]
         assert "503" in db.vector_fault
@@ -142,19 +150,19 @@ def test_a_server_that_is_down_is_named_and_words_answer(tmp_path: Path, server:
         assert db.vector_fault == ""
 
 
-def test_a_busy_server_is_asked_again(tmp_path: Path, server: Server) -> None:
+def test_a_busy_server_is_asked_again(open_store: OpenStore, server: Server) -> None:
     server.statuses = [429, 503]
-    with closing(filled(tmp_path, server)) as db:
+    with closing(filled(open_store, server)) as db:
         assert db.vector_fault == ""
         assert db.search("the budget")[0].text == TALK[1]
 
 
 def test_missing_vectors_are_made_when_the_server_is_back(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vectors, "RETRY_AFTER_S", 0.05)
     server.statuses = [400] * 2
-    with closing(opened(tmp_path, server)) as db:
+    with closing(opened(open_store, server)) as db:
         db.create_session("s1")
         db.append_message("s1", "user", TALK[0])
         deadline = time.monotonic() + 20
@@ -197,8 +205,8 @@ def test_an_answer_that_holds_no_vectors_is_a_fault(server: Server, answer: Any)
         HttpEncoder(EmbeddingServer(server.url, "m")).encode_question("dog")
 
 
-def test_secrets_are_redacted_before_a_text_is_sent(tmp_path: Path, server: Server) -> None:
-    with closing(filled(tmp_path, server)) as db:
+def test_secrets_are_redacted_before_a_text_is_sent(open_store: OpenStore, server: Server) -> None:
+    with closing(filled(open_store, server)) as db:
         db.append_message("s1", "user", f"My key is {SECRET}, and the dog is fine.")
         assert db.vectors is not None
         db.vectors.build()
@@ -256,8 +264,8 @@ def test_numbers_of_any_size_make_a_vector(server: Server, number: float) -> Non
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_vector_of_zeros_is_near_to_nothing(tmp_path: Path, server: Server) -> None:
-    with closing(filled(tmp_path, server)) as db:
+def test_a_vector_of_zeros_is_near_to_nothing(open_store: OpenStore, server: Server) -> None:
+    with closing(filled(open_store, server)) as db:
         assert db.vectors is not None
         server.answer = lambda texts: {"data": [{"embedding": [0.0] * server.dimension} for _ in texts]}
         db.append_message("s1", "user", "zeros")
@@ -267,12 +275,14 @@ def test_a_vector_of_zeros_is_near_to_nothing(tmp_path: Path, server: Server) ->
         assert {hit.text for hit in db.search("who has a dog?")[:2]} == {TALK[0], TALK[3]}
 
 
-def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(tmp_path: Path, server: Server) -> None:
+def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(
+    open_store: OpenStore, server: Server
+) -> None:
     def embed_in_turn(texts: list[str]) -> Any:
         server.dimension = 12 if texts == ["who adopted a dog?"] else 8
         return server.embed(texts)
 
-    with closing(filled(tmp_path, server)) as db:
+    with closing(filled(open_store, server)) as db:
         stored = rows(db, "SELECT count(*) FROM vectors")
         server.answer = embed_in_turn
         assert db.search("who adopted a dog?")[0].text == TALK[0]
@@ -281,7 +291,7 @@ def test_a_server_that_makes_vectors_of_two_dimensions_is_a_fault(tmp_path: Path
 
 
 def test_vectors_of_messages_do_not_end_the_wait_after_a_late_question(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = threading.Event()
 
@@ -293,7 +303,7 @@ def test_vectors_of_messages_do_not_end_the_wait_after_a_late_question(
     def questions() -> int:
         return sum(text.startswith("who") for text in server.texts)
 
-    with closing(filled(tmp_path, server)) as db:
+    with closing(filled(open_store, server)) as db:
         index = db.vectors
         assert index is not None
         monkeypatch.setattr(embeddings, "QUESTION_TIMEOUT_S", 0.2)
@@ -324,9 +334,9 @@ def private_key() -> list[str]:
     ["\n".join(private_key()), "x " * 177 + "DB_PASSWORD = hunter2secretpw"],
     ids=["private key", "name and password in two pieces"],
 )
-def test_no_part_of_a_secret_is_sent_by_itself(tmp_path: Path, server: Server, secret: str) -> None:
+def test_no_part_of_a_secret_is_sent_by_itself(open_store: OpenStore, server: Server, secret: str) -> None:
     talk = f"Keep this for the deployment:\n{secret}\nThe dog is fine, thanks."
-    with closing(filled(tmp_path, server)) as db:
+    with closing(filled(open_store, server)) as db:
         assert db.vectors is not None
         for shift in range(0, 120, 20):
             db.append_message("s1", "user", "a " * shift + talk)
@@ -353,26 +363,32 @@ def test_the_pieces_of_a_redacted_text_name_their_place_in_the_stored_text() -> 
     assert embeddings.redacted_pieces(TALK[0]) == [(0, len(TALK[0]), TALK[0])]
 
 
-def test_another_model_makes_all_vectors_anew(tmp_path: Path, server: Server) -> None:
-    with closing(filled(tmp_path, server)) as db:
-        first = rows(db)
+def test_another_model_makes_all_vectors_anew(open_store: OpenStore, server: Server) -> None:
+    with closing(filled(open_store, server)) as db:
+        first = models(db)
     for model in ("other", "subjects"):
-        with closing(opened(tmp_path, server, model)) as db:
+        with closing(opened(open_store, server, model)) as db:
             assert db.vectors is not None
             db.vectors.build()
-            assert len(rows(db)) == 1
-            assert (rows(db) == first) == (model == "subjects")
+            assert len(models(db)) == 1
+            assert (models(db) == first) == (model == "subjects")
             assert db.vectors.missing() == 0
             assert db.search("the budget")[0].text == TALK[1]
 
 
-def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(tmp_path: Path, server: Server) -> None:
-    with closing(filled(tmp_path, server)) as db:
+def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(
+    open_store: OpenStore, server: Server
+) -> None:
+    with closing(filled(open_store, server)) as db:
         server.dimension = 12
         assert db.search("who adopted a dog?")[0].text == TALK[0]  # by words meanwhile
         assert db.vectors is not None
         db.vectors.build()
-        assert set(rows(db, "SELECT length(own) FROM vectors")) == {12}
+        by_server = db.vectors.description().startswith("pgvector")
+        lengths = (
+            "SELECT public.vector_dims(own) FROM vectors" if by_server else "SELECT length(own) FROM vectors"
+        )
+        assert set(rows(db, lengths)) == {12}
         assert db.search("the budget")[0].text == TALK[1]
 
 
@@ -421,13 +437,13 @@ def test_an_unasked_turn_beside_a_server_is_judged_by_words(
         assert "puppy" in memory.begin_turn(session, "when was the puppy adopted?").context
 
 
-def test_the_local_model_takes_over_again(tmp_path: Path, server: Server) -> None:
+def test_the_local_model_takes_over_again(open_store: OpenStore, server: Server) -> None:
     if not dense.installed():
         pytest.skip("needs the extra [semantic]")
-    filled(tmp_path, server).close()
-    with closing(SessionDB(tmp_path / "state.db", semantic=True)) as db:
+    filled(open_store, server).close()
+    with closing(open_store(semantic=True)) as db:
         assert db.vectors is not None
         assert db.vectors.missing() == 2 * len(TALK)
         db.vectors.build()
-        assert rows(db) == [dense.MODEL]
+        assert models(db) == [dense.MODEL]
         assert db.search("a new dog")[0].text in (TALK[0], TALK[3])

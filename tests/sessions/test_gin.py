@@ -15,6 +15,7 @@ from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import CUT_KEY, MIGRATIONS
 from hermes_core.sessions.search import tsvector
+from hermes_core.sessions.search.filters import Filters
 from hermes_core.sessions.search.lookup import MAX_RARE_MESSAGES
 from hermes_core.storage.postgres import PostgresDatabase
 
@@ -301,3 +302,28 @@ def test_words_by_older_rules_are_reported_and_still_searched(server: SessionDB)
     server.index.rebuild()
 
     assert server.search_problem == ""
+
+
+def test_speakers_of_all_owners_are_known_owner_by_owner(file: SessionDB, server: SessionDB) -> None:
+    for db in (file, server):
+        for owner, speakers in (("u1", ("Ann", "Bob")), ("u2", ("Ann", "Cleo")), ("u3", ())):
+            db.create_session(owner, user=owner, source="cli" if owner == "u1" else "telegram")
+            db.append_message(owner, "user", "nobody says this")
+            for speaker in speakers:
+                db.append_message(owner, "user", "tea", speaker=speaker)
+        question = "What did Ann, Bob and Cleo say?"
+        names = {
+            name: sorted(set(db.index.scope_facts(question, filters, ()).names))
+            for name, filters in (
+                ("all", Filters()),
+                ("u2", Filters(user="u2")),
+                ("cli", Filters(sources=("cli",))),
+                ("u2 at cli", Filters(user="u2", sources=("cli",))),
+            )
+        }
+        assert names == {
+            "all": ["Ann", "Bob", "Cleo"],
+            "u2": ["Ann", "Cleo"],
+            "cli": ["Ann", "Bob"],
+            "u2 at cli": [],
+        }

@@ -10,7 +10,7 @@ from hermes_core.sessions.search.filters import Filters
 from hermes_core.sessions.search.fts5 import Fts5Reader
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, MAX_RARE_MESSAGES
 from hermes_core.sessions.search.match import match_of
-from hermes_core.sessions.search.reader import Request
+from hermes_core.sessions.search.reader import IndexRequest
 from hermes_core.storage.sqlite import Database
 
 MANY = MAX_RARE_MESSAGES + 100
@@ -65,6 +65,7 @@ def test_common_words_in_a_boolean_query_are_ranked_among_what_fulfils_it(large:
     assert len(large.search("plan NOT 7", limit=1_000, sort="oldest")) == MANY - 1
 
 
+@pytest.mark.sqlite_only("an estimate of FTS5")
 def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(large: SessionDB) -> None:
     for number in range(MANY):
         large.append_message("s1", "user", f"other {number}")
@@ -72,7 +73,7 @@ def test_how_often_a_common_word_stands_is_estimated_from_how_thick_it_lies(larg
     reader = Fts5Reader(database, Filters(), None, 10)
 
     (plan,) = analyse("plan").terms
-    ((found,), _) = reader.find([Request(match_of(plan), MAX_RARE_MESSAGES)])
+    ((found,), _) = reader.find([IndexRequest(match_of(plan), MAX_RARE_MESSAGES)])
 
     assert not found.whole
     assert MANY * 0.3 < found.frequency < MANY * 1.2

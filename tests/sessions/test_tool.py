@@ -203,6 +203,34 @@ def test_long_content_is_cut_with_its_length(past: SessionDB) -> None:
     assert len(message["tool_calls"]) <= 4_000
 
 
+def test_of_a_long_message_a_search_shows_the_part_that_answers(past: SessionDB) -> None:
+    page = (
+        "filler \x1b[31m" * 2_000 + "The walnut wood came from Ostrava in a green van. " + "filler " * 2_000
+    )
+    past.append_message("walnut", "assistant", page)
+
+    answer = call(past, query="Where did the walnut wood in the green van come from?")
+
+    (message,) = [m for r in answer["results"] for m in r["messages"] if m.get("anchor")]
+    text = page.replace("\x1b[31m", "")
+    start = message["content_start"]
+    assert "from Ostrava in a green van" in message["content"]
+    assert message["content"] == text[start : start + MAX_MESSAGE_CHARS]
+    assert (message["content_truncated"], message["original_content_chars"]) == (True, len(text))
+
+
+def test_of_a_long_message_that_answers_at_its_start_a_search_shows_the_start(past: SessionDB) -> None:
+    past.append_message(
+        "walnut", "assistant", "The wood of the green van came from Ostrava. " + "fill " * 2_000
+    )
+
+    answer = call(past, query="Where did the wood in the green van come from?")
+
+    (message,) = [m for r in answer["results"] for m in r["messages"] if m.get("anchor")]
+    assert message["content"].startswith("The wood of the green van")
+    assert "content_start" not in message
+
+
 def test_rewound_messages_are_in_no_answer(past: SessionDB) -> None:
     messages = past.get_messages("walnut")
     past.rewind("walnut", messages[14].id)

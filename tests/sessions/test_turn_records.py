@@ -117,6 +117,7 @@ def test_what_was_counted_for_a_user_who_is_the_person_at_home_is_counted_there(
     assert daily_usage(memory.sessions.database, user="telegram:42") == []
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_repair_saves_records_and_counts(memory: Memory) -> None:
     turn(memory, "s1", 1)
     memory.close()

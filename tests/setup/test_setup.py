@@ -152,7 +152,7 @@ def test_writes_that_wait_for_a_person_are_told_and_keep_no_provider_from_being_
     done = run("lockbox", "--set", f"api_key={KEY}", "--yes")
     assert done.exit_code == 0, done.output
     assert (
-        "warning  provider lockbox: it starts; 1 write(s) are dead letters: `hermes-memory outbox list`"
+        "warning  provider lockbox: it starts; 1 write is a dead letter: `hermes-memory outbox list`"
         in done.stdout
     )
     assert chosen(hermes_home) == "lockbox"

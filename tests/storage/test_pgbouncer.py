@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import socket
 import subprocess
@@ -14,15 +15,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from hermes_core import HermesHome
+from hermes_core import HermesHome, open_memory
 from hermes_core.agent.locks import SessionLease
+from hermes_core.config import load_config, set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
+from hermes_core.health.server import examine_server
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import PostgresDatabase
+from hermes_core.testing.fakes import RecordingProvider
+from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
 
 PROGRAM = shutil.which("pgbouncer")
@@ -114,3 +119,55 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path
     with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:
         row = admin.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
         assert row == (0,)
+
+
+def test_doctor_knows_a_pooler_by_the_number_of_the_process(
+    pooled: tuple[str, str], hermes_home: HermesHome
+) -> None:
+    direct, url = pooled
+    with contextlib.closing(psycopg.connect(direct, autocommit=True)) as connection:
+        connection.execute("ALTER ROLE hermes SET search_path = hermes")
+    set_value(hermes_home, "storage.url", url)
+    for prepare, poolers in (("auto", 1), ("off", 0)):
+        set_value(hermes_home, "storage.prepare", prepare)
+        findings = list(examine_server(hermes_home, load_config(hermes_home)))
+        assert [finding.what for finding in findings].count("pooler") == poolers, findings
+    set_value(hermes_home, "storage.url", direct)
+    set_value(hermes_home, "storage.prepare", "auto")
+    assert "pooler" not in {finding.what for finding in examine_server(hermes_home, load_config(hermes_home))}
+
+
+def test_two_gateways_keep_their_people_apart(pooled: tuple[str, str], tmp_path: Path) -> None:
+    direct, url = pooled
+    with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:
+        admin.execute("ALTER ROLE hermes SET search_path = hermes")
+    config = {"storage": {"url": url, "prepare": "off"}, "recall": {"sessions": "auto"}}
+    providers = [RecordingProvider(), RecordingProvider()]
+    gateways = [
+        open_memory(tmp_path / f"home-{at}", provider=provider, config=config)
+        for at, provider in enumerate(providers)
+    ]
+
+    def talk(person: int) -> None:
+        for number in range(3):
+            gateway = gateways[(person + number) % 2]  # a person comes back to another gateway
+            chat = gateway.conversation("chat", user_id=f"p{person}", platform="telegram")
+            turn = chat.turn(f"My kumquat of person {person}, {number}. Where is it?")
+            said = [str(message["content"]) for message in turn.messages if message["role"] == "user"]
+            assert len(said) == number + 1
+            for text in (turn.recall.context, *said):
+                assert f"person {person}," in text or "kumquat" not in text
+            turn.finish(f"It is with person {person}, I note.")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(talk, range(12)))
+    assert until(lambda: all(gateway.flush() for gateway in gateways))
+    texts = [call["turn"].user for provider in providers for call in provider.of("sync_turn")]
+    assert len(texts) == len(set(texts)) == 36
+    for person in range(12):
+        chat = gateways[0].conversation("search", user_id=f"p{person}", platform="telegram")
+        recalled = chat.turn("Where is my kumquat?").recall.context
+        owners = set(re.findall(r"person (\d+)", recalled))
+        assert owners == {str(person)}
+    for gateway in gateways:
+        gateway.close()

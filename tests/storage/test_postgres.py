@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 import hermes_core
@@ -23,6 +24,7 @@ from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase, TransactionAborted, psycopg_sql
+from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
 
 
@@ -398,6 +400,26 @@ def test_a_commit_without_an_answer_may_have_been_stored(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
 @pytest.mark.filterwarnings("ignore:This process")
+def test_a_commit_that_no_standby_confirmed_is_not_taken_for_stored(server: PostgresServer) -> None:
+    """After its statement timeout the server ends the wait for the standby, and reports the commit with a warning."""
+    tries = []
+    with contextlib.closing(PostgresDatabase(server.url, MIGRATIONS, statement_timeout=0.5)) as database:
+        database.execute(ADD, (1, "confirmed"))
+        with contextlib.closing(psycopg.connect(server.url, autocommit=True)) as admin:
+            admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+            admin.execute("SELECT pg_reload_conf()")
+        assert until(lambda: database.execute("SHOW synchronous_standby_names").fetchone()[0] == "absent")
+
+        def write() -> None:
+            tries.append(1)
+            database.execute(ADD, (2, "unconfirmed"))
+
+        with pytest.raises(CommitInDoubt, match="no standby") as failure:
+            database.retry(write, idempotent=True)
+        assert "may be lost" in failure.value.remedy
+        assert len(tries) == 1  # another try would wait as long, and find the row
+
+
 def test_a_fork_opens_connections_of_its_own(database: PostgresDatabase) -> None:
     database.batch([(ADD, (1, "a"))])
     if (child := os.fork()) == 0:

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_core import Memory
 from hermes_core.memory import OpenTurn
-from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, Request, Say, Step
+from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, RecordedRequest, Say, Step
 
 
 class PlainAgent(HostedAgent):
@@ -62,7 +62,7 @@ class PlainAgent(HostedAgent):
             system = [message["content"] for message in messages if message["role"] == "system"]
             said = [(m["role"], text_of(m["content"])) for m in messages if m["role"] != "system"]
             tools = tuple(tool["name"] for tool in turn.tools("plain"))
-            self.requests.append(Request("".join(system), tuple(said), tools))
+            self.requests.append(RecordedRequest("".join(system), tuple(said), tools))
             if isinstance(step, Break):
                 raise RuntimeError(step.message)
             if isinstance(step, Say):
@@ -104,7 +104,7 @@ class Careless(PlainAgent):
         )
         recalled = self._memory.begin_turn(chosen, text)
         system = self._memory.system_prompt(chosen)
-        self.requests.append(Request(system, (("user", recalled.inject(text)),), ()))
+        self.requests.append(RecordedRequest(system, (("user", recalled.inject(text)),), ()))
         step = script[-1]
         answer = step.text if isinstance(step, Say) else ""
         self._memory.end_turn(chosen, text, answer)

@@ -193,6 +193,36 @@ def test_the_table_counts_by_group_and_gathers_what_is_not_claimed() -> None:
     ]
 
 
+def test_a_brief_table_has_a_line_for_each_suite_and_what_is_wrong() -> None:
+    lines = [
+        Line("notes", "recall", "a", "passed"),
+        Line("notes", "tools", "c", "not claimed", "no tools"),
+        Line("leaflet", "recall", "b", "to fix", "too long", "cut it"),
+        Line("leaflet", "tools", "e", "not run", "it does not start"),
+    ]
+    assert list(table(lines, brief=True)) == [
+        "notes: 1 passed, 1 not claimed",
+        "leaflet: 1 to fix, 1 not run",
+        "  FIX recall: b",
+        "      too long",
+        "      -> cut it",
+        "  not run: it does not start",
+    ]
+
+
+def test_a_run_of_many_suites_ends_with_a_line_for_each(pytester: pytest.Pytester) -> None:
+    override = """
+    def test_homes_do_not_see_each_other(self):
+        self.not_claimed("two homes share it")
+"""
+    more = "".join(f"\nclass Test{n}(TestLeaflet):\n    pass\n" for n in range(5))
+    pytester.makepyfile(LEAFLET + override + more)
+    done = pytester.runpytest_inprocess("-q", "-ra", "--assert=plain", "-p", "no:xdist", "-k", "homes")
+    done.stdout.fnmatch_lines(["TestLeaflet: 1 not claimed", "Test0: 1 not claimed", "*6 not claimed in *"])
+    done.stdout.no_fnmatch_line("*SKIPPED*")
+    done.stdout.no_fnmatch_line("*two homes share it*")
+
+
 def test_a_finding_carries_its_remedy() -> None:
     found = Report("failed", [NOTES, [FIX, ["too long", "cut it"]]])
     assert (lines_of([found])[0].why, lines_of([found])[0].remedy) == ("too long", "cut it")

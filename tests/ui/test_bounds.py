@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.contract.values import Origin
 from hermes_core.memory import Memory, open_memory
 from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions.search import index
+from hermes_core.skills.store import open_skills
 from hermes_core.storage import sqlite
 from hermes_core.ui.answers import PageRequest
 from hermes_core.ui.routes import PAGES
 from hermes_core.ui.site import Site
+from hermes_core.ui.views import facts, notes, timeline
 
 MAX_STATEMENTS = 250
 MAX_ROWS = 1500
@@ -134,3 +140,121 @@ def test_each_view_does_as_much_for_a_hundred_thousand_sessions_as_for_a_thousan
         # Deeper trees of an index cost a few steps. A search ranks at most a bounded number of candidates.
         if not view.startswith("/search"):
             assert work.steps <= 1.5 * small[view].steps + 50, (view, small[view], work)
+
+
+def _page(site: Site, path: str, **query: str) -> str:
+    response = site.answer(path, PAGES[path], PageRequest(query))
+    assert response.status_code == 200, bytes(response.body).decode()
+    return bytes(response.body).decode()
+
+
+def _pages(site: Site, path: str, label: str) -> list[str]:
+    """Return a page and all that its link "More" leads to."""
+    pages = [_page(site, path)]
+    while match := re.search(rf'<a rel="next" href="([^"]*)"[^>]*>{label}<', pages[-1]):
+        query = parse_qs(urlsplit(html.unescape(match[1])).query)
+        pages.append(_page(site, path, **{name: values[-1] for name, values in query.items()}))
+    return pages
+
+
+def _write_notes(memory: Memory, count: int, origin: Origin) -> None:
+    notes = [f"Note {number} of the shed." for number in range(count)]
+    memory.home.memory_md.parent.mkdir(parents=True, exist_ok=True)
+    memory.home.memory_md.write_text("\n§\n".join(notes))
+    if origin != "person":
+        memory.curated.origins.record(dict.fromkeys(notes, origin), "s1")
+
+
+@pytest.mark.parametrize("origin", ["person", "web"])
+def test_a_page_of_three_thousand_notes_shows_and_scans_a_few_of_them(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, origin: Origin
+) -> None:
+    with open_memory(hermes_home) as memory:
+        _write_notes(memory, 3_000, origin)
+        site, scans = Site(memory), [0]
+        scan = site.notes._scan
+
+        def count(text: str) -> object:
+            scans[0] += 1
+            return scan(text)
+
+        monkeypatch.setattr(site.notes, "_scan", count)
+        first = _page(site, "/")
+        assert first.count('<li class="card') <= 2 * notes.PAGE_SIZE
+        assert scans[0] <= 10 * notes.PAGE_SIZE
+        assert ("More texts wait than the page shows" in first) == (origin == "web")
+        assert f"first={notes.PAGE_SIZE}" in first
+        last = _page(site, "/", target="memory", first=str(3_000 - notes.PAGE_SIZE))
+        assert "Note 2999 of the shed." in last
+        assert "More notes" not in last
+        if origin == "web":
+            handle = re.findall(r'name="handle" value="(entry:[^"]*)"', first)[0]
+            scans[0] = 0
+            form = PageRequest({}, {"handle": handle})
+            assert "accepted" in notes.accept(site, form).message
+            assert scans[0] <= 10
+        memory.curated.reset("memory")
+        for path in ("/timeline", "/change"):
+            change = memory.curated.history(limit=1)[0]
+            text = _page(site, path, **({"id": str(change.id)} if path == "/change" else {}))
+            assert text.count("of the shed.") <= 2 * timeline.MAX_LINES
+            assert "more entries" in text
+
+
+def test_all_rows_of_the_outbox_and_all_users_are_on_some_page(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory:
+        for number in range(230):
+            memory.start_session(f"s{number}", platform="telegram", user_id=f"{number:03}")
+            memory.manager.outbox.put("mem0", NewRow("sync_turn", f"turn{number}", f"s{number}", "{}"))
+        for row in memory.manager.outbox.pending()[:120]:
+            memory.manager.outbox.bury(row, "refused")
+        site = Site(memory)
+        for path, label, item in (
+            ("/providers", "More writes", r"<code>row (\d+)</code>"),
+            ("/people", "More users", r"<code>(telegram:\d+)</code>"),
+        ):
+            pages = _pages(site, path, label)
+            items = [name for page in pages for name in re.findall(item, page)]
+            assert len(items) == len(set(items)) == 230
+            assert len(pages) == 5
+
+
+def test_ten_thousand_facts_are_a_page_of_fifty(hermes_home: HermesHome) -> None:
+    pytest.importorskip("hermes_holographic")
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("memory:\n  provider: holographic\n")
+    with open_memory(hermes_home) as memory:
+        site = Site(memory)
+        memory.manager.initialize_all(site.session, wait=30)
+        for number in range(120):
+            arguments = {"action": "add", "content": f"Ann{number % 60} owns the boat {number}."}
+            memory.call_tool(site.session, "fact_store", arguments)
+        page = _page(site, "/facts")
+        assert page.count("<tr><td>") == facts.MAX_FACTS
+
+
+SKILL = "---\nname: tea\ndescription: How we make tea.\n---\nBoil the water {number} times.\n"
+
+
+def test_changes_of_skills_are_in_the_timeline_between_those_of_notes(hermes_home: HermesHome) -> None:
+    with open_memory(hermes_home) as memory, closing(open_skills(hermes_home, memory.config, "")) as skills:
+        skills.create("tea", "kitchen", SKILL.format(number=0), session_id="s")
+        for number in range(40):
+            memory.curated.reset("memory")
+            memory.curated.add("memory", f"Note {number}.")
+            skills.patch("tea", f"water {number} times", f"water {number + 1} times")
+        site = Site(memory)
+        pages = _pages(site, "/timeline", "Earlier changes")
+        text = "".join(pages)
+        changes = len(memory.curated.history(limit=1000)) + 41
+        assert sum(page.count('<li class="card') for page in pages) == changes
+        assert [number for number in range(1, 41) if f"+Boil the water {number} times." not in text] == []
+        assert "Boil the water 40 times" in pages[0]
+        assert "Note 39." in pages[0]
+        only = _page(site, "/timeline", target="skills")
+        assert "Note" not in re.sub(r"<nav[\s\S]*?</nav>", "", only)
+        newest = skills.history(1)[0]
+        assert "Taken back" in timeline.undo_skill(site, PageRequest({}, {"id": str(newest.id)})).message
+        assert "39 times" in skills.view("tea")
+        timeline.restore_skill(site, PageRequest({}, {"id": str(newest.id)}))
+        assert "40 times" in skills.view("tea")

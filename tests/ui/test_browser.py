@@ -178,7 +178,7 @@ def test_a_conversation_is_renamed_pinned_archived_exported_and_deleted(
     ]
     page.get_by_role("link", name="Delete").click()
     page.get_by_role("button", name="Delete for good").click()
-    expect(page.get_by_role("status")).to_contain_text("1 session(s) deleted")
+    expect(page.get_by_role("status")).to_contain_text("1 session deleted")
     assert served.memory.sessions.get_session("trip") is None
 
 
@@ -256,13 +256,13 @@ def test_a_dead_letter_is_retried_and_another_dropped(serve: Serve, open_page: O
     expect(letters.first).to_contain_text("the backend refuses <b>this</b> turn")
     expect(page.locator("li.card", has_text="shaky").first).to_contain_text("2 dead letters")
     letters.first.get_by_role("button", name="Retry").click()
-    expect(page.locator("main .message")).to_contain_text("1 row(s) to be tried again")
+    expect(page.locator("main .message")).to_contain_text("1 row to be tried again")
     assert until(lambda: len(served.memory.manager.outbox.dead_letters()) == 2)
 
     provider.refuses = False
     page.goto(f"{served.root}/providers")
     letters.first.get_by_role("button", name="Retry").click()
-    expect(page.get_by_role("status")).to_contain_text("1 row(s) to be tried again")
+    expect(page.get_by_role("status")).to_contain_text("1 row to be tried again")
     assert until(lambda: provider.turns == ["Likes tea"])
     page.goto(f"{served.root}/providers")
     page.get_by_role("link", name="Drop").click()

@@ -23,7 +23,7 @@ from hermes_core.loader.hermes_agent.environment import get_hermes_home, warn_on
 _ROUTING = ("provider", "model", "base_url", "api_key", "api_mode", "main_runtime", "reasoning_config")
 
 
-class Reply(SimpleNamespace):
+class ModelAnswer(SimpleNamespace):
     """The JSON of an answer with its keys as attributes. A missing key is None, as in the client of OpenAI."""
 
     def __getattr__(self, name: str) -> Any:
@@ -37,7 +37,7 @@ class Reply(SimpleNamespace):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Reply):
+    if isinstance(value, ModelAnswer):
         return value.model_dump()
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
@@ -65,7 +65,7 @@ def call_llm(
     timeout: float | None = None,
     extra_body: Mapping[str, Any] | None = None,
     **others: Any,
-) -> Reply:
+) -> ModelAnswer:
     """Ask the auxiliary model, and return its answer in the form of OpenAI's chat completions.
 
     Raises:
@@ -94,7 +94,7 @@ def call_llm(
     limit = timeout or config.model.timeout
     with Api(url, name="the auxiliary model", key=key, headers=headers, timeout=limit) as api:
         answer = api.post("chat/completions", body)
-    reply: Reply = json.loads(json.dumps(answer or {}), object_hook=lambda data: Reply(**data))
+    reply: ModelAnswer = json.loads(json.dumps(answer or {}), object_hook=lambda data: ModelAnswer(**data))
     return reply
 
 
@@ -111,7 +111,7 @@ def _server(config: Config, credentials: Credentials) -> tuple[str, str, str]:
     return own.base_url or model.base_url, name, (credentials.get(variable) or "") if variable else ""
 
 
-async def async_call_llm(*args: Any, **kwargs: Any) -> Reply:
+async def async_call_llm(*args: Any, **kwargs: Any) -> ModelAnswer:
     """Ask as `call_llm` does, without blocking the event loop."""
     return await asyncio.to_thread(call_llm, *args, **kwargs)
 
@@ -268,8 +268,8 @@ class PluginLlm:
                 f"plugin {self.plugin_id!r} may not choose {', '.join(chosen)}: the model is that of config.yaml"
             )
 
-    def _result(self, reply: Reply) -> dict[str, Any]:
-        usage = reply.usage or Reply()
+    def _result(self, reply: ModelAnswer) -> dict[str, Any]:
+        usage = reply.usage or ModelAnswer()
         return {
             "text": extract_content_or_reasoning(reply),
             "provider": "config.yaml",

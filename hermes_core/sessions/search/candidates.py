@@ -29,15 +29,13 @@ from hermes_core.sessions.search.match import Match, match_of, match_of_conditio
 from hermes_core.sessions.search.protocol import SearchIndex
 from hermes_core.sessions.search.reader import IndexReader
 from hermes_core.sessions.search.snippets import best_part, snippet
+from hermes_core.sessions.search.vector_store import MAX_NEAREST
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
 MAX_CANDIDATES = 150
 
-# Number of messages closest in meaning that are ranked as well, if they pass the filters; with 150, recall@10 is half a
-# point lower.
-MAX_CLOSE_IN_MEANING = 250
 
 # Characters of a snippet that is made without the search index.
 PLAIN_SNIPPET_CHARS = 400
@@ -104,7 +102,9 @@ def search(
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit)
     lookup = Lookup(reader)
-    likeness = vectors.likeness(question, analysis.names) if vectors and order is None else None
+    likeness = None
+    if vectors is not None and order is None:
+        likeness = vectors.likeness(question, analysis.names, filters.user)
     if likeness is not None and likeness.is_distant:
         if proactive:
             return []
@@ -116,7 +116,7 @@ def search(
         analysis,
         order,
         spans,
-        likeness.best(MAX_CLOSE_IN_MEANING) if likeness else (),
+        likeness.best(MAX_NEAREST) if likeness else (),
         max(MAX_COMMON_HITS, ranked_limit),
     )
     ids = [row[0] for row in rows]
@@ -226,9 +226,17 @@ def everything(database: Engine, filters: Filters, max_chars: int) -> list[Searc
     source = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
     # Each message has at least one character, so `max_chars` + 1 rows are enough to exceed the limit.
     total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {source} LIMIT ?) AS texts"
-    if database.execute(total, (*parameters, max_chars + 1)).fetchone()[0] > max_chars:
-        return None
-    rows = database.execute(f"{_HITS} WHERE {condition} ORDER BY m.timestamp, m.id", parameters)
+    counted = (*parameters, max_chars + 1)
+    order = "ORDER BY m.timestamp, m.id"
+    if database.kind == "sqlite":
+        if database.execute(total, counted).fetchone()[0] > max_chars:
+            return None
+        rows = database.execute(f"{_HITS} WHERE {condition} {order}", parameters).fetchall()
+    else:  # both in one round trip: the server reads the messages only if they are few
+        few = f"{_HITS} WHERE ({total}) <= ? AND {condition} {order}"
+        chars, rows = database.read([(total, counted), (few, (*counted, max_chars, *parameters))])
+        if chars[0][0] > max_chars:
+            return None
     return [_hit(row, 0.0, row["content"]) for row in rows]
 
 

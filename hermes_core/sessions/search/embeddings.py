@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.config.credentials import Credentials
-from hermes_core.config.keys import RecallConfig
+from hermes_core.config.keys import SEMANTIC, RecallConfig
 from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import clip
@@ -59,6 +59,32 @@ def embedding_server(recall: RecallConfig, home: HermesHome) -> EmbeddingServer 
         return None
     key = Credentials(home).get(recall.embeddings_key_env) if recall.embeddings_key_env else None
     return EmbeddingServer(recall.embeddings_url, recall.embeddings_model, key or "")
+
+
+def unused_setting(recall: RecallConfig, *, search_enabled: bool = True) -> str:
+    """Return a sentence if settings of embeddings have no effect because of another setting; "" if they have.
+
+    Args:
+        recall: The settings.
+        search_enabled: What `sessions.search_enabled` is.
+    """
+    if recall.embeddings == "http":
+        off = "recall.semantic is 'off'" if recall.semantic == "off" else "sessions.search_enabled is False"
+        if recall.semantic == "off" or not search_enabled:
+            return (
+                f"recall.embeddings is 'http' without effect, because {off}: no vectors are made, and past sessions are "
+                f"not searched by meaning; set {off.partition(' ')[0]} (or the variable {SEMANTIC}) to use the server, or "
+                "recall.embeddings to minilm"
+            )
+        return ""
+    for name in ("url", "model"):
+        if value := getattr(recall, f"embeddings_{name}"):
+            return (
+                f"recall.embeddings_{name} is {value!r} without effect, because recall.embeddings is "
+                f"{recall.embeddings!r}: `hermes-memory config set recall.embeddings http` uses the server, "
+                f"`hermes-memory config unset recall.embeddings_{name}` forgets it"
+            )
+    return ""
 
 
 def redacted_pieces(text: str) -> list[tuple[int, int, str]]:

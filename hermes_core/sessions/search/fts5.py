@@ -29,9 +29,9 @@ from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
     CommonMatch,
+    IndexRequest,
     IndexRow,
     Postings,
-    Request,
     ScopeFacts,
     windows_around,
 )
@@ -120,7 +120,10 @@ class Fts5Reader:
     # ------------------------------------------------------------------ look-ups
 
     def find(
-        self, requests: Sequence[Request], spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+        self,
+        requests: Sequence[IndexRequest],
+        spans: Sequence[tuple[float, float]] = (),
+        ids: Sequence[int] = (),
     ) -> tuple[list[Postings], list[IndexRow]]:
         """Look up conditions, and messages that pass the filters by their time or id; see `IndexReader`."""
         others = {row[3]: row for row in (*self._between(spans), *self._with_ids(ids))}
@@ -142,7 +145,7 @@ class Fts5Reader:
                 break
         return rows
 
-    def _postings(self, request: Request) -> Postings:
+    def _postings(self, request: IndexRequest) -> Postings:
         if request.partial:
             rows = self.newest(request.match, request.limit)
             return Postings(rows, len(rows))

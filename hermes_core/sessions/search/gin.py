@@ -22,9 +22,9 @@ from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
     CommonMatch,
+    IndexRequest,
     IndexRow,
     Postings,
-    Request,
     ScopeFacts,
     windows_around,
 )
@@ -66,9 +66,7 @@ _HIT_COLUMNS = """
 """
 # OFFSET 0 makes the planner seek each message of a list `w`; otherwise it may read the whole table instead.
 _EACH_MESSAGE = "CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = w.id OFFSET 0) m"
-_TEXTS = """
-    SELECT m.id, m.content, trim(m.tool_name || ' ' || m.tool_calls) AS calls FROM messages m
-"""
+_TEXT_COLUMNS = "m.id, m.content, trim(m.tool_name || ' ' || m.tool_calls) AS calls"
 _OTHER_VECTORS = """
     m.id = x.id AND (m.words IS DISTINCT FROM x.words::tsvector OR m.grams IS DISTINCT FROM x.grams::tsvector)
 """
@@ -80,40 +78,41 @@ class GinIndex:
 
     def __init__(self, database: Engine) -> None:
         self._database = database
+        self._is_current = False
 
     # ------------------------------------------------------------------ searching
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, and which of these sources the owner has."""
         scope = filters.scope()
-        owned, of_owner, mine = "", [], ""
+        owned, next_name, of_owner, mine = "", "(m.owner_key, m.speaker) > (p.owner_key, p.name)", [], ""
         if scope.user is not None:
             owned, mine = "m.owner_key = (SELECT key FROM owners WHERE owner = ?) AND", "AND s.user = ?"
+            next_name = "m.owner_key = p.owner_key AND m.speaker > p.name"
             of_owner = [scope.user]
         within: Condition = ("", [])
         if scope.sources or scope.sessions or scope.exclude_sources:
             condition, parameters = session_condition(self._database, scope)
             within = (
-                f"""AND EXISTS (SELECT 1 FROM messages m JOIN sessions s ON s.key = m.session_key
-                    WHERE {owned} m.speaker = name AND m.speaker > '' AND {condition})""",
-                [*of_owner, *parameters],
+                f"""WHERE (SELECT true FROM messages m JOIN sessions s ON s.key = m.session_key
+                    WHERE m.owner_key = speakers.owner_key AND m.speaker = speakers.name AND m.speaker > ''
+                        AND {condition} LIMIT 1)""",
+                parameters,
             )
-        # Each step seeks the next name of the owner in an index that holds speakers only.
-        speakers = f"""
-            (SELECT m.speaker FROM messages m WHERE {owned} m.speaker > '' ORDER BY m.speaker LIMIT 1)
-            UNION ALL
-            SELECT (SELECT m.speaker FROM messages m
-                    WHERE {owned} m.speaker > speakers.name AND m.speaker > '' ORDER BY m.speaker LIMIT 1)
-            FROM speakers WHERE speakers.name IS NOT NULL"""
-        if not owned:  # that index begins with the owner
-            speakers = "SELECT DISTINCT m.speaker FROM messages m WHERE m.speaker > ''"
+        # Each step seeks the next name in an index that holds speakers only, owner by owner.
         rows = self._database.execute(
-            f"""WITH RECURSIVE speakers (name) AS ({speakers})
-                (SELECT true AS speaks, name FROM speakers WHERE name IS NOT NULL {within[0]} LIMIT 2000)
+            f"""WITH RECURSIVE speakers (owner_key, name) AS (
+                    (SELECT m.owner_key, m.speaker FROM messages m WHERE {owned} m.speaker > ''
+                        ORDER BY m.owner_key, m.speaker LIMIT 1)
+                    UNION ALL
+                    SELECT n.owner_key, n.speaker FROM speakers p CROSS JOIN LATERAL (
+                        SELECT m.owner_key, m.speaker FROM messages m WHERE {next_name} AND m.speaker > ''
+                        ORDER BY m.owner_key, m.speaker LIMIT 1) n)
+                (SELECT true AS speaks, name FROM speakers {within[0]} LIMIT 2000)
                 UNION ALL
                 SELECT false, x.source FROM unnest(?::text[]) AS x (source)
                 WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.source = x.source {mine})""",
-            (*of_owner, *of_owner, *within[1], sorted(sources), *of_owner),
+            (*of_owner, *within[1], sorted(sources), *of_owner),
         ).fetchall()
         names = named_in(query, [name for speaks, name in rows if speaks])
         return ScopeFacts(sorted(names), tuple(name for speaks, name in rows if not speaks))
@@ -142,8 +141,18 @@ class GinIndex:
         """Do nothing: a message is stored together with its columns of the index."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove the messages that fulfil an SQL condition from the index."""
+        """Remove the messages that fulfil an SQL condition from the index, and their vectors."""
         connection.execute(f"UPDATE messages SET words = NULL, grams = NULL WHERE {condition}", parameters)
+        # In a statement of its own, after the messages are locked: another machine may have stored vectors meanwhile.
+        connection.execute(
+            f"""WITH hidden AS MATERIALIZED (SELECT id FROM messages WHERE {condition}), missing AS (
+                    DELETE FROM missing_vectors q USING hidden WHERE q.message_id = hidden.id
+                ) DELETE FROM vectors v USING hidden WHERE v.message_id = hidden.id""",
+            parameters,
+        )
+
+    def change_owner(self, connection: Connection) -> None:
+        """Do nothing: triggers change the owner of messages and vectors."""
 
     def is_usable(self) -> bool:
         """Return True: the server keeps the index whole."""
@@ -151,8 +160,11 @@ class GinIndex:
 
     def problem(self) -> str:
         """Return a sentence if a search does not find all messages by the index; "" if it does."""
+        if self._is_current:  # each turn asks
+            return ""
         row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (CUT_KEY,)).fetchone()
         if row is None or row[0] == CUT_VERSION:
+            self._is_current = True
             return ""
         return (
             f"the search index holds words by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
@@ -164,10 +176,10 @@ class GinIndex:
         problem = self.problem()
         half = SAMPLE // 2
         rows = self._database.execute(
-            f"""WITH newest AS (SELECT coalesce(max(id), 0) AS id FROM messages)
-                {_TEXTS} WHERE m.state < 2 AND m.id IN (
-                    SELECT n.id - step FROM newest n CROSS JOIN generate_series(0, {half}) AS step
-                    UNION SELECT n.id * step / {half} FROM newest n CROSS JOIN generate_series(1, {half}) AS step)"""
+            f"""WITH newest AS (SELECT coalesce(max(id), 0) AS id FROM messages), w AS (
+                    SELECT n.id - step AS id FROM newest n CROSS JOIN generate_series(0, {half}) AS step
+                    UNION SELECT n.id * step / {half} FROM newest n CROSS JOIN generate_series(1, {half}) AS step)
+                SELECT {_TEXT_COLUMNS} FROM w {_EACH_MESSAGE} WHERE m.state < 2"""
         ).fetchall()
         differing = self._database.execute(
             f"SELECT count(*) FROM messages m JOIN {_VECTORS} ON {_OTHER_VECTORS} WHERE m.state < 2",
@@ -206,7 +218,7 @@ class GinIndex:
         row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
         # Locked, because a message that is hidden meanwhile must not come back into the index.
         rows = connection.execute(
-            f"{_TEXTS} WHERE m.state < 2 AND m.id > ? ORDER BY m.id LIMIT {STEP} {self._database.row_lock}",
+            f"SELECT {_TEXT_COLUMNS} FROM messages m WHERE m.state < 2 AND m.id > ? ORDER BY m.id LIMIT {STEP} {self._database.row_lock}",
             (int(row[0]) if row else 0,),
         ).fetchall()
         if rows:
@@ -270,7 +282,10 @@ class GinReader:
     # ------------------------------------------------------------------ look-ups
 
     def find(
-        self, requests: Sequence[Request], spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+        self,
+        requests: Sequence[IndexRequest],
+        spans: Sequence[tuple[float, float]] = (),
+        ids: Sequence[int] = (),
     ) -> tuple[list[Postings], list[IndexRow]]:
         """Look up conditions, and messages that pass the filters by their time or id; see `IndexReader`."""
         statements = [self._scope_statement()]
@@ -300,7 +315,7 @@ class GinReader:
         ]
         return postings, [_index_row(row) for row in {row[3]: row for row in found[-1]}.values()]
 
-    def _postings(self, request: Request, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
+    def _postings(self, request: IndexRequest, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
         hits = sorted(hits, key=lambda hit: hit[3], reverse=not self._oldest_first)
         rows = [_index_row(row) for row in hits]
         if request.partial or len(rows) <= request.limit:
@@ -334,7 +349,7 @@ class GinReader:
         )
 
     def _postings_statement(
-        self, kind: str, numbers: Sequence[int], requests: Sequence[Request]
+        self, kind: str, numbers: Sequence[int], requests: Sequence[IndexRequest]
     ) -> Condition:
         """Return the statement that reads the newest messages for each of these requests."""
         # One more than may be returned shows that a condition is common.

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.recall.tokens import grams, index_text
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
 from hermes_core.sessions.search.texts import readable_calls
+from hermes_core.sessions.search.vector_store import note_change, remove_vectors
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
 
@@ -82,8 +84,14 @@ class Fts5Index:
             add_message(cast(sqlite3.Connection, connection), message_id)
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove the messages that fulfil an SQL condition from both indexes."""
+        """Remove the messages that fulfil an SQL condition from both indexes, and their vectors."""
         remove_messages(cast(sqlite3.Connection, connection), condition, parameters)
+        remove_vectors(connection, condition, parameters)
+
+    def change_owner(self, connection: Connection) -> None:
+        """Let all processes read the vectors of each owner again."""
+        if connection.execute("SELECT 1 FROM vectors LIMIT 1").fetchone():
+            note_change(connection)
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, and which of these sources are stored."""
@@ -353,7 +361,9 @@ def check_indexes(database: Database) -> list[str]:
                         SELECT count(*) FROM ({subject})"""
                 ).fetchone()
                 if count:
-                    faults.append(f"the search index differs from the messages in {count} rows: rebuild it")
+                    faults.append(
+                        f"the search index differs from the messages in {counted(count, 'row')}: rebuild it"
+                    )
         except DatabaseCorrupt as exc:
             if subject in differences:
                 return [str(exc)]

@@ -14,7 +14,6 @@ from itertools import combinations
 
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
-    GRAM_SHARE,
     MIN_TELLING_WORDS,
     SIMILAR_WORD_WEIGHT,
     Place,
@@ -22,10 +21,11 @@ from hermes_core.recall.rank import (
     TermHits,
     count_telling,
     score_places,
+    telling_characters,
 )
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
-from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRow, Postings, Request
+from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRequest, IndexRow, Postings
 
 # A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
@@ -140,12 +140,14 @@ class Lookup:
                 a question of several words finds its earlier answer.
         """
         people = {word for name in analysis.names for word in words(name.casefold())}
-        terms = []
-        for term in analysis.terms:
-            if term.kind == "word" and (is_stop_word(term.text) or term.text in people):
-                continue
-            hits = self._weighed.get(term, TermHits(0, {}))
-            terms.append((hits, GRAM_SHARE if term.kind == "gram" else 1.0))
+        weighed = {term: self._weighed.get(term, TermHits(0, {})) for term in analysis.terms}
+        terms = [
+            (hits, 1.0)
+            for term, hits in weighed.items()
+            if term.kind == "word" and not is_stop_word(term.text) and term.text not in people
+        ]
+        grams = {term.text: hits for term, hits in weighed.items() if term.kind == "gram"}
+        terms += telling_characters(analysis.text, grams)
         telling = count_telling(terms, self._reader.total, self._sizes, places)
         if not repeats or telling.exchange >= MIN_TELLING_WORDS:
             return telling
@@ -189,13 +191,15 @@ class Lookup:
         contains it.
         """
         asked = [*analysis.terms, *analysis.others]
-        requests = [Request(match_of(term), MAX_RARE_MESSAGES) for term in asked]
+        requests = [IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in asked]
         similar = [term for term in asked if term.similar]
-        requests += [Request(any_word(term.similar), MAX_RARE_MESSAGES, partial=True) for term in similar]
+        requests += [
+            IndexRequest(any_word(term.similar), MAX_RARE_MESSAGES, partial=True) for term in similar
+        ]
         question = words(analysis.text)
         if len(question) in PHRASE_WORDS:
             phrase = Phrase("word", " ".join(question))
-            requests.append(Request(phrase, MAX_RARE_MESSAGES, partial=True))
+            requests.append(IndexRequest(phrase, MAX_RARE_MESSAGES, partial=True))
         postings, self.others = self._reader.find(requests, spans, ids)
         of_terms = dict(zip(asked, postings, strict=False))
         of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
@@ -241,7 +245,7 @@ class Lookup:
     def _paired(self, terms: Sequence[_TermPlaces]) -> list[_TermPlaces]:
         """Return each pair of these terms that occurs in one message as one term, which is rarer than both."""
         requests = [
-            Request(Combination("AND", (a.match, b.match)), MIN_RARE_HITS, partial=True)
+            IndexRequest(Combination("AND", (a.match, b.match)), MIN_RARE_HITS, partial=True)
             for a, b in combinations(terms, 2)
             if kind_of(a.match) == kind_of(b.match)
         ]

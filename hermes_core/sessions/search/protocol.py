@@ -25,7 +25,10 @@ class SearchIndex(Protocol):
         """Add new messages to the index, after their rows are stored."""
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-        """Remove the messages that fulfil an SQL condition, before their rows are deleted or hidden."""
+        """Remove the messages that fulfil an SQL condition and their vectors, before their rows are deleted or hidden."""
+
+    def change_owner(self, connection: Connection) -> None:
+        """Regard that stored messages have another owner now."""
 
     def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
         """Return whom a question names, and which of these sources are stored."""

@@ -21,7 +21,7 @@ IndexRow = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class IndexRequest:
     """A condition to look up in the index.
 
     Attributes:
@@ -37,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The messages that fulfil a `Request`.
+    """The messages that fulfil a `IndexRequest`.
 
     Attributes:
         rows: The messages, newest first.
@@ -81,7 +81,10 @@ class IndexReader(Protocol):
     total: int
 
     def find(
-        self, requests: Sequence[Request], spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+        self,
+        requests: Sequence[IndexRequest],
+        spans: Sequence[tuple[float, float]] = (),
+        ids: Sequence[int] = (),
     ) -> tuple[list[Postings], list[IndexRow]]:
         """Look up conditions, and messages that pass the filters by their time or id.
 

@@ -1,13 +1,12 @@
 """Search by meaning: vectors of messages and of their words, made in the background and compared with a question.
 
-The vectors are stored in state.db and deleted with their messages. Without the extra `[semantic]` there are no vectors.
+The vectors are stored beside the messages and deleted with them. Without the extra `[semantic]` there are no vectors.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import logging
 import sqlite3
 import threading
@@ -16,15 +15,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from hermes_core.errors import BackendUnavailable, ConfigError, HermesError
 from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.records import MEMORY_TOOLS, read_meta
-from hermes_core.storage.files import PRIVATE_FILE
+from hermes_core.sessions.search.vector_store import Nearness, SqliteVectors, Vector, VectorStore
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
@@ -57,15 +56,6 @@ NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
 # paraphrase is at 0.3.
 MIN_COSINE = 0.25
 
-# Share of the messages that must have a vector before vectors count, because a message without a vector can't win
-# against a message with one. recall@10 is 83.2 if the newest 5 % have no vector, 74.6 if half have none, and 80.4
-# by words alone.
-MIN_COVERAGE = 0.9
-
-# Key in `state_meta` of the last message that has a vector, completed by the name of the model: vectors of another
-# model can't be compared, so each model begins with the first message.
-LAST_ID_KEY = "meaning:"
-
 # Messages in one step: 0.1 s of one core for short messages, 1.6 s for long messages. Closing waits for the step.
 MESSAGES_PER_STEP = 8
 
@@ -82,60 +72,33 @@ RETRY_AFTER_S = 30.0
 # Text that is sent to test a server.
 TEST_TEXT = "Does it work?"
 
-# Key in `state_meta` of the number of numbers in a vector, completed by the name of the model.
-DIMENSION_KEY = "meaning-dimension:"
-
-# Vectors that are multiplied at the same time: all vectors as floats would take four times the memory.
-VECTORS_PER_PRODUCT = 16_384
-
-# The messages that get vectors. The results of the tools of memory are no answers, see `lookup.Filters.sql`.
-_WITH_VECTORS = f"""
-    id > ? AND state < 2 AND role IN ('user', 'assistant', 'tool') AND trim(content) <> ''
-    AND NOT (role = 'tool' AND tool_name IN {MEMORY_TOOLS})
-"""
-_MISSING = f"SELECT id, speaker, role, content FROM messages WHERE {_WITH_VECTORS} ORDER BY id LIMIT ?"
-
-_AROUND = f"""
-    SELECT m.id, m.session_key, o.position - m.position, o.id FROM json_each(?) w
-    CROSS JOIN messages m ON m.id = w.value
-    CROSS JOIN messages o ON o.session_key = m.session_key
-        AND o.position BETWEEN m.position + {min(NEARBY)} AND m.position + {max(NEARBY)}
-"""
-
-# A piece is asked for as one number: the message id, and the number of the piece in the last 8 bits.
-_WORDS = """
-    SELECT v.message_id, v.words FROM json_each(?) w
-    CROSS JOIN vectors v ON v.message_id = w.value >> 8 AND v.piece = w.value & 255
-    WHERE v.model = ? AND v.words <> x''
-"""
+# Seconds between looks at messages that another machine is making vectors of.
+BUSY_PAUSE_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Likeness:
-    """The closeness of all messages to a question: that of their closest piece.
+    """The closeness of messages to a question: that of their closest piece.
 
     Attributes:
-        ids: Message ids, ascending.
-        values: The closeness of each message of `ids`, in standard deviations above the mean, times `WHOLE_WEIGHT`.
+        nearness: The cosines; those of the closest messages at least, and after `VectorIndex.closeness` those of the
+            messages that it got.
+        asked: Vector of the question.
         words: Vectors of the words of the question.
-        cosines: The cosine between the question and each message of `ids`.
+        weight: Weight of a standard deviation above the mean.
         is_calibrated: True if the limits of cosines hold, which were measured with the local model only.
-        pieces: Number of the closest piece of each message of `ids`.
-        spans: Start and end of that piece in the text of each message of `ids`.
     """
 
-    ids: Array
-    values: Array
+    nearness: Nearness
+    asked: Array
     words: Array
-    cosines: Array
+    weight: float
     is_calibrated: bool
-    pieces: Array
-    spans: Array
 
     @property
     def is_distant(self) -> bool:
         """True if no message is close enough for a search by meaning."""
-        return self.is_calibrated and bool(self.cosines.max() < MIN_COSINE)
+        return self.is_calibrated and self.nearness.highest / dense.INT8_SCALE < MIN_COSINE
 
     def nearest(self, ids: Collection[int]) -> float | None:
         """Return the highest cosine between the question and these messages; -1 if none of them has a vector.
@@ -147,58 +110,57 @@ class Likeness:
         if not self.is_calibrated:
             return None
 
-        return float(self.cosines[numpy.isin(self.ids, list(ids))].max(initial=-1.0))
+        near = self.nearness.near[numpy.isin(self.nearness.ids, list(ids))]
+        return float((near / dense.INT8_SCALE).max(initial=-1.0))
 
     def of(self, message_id: int) -> float:
         """Return the closeness of a message. A message without a vector gets 0, which is the mean."""
         at = self._at(message_id)
-        return 0.0 if at is None else float(self.values[at])
+        if at is None:
+            return 0.0
+        nearness = self.nearness
+        return self.weight * (float(nearness.near[at]) - nearness.mean) / (nearness.deviation or 1.0)
 
     def span(self, message_id: int) -> tuple[int, int] | None:
         """Return start and end of the closest piece of a message; None for a message without a vector."""
         at = self._at(message_id)
-        return None if at is None else (int(self.spans[at, 0]), int(self.spans[at, 1]))
-
-    def closest_pieces(self, ids: Collection[int]) -> list[int]:
-        """Return the closest piece of each of these messages that has a vector, as `_WORDS` asks for it."""
-        import numpy
-
-        asked = numpy.array(sorted(ids), numpy.int64)
-        places = numpy.searchsorted(self.ids, asked)
-        known = places < len(self.ids)
-        known[known] = self.ids[places[known]] == asked[known]
-        places = places[known]
-        packed: list[int] = (self.ids[places] << 8 | self.pieces[places]).tolist()
-        return packed
+        spans = self.nearness.spans
+        return None if at is None else (int(spans[at, 0]), int(spans[at, 1]))
 
     def best(self, count: int) -> list[int]:
         """Return the ids of the `count` closest messages, closest first."""
         import numpy
 
-        return [int(self.ids[at]) for at in numpy.argsort(-self.values)[:count]]
+        return [int(self.nearness.ids[at]) for at in numpy.argsort(-self.nearness.near)[:count]]
 
     def _at(self, message_id: int) -> int | None:
         import numpy
 
-        at = int(numpy.searchsorted(self.ids, message_id))
-        return at if at < len(self.ids) and self.ids[at] == message_id else None
+        ids = self.nearness.ids
+        at = int(numpy.searchsorted(ids, message_id))
+        return at if at < len(ids) and ids[at] == message_id else None
 
 
 class VectorIndex:
-    """The vectors of the messages of one state.db. It makes missing vectors on a thread, and compares questions.
+    """The vectors of the messages of one store. It makes missing vectors on a thread, and compares questions.
 
     Attributes:
         fault: The reason why search by meaning does not work; "" if it works.
     """
 
-    def __init__(self, database: Database, server: HttpEncoder | None = None) -> None:
-        self._database = database
+    def __init__(self, database: Engine, server: HttpEncoder | None = None) -> None:
         self._server = server
         self._model = server.model if server is not None else dense.MODEL
-        self._done_key = f"{LAST_ID_KEY}{self._model}"
+        self._store = _store_of(database, self._model, is_unit=server is None)
+        self._value_errors: tuple[type[Exception], ...] = database.value_errors
+        self._errors: tuple[type[Exception], ...] = (
+            HermesError,
+            sqlite3.Error,
+            OSError,
+            *database.value_errors,
+        )
         self._retry_at = 0.0
         self._lock = threading.Lock()
-        self._loaded: _Matrix | None = None
         self._wake = threading.Event()
         self._stopping = self._building = False
         self._load_tried = threading.Event()
@@ -227,10 +189,12 @@ class VectorIndex:
         done = 0
         self._building = True
         try:
-            with self._alone(timeout=-1):
-                while made := self._step():
+            with self._store.alone(timeout=-1):
+                while (made := self._step()) or self._store.is_busy():
                     done += made
-                    if progress is not None:
+                    if not made:
+                        time.sleep(BUSY_PAUSE_S)
+                    elif progress is not None:
                         progress(done)
         except (HermesError, OSError) as exc:
             self._failed(exc)
@@ -241,19 +205,19 @@ class VectorIndex:
 
     def forget(self) -> None:
         """Delete all vectors. `wake` and `build` then make them again."""
-        with self._alone(timeout=-1), self._database.transaction() as connection:
-            connection.execute("DELETE FROM vectors")
-            connection.execute("DELETE FROM state_meta WHERE key = ?", (self._done_key,))
-        with self._lock:
-            self._loaded = None
+        self._store.forget()
 
     def missing(self) -> int:
         """Return how many messages have no vector yet."""
-        (count,) = self._database.execute(
-            f"SELECT count(*) FROM messages WHERE {_WITH_VECTORS}",
-            (self._done(),),
-        ).fetchone()
-        return int(count)
+        return self._store.missing()
+
+    def description(self) -> str:
+        """Return how a server stores the vectors, for people; "" for a file."""
+        return self._store.description()
+
+    def remedy(self) -> str:
+        """Return what a person can do so that a server compares the vectors; "" if there is nothing to do."""
+        return self._store.remedy()
 
     def close(self) -> None:
         """End the builder's thread, and wait for its running step for at most `CLOSE_TIMEOUT_S` seconds."""
@@ -278,12 +242,12 @@ class VectorIndex:
             if self._stopping:  # read after the clearing, which may have removed the signal of `close`
                 return
             try:
-                with self._alone(timeout=0):
+                with self._store.alone(timeout=0):
                     while not (self._stopping or self._building) and self._step():
                         pass
             except Timeout:
                 pass  # another process makes the vectors
-            except (HermesError, sqlite3.Error, OSError) as exc:
+            except self._errors as exc:
                 self._failed(exc)
             # A server that is down is tried again; a fault of the local model stays.
             self._wake.wait(RETRY_AFTER_S if self.fault and self._server is not None else None)
@@ -295,39 +259,31 @@ class VectorIndex:
             log.warning("%s", fault)
         self.fault = fault
 
-    def _alone(self, timeout: float) -> FileLock:
-        return FileLock(f"{self._database.path}.meaning.lock", mode=PRIVATE_FILE, timeout=timeout)
-
     def _step(self) -> int:
-        """Make the vectors of the next messages in one transaction; return the number of messages."""
-        rows = self._database.execute(_MISSING, (self._done(), MESSAGES_PER_STEP)).fetchall()
+        """Make the vectors of the next messages; return the number of messages."""
+        rows = self._store.take(MESSAGES_PER_STEP)
         if not rows:
             return 0
-        cuts = [
-            (row, number, *piece) for row in rows for number, piece in enumerate(self._pieces(row["content"]))
-        ]
-        encodings = (self._server or self._encoder()).encode(
-            [f"{row['speaker'] or row['role']}: {piece.strip()}" for row, *_, piece in cuts]
-        )
-        dimension = len(encodings[0].whole) if encodings else 0
-        if self._server is not None and encodings and self._is_new_dimension(dimension):
-            return len(rows)  # the next step begins with the first message
-        made = [
-            (*place, self._model, *self._stored(encoding), row["id"])
-            for (row, *place, _), encoding in zip(cuts, encodings, strict=True)
-        ]
-        with self._database.transaction() as connection:
-            if self._server is not None and encodings and self._dimension(connection) != dimension:
-                return len(rows)  # a question has just learned that the model is another one
-            if not self._done():
-                self._forget_others(connection)
-            # Selected from `messages`, since one may have been deleted meanwhile.
-            connection.executemany(
-                "INSERT OR REPLACE INTO vectors SELECT id, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?", made
+        ids = [row["id"] for row in rows]
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._store.give_back, ids)
+            cuts = [
+                (row, number, *piece)
+                for row in rows
+                for number, piece in enumerate(self._pieces(row["content"]))
+            ]
+            encodings = (self._server or self._encoder()).encode(
+                [f"{row['speaker'] or row['role']}: {piece.strip()}" for row, *_, piece in cuts]
             )
-            connection.execute(
-                "INSERT OR REPLACE INTO state_meta VALUES (?, ?)", (self._done_key, str(rows[-1]["id"]))
-            )
+            dimension = len(encodings[0].whole) if encodings else self._store.dimension()
+            if self._server is not None and encodings and self._is_new_dimension(dimension):
+                return len(rows)  # the next step begins with the first message
+            vectors = [
+                Vector(row["id"], number, first, last, *self._stored(encoding))
+                for (row, number, first, last, _), encoding in zip(cuts, encodings, strict=True)
+            ]
+            self._store.save(ids, vectors, dimension)
+            undo.pop_all()
         # A server may be fast enough for messages, for which nobody waits, and too slow for questions.
         if self._retry_at <= time.monotonic():
             self.fault = ""
@@ -341,12 +297,6 @@ class VectorIndex:
 
         return redacted_pieces(text)
 
-    def _done(self) -> int:
-        row = self._database.execute(
-            "SELECT value FROM state_meta WHERE key = ?", (self._done_key,)
-        ).fetchone()
-        return read_meta(self._done_key, row[0] if row else None, int, 0)
-
     # ---------------------------------------------------------------- comparing
 
     def question(self, query: str, part: str) -> str:
@@ -358,47 +308,41 @@ class VectorIndex:
             return part
         return analyse(clean).text
 
-    def likeness(self, question: str, names: Collection[str] = ()) -> Likeness | None:
-        """Return how close all messages are to `question` in meaning. Words in `names` don't count.
+    def likeness(
+        self, question: str, names: Collection[str] = (), user: str | None = None
+    ) -> Likeness | None:
+        """Return how close messages are to `question` in meaning.
 
         Return None if too many messages have no vector yet, the model can't be run, or the question is in a script that
         the model doesn't know.
+
+        Args:
+            question: The question.
+            names: Words of the question that don't count.
+            user: Owner of the messages; None for all owners.
         """
         if self._server is None and not dense.can_read(question):
             return None
-        if self._database.execute(_MISSING, (self._done(), 1)).fetchone():
+        coverage = self._store.coverage(user)
+        if coverage.has_gaps:
             self.wake()
-            if self._done() < MIN_COVERAGE * self._last():
-                return None
         # Loading the model takes longer than all the rest of a command, and an empty store has nothing to compare.
-        if not self._done() or not (self._server or self.works()):
+        if not coverage.is_enough or not (self._server or self.works()):
             return None
-        with self._lock:
-            self._loaded = _grown(self._database, self._loaded, self._model)
-            matrix = self._loaded
-        if matrix is None or (asked := self._encode_question(question, names)) is None:
+        if (encoding := self._encode_question(question, names)) is None:
             return None
-        if len(asked.whole) != matrix.own.shape[1]:
-            self._remake(len(asked.whole))
+        if self._server is not None and len(encoding.whole) != self._store.dimension():
+            self._remake(len(encoding.whole))
             return None
-        import numpy
-
-        near = self._nearness(matrix, asked.whole)
-        first = numpy.diff(matrix.ids, prepend=-1) > 0
-        best = numpy.maximum.reduceat(near, numpy.flatnonzero(first))
-        message = numpy.cumsum(first) - 1
-        rows = numpy.flatnonzero(near == best[message])
-        closest = rows[numpy.diff(message[rows], prepend=-1) > 0]
-        near = near[closest]
-        return Likeness(
-            matrix.ids[closest],
-            (WHOLE_WEIGHT if len(asked.words) else WHOLE_WEIGHT_ALONE) * _standard(near),
-            asked.words,
-            near / dense.INT8_SCALE,
-            self._server is None,
-            matrix.pieces[closest],
-            matrix.spans[closest],
-        )
+        try:
+            nearness = self._store.nearest(encoding.whole, user)
+        except self._value_errors as exc:  # the table of the vectors is being changed
+            self._failed(exc)
+            return None
+        if nearness is None:
+            return None
+        weight = WHOLE_WEIGHT if len(encoding.words) else WHOLE_WEIGHT_ALONE
+        return Likeness(nearness, encoding.whole, encoding.words, weight, self._server is None)
 
     def closeness(self, likeness: Likeness, ids: Sequence[int]) -> dict[int, float]:
         """Return for each message how close its words are to the words of a question.
@@ -409,15 +353,19 @@ class VectorIndex:
         weights. Messages without vectors are left out.
 
         Args:
-            likeness: The result of `likeness` for the question.
+            likeness: The result of `likeness` for the question; it knows these messages afterwards.
             ids: Ids of the messages.
         """
         import numpy
 
-        asked = likeness.words
-        around = self._database.execute(_AROUND, (json.dumps(ids),)).fetchall()
-        both = json.dumps(likeness.closest_pieces({other for *_, other in around}))
-        texts = dict(self._database.execute(_WORDS, (both, self._model)).fetchall())
+        distances = (min(NEARBY), max(NEARBY))
+        try:
+            around = self._store.surroundings(ids, likeness.nearness, likeness.asked, distances)
+        except self._value_errors as exc:  # the table of the vectors is being changed
+            self._failed(exc)
+            return {}
+        likeness.nearness = around.nearness
+        asked, texts = likeness.words, around.words
         if not (texts and len(asked)):
             return {}
         near = dense.nearest(asked, list(texts.values()))
@@ -426,7 +374,7 @@ class VectorIndex:
         at = {message: row for row, message in enumerate(texts)}
         rows: dict[int, list[int]] = {}
         session_of: dict[int, int] = {}
-        for message_id, session, distance, other in around:
+        for message_id, session, distance, other in around.places:
             if other in at:
                 rows.setdefault(message_id, [len(texts)] * len(NEARBY))[list(NEARBY).index(distance)] = at[
                     other
@@ -490,24 +438,7 @@ class VectorIndex:
             log.warning(
                 "all vectors are made again: %r makes vectors of %d numbers now", self._model, dimension
             )
-        with self._lock:
-            self._loaded = None
         self.wake()
-
-    def _nearness(self, matrix: _Matrix, asked: Array) -> Array:
-        """Return the cosine between a question and each piece, times `INT8_SCALE`."""
-        import numpy
-
-        if self._server is None:
-            return _products(matrix.own, asked)
-        parts = [
-            numpy.linalg.norm(matrix.own[at : at + VECTORS_PER_PRODUCT].astype(numpy.float32), axis=1)
-            for at in range(0, len(matrix.own), VECTORS_PER_PRODUCT)
-        ]
-        lengths = numpy.concatenate(parts)
-        # A vector without a direction, all zeros, is near to nothing.
-        near: Array = _products(matrix.own, asked) / numpy.where(lengths > 0, lengths, 1) * dense.INT8_SCALE
-        return near
 
     def _stored(self, encoding: dense.Encoding) -> tuple[bytes, bytes]:
         """Return the vector of a piece and the signs of the vectors of its words, as they are stored."""
@@ -519,21 +450,13 @@ class VectorIndex:
         scaled = encoding.whole * (127 / (numpy.abs(encoding.whole).max() or 1.0))
         return bytes(numpy.rint(scaled).astype(numpy.int8)), b""
 
-    def _forget_others(self, connection: sqlite3.Connection) -> None:
-        """Delete the vectors of other models, which these replace, so that none of them counts as complete."""
-        connection.execute("DELETE FROM vectors WHERE model <> ?", (self._model,))
-        connection.execute(
-            "DELETE FROM state_meta WHERE substr(key, 1, ?) = ? AND key <> ?",
-            (len(LAST_ID_KEY), LAST_ID_KEY, self._done_key),
-        )
-
     def _is_new_dimension(self, dimension: int) -> bool:
         """Store the number of numbers in a vector. If the server's model changed it, delete all vectors and return True.
 
         Raises `BackendUnavailable` if a second text gets another number: all vectors would be made without end.
         """
         assert self._server is not None
-        before = self._dimension(self._database)
+        before = self._store.dimension()
         if before == dimension:
             return False
         if before and (second := len(self._server.encode_question(TEST_TEXT).whole)) != dimension:
@@ -541,24 +464,7 @@ class VectorIndex:
                 f"{self._model!r} makes vectors of {dimension!r} numbers and of {second!r} numbers",
                 "see that recall.embeddings_url has only one model of this name",
             )
-        with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO state_meta VALUES (?, ?)",
-                (f"{DIMENSION_KEY}{self._model}", str(dimension)),
-            )
-            if not before:
-                return False
-            connection.execute("DELETE FROM vectors")
-            connection.execute("DELETE FROM state_meta WHERE key = ?", (self._done_key,))
-        with self._lock:
-            self._loaded = None
-        return True
-
-    def _dimension(self, reader: Database | sqlite3.Connection) -> int:
-        """Return the number of numbers in a stored vector of the server's model; 0 before the first vector."""
-        key = f"{DIMENSION_KEY}{self._model}"
-        row = reader.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
-        return read_meta(key, row[0] if row else None, int, 0)
+        return self._store.change_dimension(dimension)
 
     def _encoder(self) -> dense.Encoder:
         """Return the encoder. It is loaded on the builder's thread, which Ctrl-C can't interrupt."""
@@ -571,54 +477,21 @@ class VectorIndex:
                     self._load_tried.wait()
         return dense.encoder()
 
-    def _last(self) -> int:
-        """Return the id of the newest message; it is also an estimate of the number of messages."""
-        (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
-        return int(last or 0)
 
+def _store_of(database: Engine, model: str, *, is_unit: bool) -> VectorStore:
+    """Return the stored vectors of an engine.
 
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    """The vectors of all pieces, ordered by message id: of each piece its message id, number, span and vector."""
+    Args:
+        database: The engine.
+        model: Name of the model, stored with the vectors.
+        is_unit: True if vectors are stored as unit vectors in steps of 1 / `dense.INT8_SCALE`, False if each has a length
+            of its own.
+    """
+    if isinstance(database, Database):
+        return SqliteVectors(database, model, is_unit)
+    from hermes_core.sessions.search.pgvectors import PostgresVectors
 
-    ids: Array
-    pieces: Array
-    spans: Array
-    own: Array
-
-
-def _grown(database: Database, known: _Matrix | None, model: str) -> _Matrix | None:
-    """Return the vectors of all messages: `known`, and the vectors that were stored after `known` was read."""
-    import numpy
-
-    last = int(known.ids[-1]) if known is not None else 0
-    sql = """SELECT message_id, piece, first, last, own FROM vectors WHERE message_id > ? AND model = ?
-        ORDER BY message_id, piece"""
-    rows = database.execute(sql, (last, model)).fetchall()
-    if not rows:
-        return known
-    ids = numpy.array([row[0] for row in rows], numpy.int64)
-    pieces = numpy.array([row[1] for row in rows], numpy.int64)
-    spans = numpy.array([(row[2], row[3]) for row in rows], numpy.int64)
-    own = numpy.frombuffer(b"".join(row[4] for row in rows), numpy.int8).reshape(len(rows), -1)
-    if known is None or own.shape[1] != known.own.shape[1]:
-        return _Matrix(ids, pieces, spans, own)
-    return _Matrix(
-        numpy.concatenate((known.ids, ids)),
-        numpy.concatenate((known.pieces, pieces)),
-        numpy.concatenate((known.spans, spans)),
-        numpy.concatenate((known.own, own)),
-    )
-
-
-def _products(vectors: Array, asked: Array) -> Array:
-    import numpy
-
-    parts = [
-        vectors[at : at + VECTORS_PER_PRODUCT].astype(numpy.float32) @ asked
-        for at in range(0, len(vectors), VECTORS_PER_PRODUCT)
-    ]
-    return numpy.concatenate(parts)
+    return PostgresVectors(database, model, is_unit)
 
 
 def _standard(values: Array) -> Array:

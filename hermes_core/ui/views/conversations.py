@@ -12,9 +12,10 @@ from hermes_core.actions.conversations import (
     rename_conversation,
 )
 from hermes_core.errors import SessionError
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import PROGRAM_SOURCES, Mark, StoredSession, calls_as_text
 from hermes_core.sessions.turn_records import turns_at
-from hermes_core.ui.answers import Download, Page, PageRequest, Redirect
+from hermes_core.ui.answers import FileAnswer, Page, PageRequest, Redirect
 from hermes_core.ui.site import Site, address
 
 PAGE_SIZE = 25
@@ -92,11 +93,11 @@ def calls_as_text_of(calls: tuple[dict[str, object], ...]) -> str:
     return calls_as_text(json.dumps(calls)) if calls else ""
 
 
-def export(site: Site, request: PageRequest) -> Download:
+def export(site: Site, request: PageRequest) -> FileAnswer:
     """Return the conversation as JSON Lines, as `hermes-memory sessions export` writes it."""
     db, session = site.memory.sessions, _session(site, request)
     name = _NOT_IN_FILE_NAMES.sub("-", session.id)[:60] or "session"
-    return Download(f"{name}.jsonl", exported_lines(db, sorted(db.lineage(session.id))))
+    return FileAnswer(f"{name}.jsonl", exported_lines(db, sorted(db.lineage(session.id))))
 
 
 def rename(site: Site, request: PageRequest) -> Redirect:
@@ -130,7 +131,7 @@ def delete(site: Site, request: PageRequest) -> Redirect:
     count = sum(1 for _ in delete_sessions(site.memory, sorted(site.memory.sessions.lineage(session.id))))
     return Redirect(
         "/sessions",
-        f"{count} session(s) deleted; the file holds their text until hermes-memory sessions vacuum.",
+        f"{counted(count, 'session')} deleted; the file holds their text until hermes-memory sessions vacuum.",
     )
 
 

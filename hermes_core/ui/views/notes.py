@@ -6,8 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hermes_core.actions.approval import Approval, WaitingSkill, named_item
-from hermes_core.actions.notes import NoteResult, ShownNote, change_note, deliver, notes_with_origins
+from hermes_core.actions.approval import Approval, WaitingItem, WaitingSkill
+from hermes_core.actions.notes import (
+    NoteResult,
+    ShownNote,
+    change_note,
+    deliver,
+    notes_with_origins,
+    pin_note,
+)
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import FlaggedEntry, NotesUsage
 from hermes_core.errors import SessionError
@@ -17,9 +24,13 @@ from hermes_core.ui.site import Site
 FILES = {"memory": "MEMORY.md", "user": "USER.md", "project": "PROJECT.md"}
 
 
+PAGE_SIZE = 40
+"""Notes of a file, and texts that wait, that a page shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShownFile:
-    """One file of notes. `problem` says why it can't be read; "" if it can."""
+    """One file of notes. `problem` says why it can't be read; "" if it can. `more` is the place of the next page."""
 
     target: MemoryTarget
     name: str
@@ -28,13 +39,16 @@ class ShownFile:
     usage: NotesUsage | None = None
     notes: list[ShownNote] = field(default_factory=list)
     flags: dict[str, FlaggedEntry] = field(default_factory=dict)
+    more: int | None = None
 
 
 def show(site: Site, request: PageRequest) -> Page:
-    """Show both files, and what waits."""
-    del request
-    with approval_of(site) as approval:
-        items = approval.waiting()
+    """Show the files, and what waits; a page of one file alone if the request names it."""
+    target, first = request.query.get("target", ""), request.number("first", 0) or 0
+    items: list[WaitingItem] = []
+    if not target:
+        with approval_of(site) as approval:
+            items = approval.waiting(PAGE_SIZE + 1)
     waiting = [
         {
             "handle": item.handle,
@@ -45,30 +59,38 @@ def show(site: Site, request: PageRequest) -> Page:
             "at": 0.0 if isinstance(item, WaitingSkill) else item.at,
             "session": "" if isinstance(item, WaitingSkill) else item.session,
         }
-        for item in items
+        for item in items[:PAGE_SIZE]
     ]
-    files = list(_files(site))
+    files = list(_files(site, target, first))
     sessions = [note.session for file in files for note in file.notes] + [
         str(item["session"]) for item in waiting
     ]
     return Page(
         "notes.html",
-        {"files": files, "waiting": waiting, "names": FILES, "stored": site.stored_sessions(sessions)},
+        {
+            "files": files,
+            "waiting": waiting,
+            "more_wait": len(items) > PAGE_SIZE,
+            "names": FILES,
+            "stored": site.stored_sessions(sessions),
+        },
     )
 
 
-def _files(site: Site) -> Iterator[ShownFile]:
+def _files(site: Site, chosen: str, first: int) -> Iterator[ShownFile]:
     notes, problems = site.notes, site.notes.problems()
-    for target in notes.targets:
+    for target in (name for name in notes.targets if not chosen or name == chosen):
         name = FILES[target]
         if target not in notes.enabled_targets:
             yield ShownFile(target, name, enabled=False)
         elif target in problems:
             yield ShownFile(target, name, enabled=True, problem=str(problems[target]))
         else:
-            shown = notes_with_origins(notes, target, notes.entries(target))
-            flags = {flag.entry: flag for flag in notes.flagged(target)}
-            yield ShownFile(target, name, True, "", notes.usage(target), shown, flags)
+            entries, end = notes.in_order(target), first + PAGE_SIZE
+            shown = notes_with_origins(notes, target, entries[first:end])
+            flags = notes.flagged_among(target, entries[max(first - 1, 0) : end])
+            more = end if len(entries) > end else None
+            yield ShownFile(target, name, True, "", notes.usage(target), shown, flags, more)
 
 
 @contextlib.contextmanager
@@ -111,17 +133,30 @@ def remove(site: Site, request: PageRequest) -> Redirect:
     )
 
 
+def pin(site: Site, request: PageRequest) -> Redirect:
+    """Pin a note, so that only a person changes or removes it, or take that back."""
+    form = request.form
+    result = pin_note(
+        site.memory,
+        site.session,
+        form.get("target", ""),
+        _handle(form.get("handle", "")),
+        on=form.get("on") == "1",
+    )
+    return told(result, "/")
+
+
 def accept(site: Site, request: PageRequest) -> Redirect:
     """Confirm a note or skill that waits, with exactly the text that was shown."""
     with approval_of(site) as approval:
-        item = named_item(approval.waiting(), request.form.get("handle", ""))
+        item = approval.named(request.form.get("handle", ""))
         return Redirect("/", approval.accept(item))
 
 
 def reject(site: Site, request: PageRequest) -> Redirect:
     """Remove a note or skill that waits."""
     with approval_of(site) as approval:
-        item = named_item(approval.waiting(), request.form.get("handle", ""))
+        item = approval.named(request.form.get("handle", ""))
         sentence = approval.reject(item)
     late = deliver(site.memory, site.session)
     return Redirect("/", " ".join(filter(None, (sentence, late))))

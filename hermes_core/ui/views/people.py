@@ -13,15 +13,15 @@ MAX_USERS = 50
 
 def show(site: Site, request: PageRequest) -> Page:
     """Show the users who wrote, without their texts. A page of one user shows this user only."""
-    del request
-    users = [site.owner] if site.owner else site.memory.sessions.users(limit=MAX_USERS + 1)
+    after = request.query.get("after", "")
+    users = [site.owner] if site.owner else site.memory.sessions.users(limit=MAX_USERS + 1, after=after)
     owners = site.memory.config.identity.owners
     return Page(
         "people.html",
         {
             "owners": [] if site.owner else owners,
             "users": [user for user in users[:MAX_USERS] if user not in owners],
-            "more": len(users) > MAX_USERS,
+            "more": users[MAX_USERS - 1] if len(users) > MAX_USERS else None,
         },
     )
 

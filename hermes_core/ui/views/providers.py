@@ -5,21 +5,27 @@ from __future__ import annotations
 from hermes_core.actions.dead_letters import chosen_rows, drop_rows, retry_rows
 from hermes_core.errors import ConfigError
 from hermes_core.health.provider import hook_records
+from hermes_core.outbox.rows import Row
 from hermes_core.ui.answers import Page, PageRequest, Redirect
-from hermes_core.ui.site import Site
+from hermes_core.ui.site import Site, address
 
 MAX_ROWS = 50
 
 
 def show(site: Site, request: PageRequest) -> Page:
-    """Show the providers and the outbox."""
-    del request
+    """Show the providers and the outbox, its dead letters first, a page at a time."""
     memory, outbox = site.memory, site.memory.manager.outbox
     health = {report.name: report for report in memory.manager.health() if report.name != "builtin"}
-    rows = []
+    rows: list[Row] = []
+    after, waiting = request.number("after", 0) or 0, request.query.get("waiting") == "1"
     if not site.owner:
-        rows = outbox.dead_letters(limit=MAX_ROWS)
-        rows += outbox.pending(limit=MAX_ROWS - len(rows))
+        if not waiting:
+            rows = outbox.dead_letters(limit=MAX_ROWS + 1, after=after)
+        rows += outbox.pending(limit=MAX_ROWS + 1 - len(rows), after=after if waiting else 0)
+    last = rows[MAX_ROWS - 1] if len(rows) > MAX_ROWS else None
+    more = None
+    if last is not None:
+        more = address("/providers", after=last.number, waiting="1" if last.state == "pending" else "")
     backlogs = outbox.backlogs()
     return Page(
         "providers.html",
@@ -28,7 +34,8 @@ def show(site: Site, request: PageRequest) -> Page:
             "health": health,
             "hooks": {name: hook_records(memory.home, name, report.hooks) for name, report in health.items()},
             "selected": memory.config.memory.provider,
-            "rows": rows,
+            "rows": rows[:MAX_ROWS],
+            "more": more,
             "count": sum(backlog.depth + backlog.dead_letters for backlog in backlogs.values()),
             "of_user": bool(site.owner),
         },

@@ -35,7 +35,7 @@ from hermes_core.testing.hosting import (
     HostContract,
     HostedAgent,
     Ledger,
-    Request,
+    RecordedRequest,
     Say,
     Step,
 )
@@ -47,7 +47,7 @@ SESSIONS: dict[str, dict[tuple[str, str], str]] = {}
 class Scripted(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
     """A client whose model answers from a script, and records its requests."""
 
-    def __init__(self, script: Sequence[Step], requests: list[Request]) -> None:
+    def __init__(self, script: Sequence[Step], requests: list[RecordedRequest]) -> None:
         super().__init__()
         self._steps, self._requests = list(script), requests
 
@@ -75,13 +75,13 @@ def content_of(step: Step) -> Content:
     return Content.from_function_call("call-1", step.name, arguments=json.dumps(step.arguments))
 
 
-def request_of(messages: Sequence[Message], options: Mapping[str, Any]) -> Request:
+def request_of(messages: Sequence[Message], options: Mapping[str, Any]) -> RecordedRequest:
     pairs = []
     for message in messages:
         results = [str(content.result) for content in message.contents if content.type == "function_result"]
         pairs.append(("tool" if results else message.role, "".join(results) or message.text))
     tools = tuple(tool.name for tool in options.get("tools") or ())
-    return Request(options.get("instructions") or "", tuple(pairs), tools)
+    return RecordedRequest(options.get("instructions") or "", tuple(pairs), tools)
 
 
 class RequireApproval(ContextProvider):
@@ -153,13 +153,15 @@ class TestAgentFramework(HostContract):
         return FrameworkAgent(memory)
 
 
-def agent_of(memory: Memory, script: Sequence[Step], requests: list[Request], **options: Any) -> Agent[Any]:
+def agent_of(
+    memory: Memory, script: Sequence[Step], requests: list[RecordedRequest], **options: Any
+) -> Agent[Any]:
     hermes = HermesContextProvider(memory, **{"user_id": "ann", **options})
     return Agent(Scripted(script, requests), instructions="Be brief.", context_providers=[hermes])
 
 
 def test_recall_is_in_no_message_and_no_state_of_the_framework(tmp_path: Path) -> None:
-    requests: list[Request] = []
+    requests: list[RecordedRequest] = []
 
     async def talk(memory: Memory) -> None:
         script = [
@@ -182,7 +184,7 @@ def test_recall_is_in_no_message_and_no_state_of_the_framework(tmp_path: Path) -
 
 
 def test_the_notes_follow_the_instructions_of_the_agent(tmp_path: Path) -> None:
-    requests: list[Request] = []
+    requests: list[RecordedRequest] = []
     with open_memory(tmp_path) as memory:
         chat = memory.conversation(platform="agent-framework", user_id="ann")
         chat.change_memory("add", "user", "Keeps a tortoise")
@@ -318,7 +320,7 @@ def test_the_value_of_a_structured_answer_and_a_picture_alone_are_a_turn(tmp_pat
 
 
 def test_a_run_without_a_message_of_a_person_has_notes_and_tools_and_no_turn(tmp_path: Path) -> None:
-    ledger, requests = Ledger(), list[Request]()
+    ledger, requests = Ledger(), list[RecordedRequest]()
     with open_memory(tmp_path, provider=ledger) as memory:
         agent = agent_of(memory, [Say("Hi.")], requests)
         asyncio.run(agent.run(Message("system", ["Greet."]), session=AgentSession(session_id="c1")))

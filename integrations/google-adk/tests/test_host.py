@@ -27,7 +27,16 @@ from google.genai import types
 from hermes_google_adk import HermesMemoryService, HermesPlugin
 
 from hermes_core import Memory, open_memory, open_memory_async
-from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, Ledger, Request, Say, Step
+from hermes_core.testing.hosting import (
+    Break,
+    Call,
+    HostContract,
+    HostedAgent,
+    Ledger,
+    RecordedRequest,
+    Say,
+    Step,
+)
 
 APP = "helper"
 
@@ -77,7 +86,7 @@ def said(part: types.Part, partial: bool | None = None) -> LlmResponse:
     return LlmResponse(content=types.Content(role="model", parts=[part]), partial=partial)
 
 
-def request_of(request: LlmRequest) -> Request:
+def request_of(request: LlmRequest) -> RecordedRequest:
     messages = []
     for content in request.contents:
         parts = content.parts or []
@@ -86,7 +95,7 @@ def request_of(request: LlmRequest) -> Request:
         if not results:
             role = "user" if content.role == "user" else "assistant"
             messages.append((role, "".join(part.text or "" for part in parts)))
-    return Request(
+    return RecordedRequest(
         str(request.config.system_instruction or ""), tuple(messages), tuple(request.tools_dict or {})
     )
 

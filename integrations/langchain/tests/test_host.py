@@ -17,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from hermes_core import Memory
-from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, Request, Say, Step
+from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, RecordedRequest, Say, Step
 
 # A checkpointer outlives the process, so one stands for each home.
 CHECKPOINTS: dict[str, InMemorySaver] = {}
@@ -51,7 +51,7 @@ class Scripted(BaseChatModel):
         system = "".join(message.text for message in messages if message.type == "system")
         roles = {"human": "user", "ai": "assistant"}
         said = [(roles.get(m.type, m.type), m.text) for m in messages if m.type != "system"]
-        self.recorder.requests.append(Request(system, tuple(said), self.tools))
+        self.recorder.requests.append(RecordedRequest(system, tuple(said), self.tools))
         step = next(self.script)
         if isinstance(step, Break):
             raise RuntimeError(step.message)

@@ -38,7 +38,7 @@ from hermes_core.testing.hosting import (
     HostContract,
     HostedAgent,
     Ledger,
-    Request,
+    RecordedRequest,
     Say,
     Step,
 )
@@ -158,7 +158,7 @@ class AgentsAgent(HostedAgent):
                 role = "tool" if kind == "function_call_output" else item.get("role", "assistant")
                 said.append((role, text_of(item)))
             tools = tuple(tool.name for tool in call.tools)
-            self.requests.append(Request(call.system_instructions or "", tuple(said), tools))
+            self.requests.append(RecordedRequest(call.system_instructions or "", tuple(said), tools))
 
 
 class StreamedAgent(AgentsAgent):

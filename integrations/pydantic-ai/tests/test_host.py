@@ -38,7 +38,7 @@ from hermes_core.testing.hosting import (
     HostContract,
     HostedAgent,
     Ledger,
-    Request,
+    RecordedRequest,
     Say,
     Step,
 )
@@ -133,7 +133,7 @@ class PydanticAgent(HostedAgent):
         return FunctionModel(respond, stream_function=stream)
 
 
-def request_of(messages: list[ModelMessage], info: AgentInfo) -> Request:
+def request_of(messages: list[ModelMessage], info: AgentInfo) -> RecordedRequest:
     pairs: list[tuple[str, str]] = []
     for message in messages:
         for part in message.parts:
@@ -144,7 +144,9 @@ def request_of(messages: list[ModelMessage], info: AgentInfo) -> Request:
                 pairs.append(("tool", part.model_response_str()))
             elif isinstance(part, TextPart):
                 pairs.append(("assistant", part.content))
-    return Request(info.instructions or "", tuple(pairs), tuple(tool.name for tool in info.function_tools))
+    return RecordedRequest(
+        info.instructions or "", tuple(pairs), tuple(tool.name for tool in info.function_tools)
+    )
 
 
 def require_approval(_ctx: RunContext[object], tools: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -390,7 +392,7 @@ def test_a_message_that_comes_during_a_run_belongs_to_its_turn(tmp_path: Path) -
 def test_recall_in_a_streamed_answer_of_the_history_is_not_sent_again(tmp_path: Path) -> None:
     echo = ModelResponse([TextPart(f"Hi {FENCE}secret</memory-context> there.")])
     history: list[ModelMessage] = [ModelRequest([UserPromptPart("Hello")], run_id="r0"), echo]
-    requests: list[Request] = []
+    requests: list[RecordedRequest] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         requests.append(request_of(messages, info))
@@ -424,7 +426,7 @@ def test_the_notes_are_those_of_the_user_from_the_first_request_on(tmp_path: Pat
 
 
 def test_the_notes_follow_the_instructions_of_the_agent(tmp_path: Path) -> None:
-    requests: list[Request] = []
+    requests: list[RecordedRequest] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         requests.append(request_of(messages, info))

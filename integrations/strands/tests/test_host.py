@@ -26,7 +26,7 @@ from hermes_core.testing.hosting import (
     HostContract,
     HostedAgent,
     Ledger,
-    Request,
+    RecordedRequest,
     Say,
     Step,
 )
@@ -35,7 +35,9 @@ from hermes_core.testing.hosting import (
 class Scripted(Model):
     """A model that answers from a script, and records its requests."""
 
-    def __init__(self, script: Sequence[Step], requests: list[Request], *, pieces: bool = False) -> None:
+    def __init__(
+        self, script: Sequence[Step], requests: list[RecordedRequest], *, pieces: bool = False
+    ) -> None:
         self._steps, self._requests, self._pieces = list(script), requests, pieces
         self.stop_reason = "end_turn"
 
@@ -52,7 +54,7 @@ class Scripted(Model):
         self, messages: list[Message], tool_specs: Any = None, system_prompt: str | None = None, **_: Any
     ) -> AsyncIterator[Any]:
         names = tuple(spec["name"] for spec in tool_specs or ())
-        self._requests.append(Request(system_prompt or "", tuple(map(pair_of, messages)), names))
+        self._requests.append(RecordedRequest(system_prompt or "", tuple(map(pair_of, messages)), names))
         steps = self._steps if self._pieces else [self._steps.pop(0)]
         yield {"messageStart": {"role": "assistant"}}
         reason = self.stop_reason
@@ -142,7 +144,9 @@ class TestStrands(HostContract):
         return StrandsAgent(memory)
 
 
-def agent_of(memory: Memory, script: Sequence[Step], requests: list[Request], **options: Any) -> Agent:
+def agent_of(
+    memory: Memory, script: Sequence[Step], requests: list[RecordedRequest], **options: Any
+) -> Agent:
     hermes = HermesPlugin(memory, session_id="c1", user_id="ann")
     settings = {"system_prompt": "Be brief.", "callback_handler": None, **options}
     return Agent(Scripted(script, requests), plugins=[hermes], **settings)
@@ -154,7 +158,7 @@ def history_of(memory: Memory, session_id: str = "c1") -> list[str]:
 
 
 def test_recall_is_in_no_message_of_the_framework(tmp_path: Path) -> None:
-    requests: list[Request] = []
+    requests: list[RecordedRequest] = []
     script = [
         Say("Noted."),
         Call("session_search", {"query": "pot"}),
@@ -176,7 +180,7 @@ def test_recall_is_in_no_message_of_the_framework(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prompt", ["Be brief.", [{"text": "Be brief."}], None])
 def test_the_notes_follow_the_instructions_of_the_agent(tmp_path: Path, prompt: Any) -> None:
-    requests: list[Request] = []
+    requests: list[RecordedRequest] = []
     with open_memory(tmp_path) as memory:
         chat = memory.conversation(platform="strands", user_id="ann")
         chat.change_memory("add", "user", "Keeps a tortoise")

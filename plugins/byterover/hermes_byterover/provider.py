@@ -147,7 +147,10 @@ class ByteRoverProvider(BackendProvider[Brv]):
             Check("model", bool(model), model or "none is connected, so nothing is curated", CONNECT),
             Check("account", logged_in, str(account), "" if logged_in else "check BRV_API_KEY"),
             Check(
-                "review", True, f"{pending} changes wait for it", "hermes-memory byterover brv review pending"
+                "review",
+                True,
+                f"{pending} change{' waits' if pending == 1 else 's wait'} for it",
+                "hermes-memory byterover brv review pending",
             ),
         ]
 

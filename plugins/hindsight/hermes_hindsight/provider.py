@@ -162,14 +162,15 @@ class HindsightProvider(ConfiguredProvider):
             Check(
                 "recall",
                 bool(found),
-                f"{len(found)} memories from one sentence" + (_APART if apart else ""),
+                f"{len(found)} memor{'y' if len(found) == 1 else 'ies'} from one sentence"
+                + (_APART if apart else ""),
                 "" if found else _NO_FACTS,
             ),
             Check("delete", gone, where),
             Check(
                 "extraction",
                 not failed,
-                f"{len(failed)} operations failed on the server",
+                f"{len(failed)} operation{'' if len(failed) == 1 else 's'} failed on the server",
                 _RETRY if failed else "",
             ),
         ]

@@ -151,5 +151,5 @@ def test_the_self_test_tells_of_writes_that_the_server_lost(agent: Agent, server
     server.fail_extraction = True
     agent.say("Remark 1.")
     *_, last = agent.run(agent.provider.check(agent.session()))
-    assert (last.ok, last.detail) == (False, "1 operations failed on the server")
+    assert (last.ok, last.detail) == (False, "1 operation failed on the server")
     assert last.remedy == "hermes-memory hindsight operations --retry"

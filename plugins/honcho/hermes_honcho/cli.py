@@ -253,7 +253,7 @@ def migrate(context: click.Context) -> None:
     _open(context)
     there = len(context.obj.local_entries())
     new, refused = context.obj.migrate(home_session(context))
-    click.echo(f"{new} of {there} entries were new")
+    click.echo(f"{new} of {there} new")
     for entry, error in refused.items():
         click.echo(f"Honcho refuses {clip(entry, 80)!r}: {error}", err=True)
     if refused:

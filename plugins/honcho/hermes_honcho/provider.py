@@ -257,7 +257,10 @@ class HonchoProvider(BackendProvider[Client]):
             self._decide_migration(session)
             kept = self.client.set_card(place.observer_of(about), about, card)
             self.layers.talks.outdated()
-            return {"result": f"Peer card updated ({len(kept)} facts).", "card": kept}
+            return {
+                "result": f"Peer card updated ({len(kept)} fact{'' if len(kept) == 1 else 's'}).",
+                "card": kept,
+            }
         facts = self.client.card(place.observer_of(about), about)
         if facts:
             return {"result": facts}

@@ -169,8 +169,8 @@ def test_what_the_home_remembers_is_handed_over_once(
     home.memories.mkdir()
     home.memory_md.write_text("Runs Debian\n§\nUses uv")
     home.user_md.write_text("Likes tea")
-    assert run("migrate").output == "3 of 3 entries were new\n"
-    assert run("migrate").output == "0 of 3 entries were new\n"
+    assert run("migrate").output == "3 of 3 new\n"
+    assert run("migrate").output == "0 of 3 new\n"
     assert server.concluded() == ["Likes tea", "Runs Debian", "Uses uv"]
 
 

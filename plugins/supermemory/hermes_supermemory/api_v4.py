@@ -12,6 +12,8 @@ from hermes_supermemory.settings import KEY
 from hermes_supermemory.values import Document, Hit
 
 MATCHES = 5
+PAGE_SIZE = 25
+"""Documents of a page of an export, each of which is a request."""
 
 
 class V4:
@@ -73,7 +75,21 @@ class V4:
         # `content` is what was read, `raw` what was sent.
         sent, metadata = str(known.get("raw") or known.get("content") or ""), known.get("metadata")
         labels = metadata if isinstance(metadata, dict) else {}
-        return Document(str(known["id"]), sent, str(known.get("status") or ""), labels)
+        times = (str(known.get(name) or "") for name in ("createdAt", "updatedAt"))
+        return Document(str(known["id"]), sent, str(known.get("status") or ""), labels, *times)
+
+    def documents(self, ns: str, page: int) -> tuple[list[Document], bool]:
+        """Send POST /v3/documents/list, and GET each document: the list has its text as it was read, not as it was sent."""
+        body = {
+            "containerTags": [ns],
+            "page": page,
+            "limit": PAGE_SIZE,
+            "sort": "createdAt",
+            "order": "asc",
+        }
+        answer = self._api.post("/v3/documents/list", body)
+        found = [self.document(ns, str(row["id"])) for row in map(_confirmed, _rows(answer, "memories"))]
+        return [one for one in found if one is not None], has_more(answer.get("pagination"), page)
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:  # noqa: ARG002  as above
         """Send PATCH /v3/documents/{id}."""
@@ -86,6 +102,14 @@ class V4:
         except BackendNotFound:
             return False
         return True
+
+
+def has_more(pagination: Any, page: int) -> bool:
+    """Return True if a page of this number has a next one."""
+    total = pagination.get("totalPages") if isinstance(pagination, dict) else None
+    if not isinstance(total, int | float):
+        raise unexpected_answer("Supermemory", pagination)
+    return page < total
 
 
 def _hit_of(row: Any) -> Hit:

@@ -19,6 +19,8 @@ from hermes_supermemory.values import Document, Hit
 
 MODES: dict[str, Any] = {"documents": "chunks"}
 MATCHES = 5
+PAGE_SIZE = 25
+"""Documents of a page of an export, with their texts."""
 
 
 class V5:
@@ -90,9 +92,22 @@ class V5:
                 found = _confirmed(self._sdk.documents.get(ns, doc))
         except BackendNotFound:
             return None
-        metadata, system = getattr(found, "metadata", None), getattr(found, "system", None)
-        known = metadata if isinstance(metadata, dict) else {}
-        return Document(_field(found, "id"), _field(found, "content"), _field(system, "status"), known)
+        return _document_of(found)
+
+    def documents(self, ns: str, page: int) -> tuple[list[Document], bool]:
+        """Send POST /ns/{ns}/list/documents."""
+        with _sdk_errors(self._name):
+            found = self._sdk.list(
+                ns,
+                "documents",
+                page=page,
+                limit=PAGE_SIZE,
+                sort="createdAt",
+                order="asc",
+                include={"content": True, "memory_count": False},
+            )
+            documents = [_document_of(_confirmed(row)) for row in _rows(found, "documents")]
+            return documents, page < found.pagination.total_pages
 
     def rewrite(self, ns: str, doc: str, content: str) -> None:
         """Send PATCH /ns/{ns}/document/{id}: this content replaces everything sent before."""
@@ -151,6 +166,13 @@ def _hit_of(row: Any) -> Hit:
         when=str(labels.get("date") or _field(getattr(row, "system", None), "updated_at"))[:10],
         session=str(labels.get("session_id") or ""),
     )
+
+
+def _document_of(answer: Any) -> Document:
+    metadata, system = getattr(answer, "metadata", None), getattr(answer, "system", None)
+    known = metadata if isinstance(metadata, dict) else {}
+    times = (_field(system, name) for name in ("created_at", "updated_at"))
+    return Document(_field(answer, "id"), _field(answer, "content"), _field(system, "status"), known, *times)
 
 
 def _confirmed(document: Any) -> Any:

@@ -36,6 +36,7 @@ class Dialect(Protocol):
     def forget(self, ns: str, memory: str) -> bool: ...
     def matching(self, ns: str, query: str) -> list[Hit]: ...
     def document(self, ns: str, doc: str) -> Document | None: ...
+    def documents(self, ns: str, page: int) -> tuple[list[Document], bool]: ...
     def rewrite(self, ns: str, doc: str, content: str) -> None: ...
     def delete(self, ns: str, doc: str) -> bool: ...
     def close(self) -> None: ...
@@ -91,13 +92,19 @@ class Client:
             found = self._speaks.document(ns, doc)
         return found
 
+    def documents(self, ns: str, page: int) -> tuple[list[Document], bool]:
+        """Return a page of what was sent, oldest first, and True if more follow. The first page is 1."""
+        return self._ask(lambda api: api.documents(ns, page))
+
     # -------------------------------------------------------------------- write
 
-    def store(self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str = "") -> bool:
+    def store(
+        self, ns: str, doc: str, text: str, metadata: Mapping[str, Any], context: str = "", date: str = ""
+    ) -> bool:
         """Send a text under an id; False when something is there under it already: it would be added to that."""
         if self.document(ns, doc) is not None:
             return False
-        self._add(ns, doc, storable(text), metadata, context, "")
+        self._add(ns, doc, storable(text), metadata, context, date)
         return True
 
     def append(
@@ -121,11 +128,10 @@ class Client:
         known = self.document(ns, doc)
         if known is None:
             return
-        read = known.status in ("done", "failed", *([""] if known.content else ()))
         rest = known.content
         for part in parts:
             rest, held = re.subn(_FRAME.format(part=re.escape(part)), "", rest, flags=re.DOTALL)
-            if not held and not read:
+            if not held and not known.is_read:
                 raise BackendUnavailable(
                     f"the document {doc!r} is still being read", retry_after=STILL_READING
                 )
@@ -175,7 +181,14 @@ class Client:
 
 
 _MARK = re.compile(r"\[/?turn [0-9a-f]{16}\]\n?")
+_PART = re.compile(r"\[turn ([0-9a-f]{16})[^\]\n]*\]\n(.*?)\n\[/turn \1\]", re.DOTALL)
 _FRAME = r"\n?\[turn {part}[^\]\n]*\]\n.*?\n\[/turn {part}\]\n?"
+
+
+def parts_of(text: str) -> list[str]:
+    """Return what a document holds: each part of a session's document without its marks, or the whole of another one."""
+    parts = [match[2] for match in _PART.finditer(text)]
+    return [part.strip() for part in parts or [text] if part.strip()]
 
 
 def _framed(part: str, text: str) -> str:

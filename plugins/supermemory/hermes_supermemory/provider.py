@@ -12,6 +12,8 @@ from hermes_core import (
     Capabilities,
     Check,
     Delegation,
+    MemoryPage,
+    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -21,22 +23,27 @@ from hermes_core import (
     Turn,
 )
 from hermes_core.kit import (
+    BackendRefused,
+    BackendUnavailable,
     Settings,
     bullet_list,
     clip,
+    epoch_time,
     fold_space,
     is_trivial,
     key_of,
     later_session,
+    pack_record,
     poll,
     storable,
+    unpack_record,
     utc_time,
 )
 from hermes_core.recall import count_tokens
-from hermes_supermemory.client import MAX_MESSAGE_CHARS, Client
-from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, guidance
+from hermes_supermemory.client import MAX_MESSAGE_CHARS, Client, parts_of
+from hermes_supermemory.settings import KEY, NAME, SETTINGS, container_of, custom_tags, guidance
 from hermes_supermemory.tools import ALIASES, Tools
-from hermes_supermemory.values import Hit
+from hermes_supermemory.values import Document, Hit
 
 RECALL_TIMEOUT_S = 4.0
 """Seconds that recall before a turn may take, both calls together; the host waits for five."""
@@ -48,6 +55,12 @@ SHORT_ANSWER = 120
 """Characters of an answer to small talk that makes it no more than that."""
 
 MAX_SESSIONS = 1_000
+RECORD = "record"
+"""Label of an imported document with the rest of its record."""
+
+EXPORT_WAIT_S = 30.0
+"""Seconds that an export waits for the server to read what it took; the host waits for 60."""
+
 SELF_TEST_WAIT = 30.0
 SELF_TEST_POLL = 1.0
 
@@ -118,6 +131,32 @@ class SupermemoryProvider(Tools):
         told = where if found else f"{where}: not found yet, {status or 'being read'}"
         return [Check("write and recall", found or read, told), Check("delete", deleted, where)]
 
+    def export_memories(self, cursor: str, session: Session) -> MemoryPage:
+        """Return what was sent to the session's containers word for word, of a session's document each turn.
+
+        What the server made of it stays: another server makes it anew of the same texts.
+        """
+        tags = ["", *custom_tags(self.options)]
+        index, page = map(int, (cursor or "0:1").split(":"))
+        ns = container_of(self.options, session, tags[index])
+        documents, more = self._documents(ns, page)
+        records = tuple(record for document in documents for record in _records(document))
+        if more:
+            return MemoryPage(records, f"{index}:{page + 1}")
+        return MemoryPage(records, f"{index + 1}:1" if index + 1 < len(tags) else "")
+
+    def import_memory(self, record: MemoryRecord, session: Session) -> None:
+        """Store a memory as a document of its own, word for word; the server makes memories of it."""
+        text = storable(record.text).strip()
+        if not text or len(text) > MAX_MESSAGE_CHARS:
+            raise BackendRefused(
+                f"the text has {len(text):,} characters", f"a document has 1 to {MAX_MESSAGE_CHARS:,}"
+            )
+        ns = container_of(self.options, session)
+        metadata = {"type": "imported", "sm_source": "hermes", RECORD: pack_record(record)}
+        date = utc_time(record.created_at)[:10]
+        self.client.store(ns, _imported(ns, text), text, metadata, guidance(self.options), date)
+
     # --------------------------------------------------------------------- turn
 
     def system_prompt_block(self) -> str:
@@ -186,6 +225,23 @@ class SupermemoryProvider(Tools):
 
     # ------------------------------------------------------------------ private
 
+    def _documents(self, ns: str, page: int) -> tuple[list[Document], bool]:
+        """Return a page of documents with their texts. While the server still reads one, its text is not there."""
+        documents, more = self.client.documents(ns, page)
+
+        def are_read() -> bool:
+            nonlocal documents, more
+            if not all(one.content or one.is_read for one in documents):
+                documents, more = self.client.documents(ns, page)
+            return all(one.content or one.is_read for one in documents)
+
+        if not poll(are_read, EXPORT_WAIT_S, SELF_TEST_POLL, self._clock, self._sleep):
+            raise BackendUnavailable(
+                f"Supermemory still reads documents of the container {ns!r}",
+                "wait a minute, and run the command again",
+            )
+        return documents, more
+
     def _append(self, part: str, text: str, at: float, session: Session) -> None:
         ns = container_of(self.options, session)
         metadata = {
@@ -227,6 +283,18 @@ def _conversation(ns: str, session: Session) -> str:
 
 def _entry(ns: str, target: str, text: str) -> str:
     return f"hermes-entry-{_key(ns, target, fold_space(storable(text)))}"
+
+
+def _imported(ns: str, text: str) -> str:
+    return f"hermes-import-{_key(ns, text)}"
+
+
+def _records(document: Document) -> list[MemoryRecord]:
+    """Return what a document holds as records; an imported one with all that came with it."""
+    created, updated = epoch_time(document.created), epoch_time(document.updated)
+    packed = document.metadata.get(RECORD)
+    records = [MemoryRecord(text, document.id, created, updated) for text in parts_of(document.content)]
+    return [unpack_record(packed, record) if isinstance(packed, str) else record for record in records]
 
 
 def _part(event: str) -> str:

@@ -26,3 +26,10 @@ class Document:
     content: str = ""
     status: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    created: str = ""
+    updated: str = ""
+
+    @property
+    def is_read(self) -> bool:
+        """True if the server is done with it, also if it failed. A server that gives no status is done with its text."""
+        return self.status in ("done", "failed", *([""] if self.content else ()))

@@ -106,6 +106,17 @@ BODIES: dict[str, tuple[dict[str, Check], set[str]]] = {
         },
         {"query"},
     ),
+    "POST /list/documents": (
+        {
+            "filter": mapping,
+            "include": lambda value: (
+                isinstance(value, dict)
+                and value.keys() <= {"content", "memoryCount", "forgotten"}
+                and all(isinstance(one, bool) for one in value.values())
+            ),
+        },
+        set(),
+    ),
     "POST /profile": ({"filter": mapping, "buckets": ids(50, 64)}, set()),
     "DELETE /memories": ({"ids": ids(500)}, {"ids"}),
     "DELETE /memories/semantic": (
@@ -122,6 +133,17 @@ BODIES: dict[str, tuple[dict[str, Check], set[str]]] = {
             "metadata": labels,
         },
         {"content"},
+    ),
+    "POST /v3/documents/list": (
+        {
+            "containerTags": ids(100, 100),
+            "page": number(1, 10**6),
+            "limit": number(1, 100),
+            "sort": one_of("createdAt", "updatedAt"),
+            "order": one_of("asc", "desc"),
+            "includeContent": lambda value: isinstance(value, bool),
+        },
+        set(),
     ),
     "PATCH /v3/documents/*": ({"content": text(1), "metadata": labels}, set()),
     "POST /v4/search": (
@@ -245,6 +267,15 @@ class Supermemory(StandIn):
                 return self._told(doc)
             self._rewrite(doc, self._body(request, "PATCH /document/*"))
             return {"id": doc.id, "status": "queued"}
+        if f"{request.method} /{path}" == "POST /list/documents":
+            include = self._body(request, "POST /list/documents").get("include", {})
+            asked = {"page": "1", "limit": "10", "order": "desc"}
+            asked |= {name: values[-1] for name, values in request.query.items()}
+            if asked.keys() - {"page", "limit", "sort", "order"} or not 1 <= int(asked["limit"]) <= 100:
+                raise Refusal(400, f"query {asked}")
+            rows, pagination = self._listed(ns, int(asked["page"]), int(asked["limit"]), asked["order"])
+            shown = [row if include.get("content") else {**row, "content": None} for row in rows]
+            return {"documents": shown, "chunks": [], "memories": [], "pagination": pagination}
         answers: dict[str, Callable[[str, dict[str, Any]], Any]] = {
             "POST /document": lambda ns, b: self._add(
                 ns, b.get("id", ""), b["content"], b.get("metadata", {}), b.get("supportingContext", "")
@@ -278,6 +309,12 @@ class Supermemory(StandIn):
 
     def _v4(self, request: Any) -> Any:
         name = f"{request.method} {request.path}"
+        if name == "POST /v3/documents/list":
+            body = self._body(request, name)
+            rows, pagination = self._listed(
+                body["containerTags"][0], body["page"], body["limit"], body.get("order", "desc")
+            )
+            return {"memories": [{**row, "content": None} for row in rows], "pagination": pagination}
         if request.path.startswith("/v3/documents/"):
             doc = self._document("", unquote(request.path.rpartition("/")[2]))
             if request.method == "DELETE":
@@ -293,6 +330,8 @@ class Supermemory(StandIn):
                 "raw": doc.content,
                 "customId": doc.id,
                 "containerTags": [doc.ns],
+                "createdAt": WHEN,
+                "updatedAt": WHEN,
             }
         body = self._body(request, name) if name in BODIES else {}
         if name == "POST /v3/documents":
@@ -374,6 +413,16 @@ class Supermemory(StandIn):
         system = {"status": status, "dreamingStatus": "done", **times}
         about = {"title": None, "type": "text", "summary": None, "content": content, "metadata": doc.metadata}
         return {"id": doc.id, **about, "status": status, "system": system}
+
+    def _listed(
+        self, ns: str, page: int, limit: int, order: str
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """A page of the documents, by the time that each was made at."""
+        docs = [doc for doc in self.documents.values() if doc.ns == ns]
+        docs = docs if order == "asc" else docs[::-1]
+        pages = -(-len(docs) // limit)
+        pagination = {"currentPage": page, "limit": limit, "totalItems": len(docs), "totalPages": pages}
+        return [self._told(doc) for doc in docs[(page - 1) * limit : page * limit]], pagination
 
     def _delete_all(self, ns: str, body: dict[str, Any]) -> Any:
         gone = [doc for doc in (self.documents.get((ns, name)) for name in body["ids"]) if doc]

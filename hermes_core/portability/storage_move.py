@@ -1,0 +1,504 @@
+"""Move of the sessions and the outbox of a home to a server, or back into a file.
+
+The source is marked first, so that no program writes into it any more; then all rows are copied and compared by count and
+hash, and only then config.yaml names the target. A move that was stopped at any moment is run again and goes on. The rows
+of the source stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hermes_core.config import STORAGE, Config, load_config, set_value, unset_value
+from hermes_core.errors import ConfigError, DatabaseUnavailable, StorageError
+from hermes_core.home import HermesHome
+from hermes_core.safety.redact import redact_value
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.home_store import Moving, open_sessions
+from hermes_core.sessions.maintenance import exclusive
+from hermes_core.sessions.store_copy import (
+    MOVED_FROM_KEY,
+    TABLE_NAMES,
+    StoreDigest,
+    copy_store,
+    count_rows,
+    digest_store,
+)
+from hermes_core.storage.files import locked, sync_folder, write_atomic
+from hermes_core.storage.inventory import remove_from_inventory
+from hermes_core.storage.moved import StoreMark, read_mark, write_mark
+from hermes_core.storage.sqlite import database_files
+from hermes_core.upgrade import outbox_of_home
+
+FILES = "files"
+"""The name of the engine in the home, beside the address of a server."""
+
+WAIT_PAUSE_S = 1.0
+"""Seconds between two looks whether other programs have ended."""
+
+MAX_NAMED = 20
+"""Sessions that a receipt names if their rows differ."""
+
+# A program that is connected by the same role, by the name that it gives. Each home has a role of its own.
+_OTHER_PROGRAMS = """
+    SELECT count(*), min(coalesce(host(client_addr), 'this machine')) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+        AND application_name = current_setting('application_name')
+"""
+
+MoveStep = Literal["copying", "comparing"]
+Progress = Callable[[MoveStep, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageMovePlan:
+    """Plan of a move.
+
+    Attributes:
+        source: The store that is read: the path of a file, or the address of a server.
+        target: The store that is filled.
+        rows: Rows of the source by table.
+        present: Rows that the target has from a move that was stopped.
+        goes_on: True if an earlier move was stopped, and this one goes on with it.
+        aside: Place to which an older store at the target is moved; "" if there is none.
+    """
+
+    source: str
+    target: str
+    rows: dict[str, int]
+    present: int = 0
+    goes_on: bool = False
+    aside: str = ""
+
+
+@dataclass(slots=True)
+class StorageMoveReceipt:
+    """Receipt of a move.
+
+    Attributes:
+        move_id: Id of the move.
+        source: The store that was read: the path of a file, or the address of a server. It is kept, and takes no writes.
+        target: The store that was filled.
+        sessions: Number of sessions.
+        messages: Number of messages, with those that were taken back.
+        rows: Rows of the target by table.
+        copied: Rows that this run copied; the others were there.
+        source_hash: Hash over all rows of the source.
+        target_hash: The same over those of the target.
+        differing: Sessions and tables that differ; none if the move is verified.
+        verified: True if numbers and hashes are equal, and the search index fits the messages.
+        switched: True if config.yaml names the target now.
+        aside: Place to which an older store at the target was moved; "" if there was none.
+        seconds: Duration of this run.
+        problems: What a person has to do yet.
+    """
+
+    move_id: str
+    source: str
+    target: str
+    sessions: int = 0
+    messages: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    copied: int = 0
+    source_hash: str = ""
+    target_hash: str = ""
+    differing: list[str] = field(default_factory=list)
+    verified: bool = False
+    switched: bool = False
+    aside: str = ""
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStatus:
+    """The store that config.yaml names, and the other ones that the home knows of.
+
+    Attributes:
+        store: The path of a file, or the address of a server.
+        engine: "sqlite" or "postgresql".
+        schema: The schema on the server; "" for a file.
+        rows: Rows by table.
+        mark: Why the store takes no writes; "" if it does.
+        unused: Files of earlier stores in the home, with what they are.
+    """
+
+    store: str
+    engine: str
+    schema: str
+    rows: dict[str, int]
+    mark: str
+    unused: dict[str, str]
+
+
+class StorageMove:
+    """A move of the store that config.yaml names. Use it in a `with` block: others can't begin one meanwhile.
+
+    Args:
+        to: Address of a server, or "files".
+        schema: Schema on the server; "" for that of `storage.schema`.
+        progress: Function that gets the step and the number of further rows.
+
+    Raises:
+        ConfigError: Source and target are the same store, or the address is not valid.
+    """
+
+    def __init__(
+        self,
+        home: HermesHome,
+        to: str,
+        *,
+        schema: str = "",
+        progress: Progress = lambda _step, _count: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._home, self._progress, self._clock = home, progress, clock
+        self._config = load_config(home)
+        self._target_config = _config_of(self._config, to, schema)
+        self._resources = ExitStack()
+        if _place(self._config) == _place(self._target_config):
+            raise ConfigError(
+                f"the sessions are in {to!r} already", "give the other store with --to; nothing was changed"
+            )
+
+    def __enter__(self) -> StorageMove:
+        self._resources.enter_context(locked(self._home.path / "migration" / "storage", timeout=0.0))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._resources.close()
+
+    def plan(self) -> StorageMovePlan:
+        """Return what a move would do. Nothing is written to the target.
+
+        Raises:
+            StorageError: A store can't be read, or the target holds something else.
+        """
+        with self._open(self._config, "write") as source:
+            mark = read_mark(source.database)
+            label = store_label(source, self._config)
+            rows = count_rows(source.database) if source.database.exists else {}
+        with self._open(self._target_config, "read") as target:
+            target_label = store_label(target, self._target_config)
+            self._refuse_other_move(mark, label, target_label)
+            exists = _has_tables(target)
+            there = read_mark(target.database) if exists else None
+            counts = count_rows(target.database) if exists else {}
+            aside = ""
+            if there is not None and there.role == "source" and there.complete:
+                aside = self._place_aside(target)
+            elif mark is None or not _belongs(target, there, mark):
+                self._refuse_filled(target, counts)
+        present = 0 if aside or mark is None else sum(counts.values())
+        return StorageMovePlan(label, target_label, rows, present, mark is not None, aside)
+
+    def other_programs(self) -> str:
+        """Return which other programs use the source, as a sentence; "" if there are none that can be seen.
+
+        Programs that connect later are refused once the move has begun.
+        """
+        if not self._config.storage.url:
+            try:
+                with exclusive(self._home.state_db):
+                    return ""
+            except DatabaseUnavailable as exc:
+                return exc.message
+        with self._open(self._config, "write") as source:
+            if read_mark(source.database) is not None:
+                return ""
+            count, host = source.database.execute(_OTHER_PROGRAMS).fetchone()
+            return (
+                f"{count} other connections to {source.database.label!r}, of {host}, have the role of this home"
+                if count
+                else ""
+            )
+
+    def wait(self, sleep: Callable[[float], object] = time.sleep) -> None:
+        """Return when no other program uses the source."""
+        while self.other_programs():
+            sleep(WAIT_PAUSE_S)
+
+    def run(self, plan: StorageMovePlan) -> StorageMoveReceipt:
+        """Copy, compare and switch.
+
+        Raises:
+            DatabaseUnavailable: Another program uses the source, or a store can't be used. Nothing was changed, or the
+                move goes on there when it is run again.
+            StorageError: The stores differ after the copy. The source is kept, and config.yaml stays as it is.
+        """
+        started = self._clock()
+        if not plan.goes_on and (users := self.other_programs()):
+            raise DatabaseUnavailable(users, "stop them, or wait with --wait; nothing was changed")
+        with self._open(self._config, "write") as source:
+            mark = self._mark_source(source, plan.target)
+            receipt = StorageMoveReceipt(mark.move_id, plan.source, plan.target)
+            if plan.aside:
+                self._put_aside(plan.aside)
+                receipt.aside = plan.aside
+            with self._open(self._target_config, "write") as target:
+                if read_mark(target.database) is not None or not _is_filled(target, mark):
+                    self._fill(source, target, mark, receipt)
+                receipt.source_hash = receipt.target_hash = (target.get_meta(MOVED_FROM_KEY) or "").split()[1]
+                receipt.rows = count_rows(target.database)
+            receipt.sessions, receipt.messages = receipt.rows["sessions"], receipt.rows["messages"]
+            receipt.verified = True
+            write_mark(source.database, dataclasses.replace(mark, complete=True), TABLE_NAMES)
+        self._switch(receipt)
+        receipt.seconds = round(self._clock() - started, 3)
+        return receipt
+
+    # ------------------------------------------------------------------ steps
+
+    def _mark_source(self, source: SessionDB, target: str) -> StoreMark:
+        """Mark the source, so that its rows stay as they are from now on."""
+        mark = read_mark(source.database)
+        if mark is not None:
+            self._refuse_other_move(mark, store_label(source, self._config), target)
+            return mark
+        if source.database.kind == "sqlite":
+            outbox = outbox_of_home(self._home, source, redact_value)
+            if outbox is not None and outbox.held_back:
+                raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
+        mark = StoreMark(uuid.uuid4().hex, "source", complete=False, other=target)
+        write_mark(source.database, mark, TABLE_NAMES)
+        return mark
+
+    def _fill(
+        self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
+    ) -> None:
+        """Copy all rows into the target, compare, and take the mark off the target.
+
+        Raises:
+            StorageError: The target holds something else, or differs after the copy.
+        """
+        there = read_mark(target.database)
+        if there is None or there.move_id != mark.move_id:
+            self._refuse_filled(target, count_rows(target.database))
+            own = StoreMark(mark.move_id, "target", complete=False, other=receipt.source)
+            write_mark(target.database, own, TABLE_NAMES)
+        receipt.copied = copy_store(source, target, lambda count: self._progress("copying", count))
+        pair = (source.database, target.database)
+        before, after = (
+            digest_store(one, other, lambda count: self._progress("comparing", count))
+            for one, other in (pair, pair[::-1])
+        )
+        receipt.differing = [*differences(before, after, source), *target.index.check()]
+        if receipt.differing:
+            raise StorageError(
+                f"{receipt.source!r} and {receipt.target!r} differ after the copy: "
+                f"{'; '.join(receipt.differing[:MAX_NAMED])}",
+                "config.yaml stays as it is: report this, and go on with the source by `hermes-memory storage unmark`",
+            )
+        with target.transaction():
+            target.set_meta(MOVED_FROM_KEY, f"{mark.move_id} {after.hash}")
+            write_mark(target.database, None, TABLE_NAMES)
+
+    def _switch(self, receipt: StorageMoveReceipt) -> None:
+        """Let config.yaml name the target."""
+        storage = self._target_config.storage
+        try:
+            if storage.url:
+                set_value(self._home, "storage.url", storage.url)
+                if storage.schema != self._config.storage.schema:
+                    set_value(self._home, "storage.schema", storage.schema)
+            else:
+                unset_value(self._home, "storage.url")
+        except (ConfigError, StorageError) as exc:
+            receipt.problems.append(
+                f"config.yaml does not name {receipt.target!r} yet ({exc.message}): set storage.url by hand"
+            )
+            return
+        receipt.switched = _place(load_config(self._home)) == _place(self._target_config)
+        if not receipt.switched:
+            receipt.problems.append(
+                f"the variable {STORAGE} comes before config.yaml: let it name {receipt.target!r} wherever it is set"
+            )
+
+    def _place_aside(self, target: SessionDB) -> str:
+        """Return the place for an older store at the target, which an earlier move left there."""
+        stamp = time.strftime("%Y%m%dt%H%M%Sz", time.gmtime(self._clock()))
+        if target.database.kind == "sqlite":
+            return str(self._home.state_db.with_name(f"{self._home.state_db.name}.moved-{stamp}"))
+        return f"{self._target_config.storage.schema[:30]}_moved_{stamp}"
+
+    def _put_aside(self, place: str) -> None:
+        """Move the older store at the target aside."""
+        if self._target_config.storage.url:
+            with self._open(self._target_config, "read") as old:
+                schema = self._target_config.storage.schema
+                old.database.execute(f'ALTER SCHEMA "{schema}" RENAME TO "{place}"')
+            return
+        path = self._home.state_db
+        with self._open(self._target_config, "write") as old:
+            # The log goes into the file, so that one file is all there is.
+            old.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with exclusive(path):
+            # Else the new file would pass for one that was lost.
+            remove_from_inventory(path)
+            for file in database_files(path):
+                file.rename(Path(place + file.name.removeprefix(path.name)))
+        sync_folder(path.parent)
+
+    # ------------------------------------------------------------------ checks
+
+    def _refuse_other_move(self, mark: StoreMark | None, label: str, target: str) -> None:
+        """Raise if the source is moved to another target, or is a target itself."""
+        if mark is None or (mark.role == "source" and mark.other == target):
+            return
+        if mark.role == "target":
+            raise StorageError(
+                f"the move from {mark.other!r} to {label!r} has not ended",
+                "let storage.url in config.yaml name that store, and run it again from there",
+            )
+        raise StorageError(
+            f"{label!r} {'was' if mark.complete else 'is being'} moved to {mark.other!r}, not to {target!r}",
+            "give that store with --to, or give the move up with `hermes-memory storage unmark`",
+        )
+
+    def _refuse_filled(self, target: SessionDB, counts: dict[str, int]) -> None:
+        """Raise if the target holds rows."""
+        filled = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        if not filled:
+            return
+        remedy = (
+            f"give an empty schema with --schema NAME, or drop this one: "
+            f"DROP SCHEMA {self._target_config.storage.schema} CASCADE"
+            if self._target_config.storage.url
+            else "move it away, or delete it with all files beside it of the same name"
+        )
+        raise StorageError(
+            f"{store_label(target, self._target_config)!r} is not empty ({filled})",
+            f"{remedy}; nothing was changed",
+        )
+
+    @contextlib.contextmanager
+    def _open(self, config: Config, moving: Moving) -> Iterator[SessionDB]:
+        with contextlib.closing(open_sessions(self._home, config, moving=moving)) as store:
+            yield store
+
+
+def store_label(store: SessionDB, config: Config) -> str:
+    """Return the file of a store, or the address of its server with the schema."""
+    return (
+        f"{store.database.label} schema {config.storage.schema}"
+        if config.storage.url
+        else store.database.label
+    )
+
+
+def differences(source: StoreDigest, target: StoreDigest, store: SessionDB) -> list[str]:
+    """Return a line for each table and each session whose rows differ."""
+    lines = [
+        f"{table}: {count:,} rows, and {target.rows.get(table, 0):,} in the target"
+        for table, count in source.rows.items()
+        if count != target.rows.get(table)
+    ]
+    lines += [
+        f"rows of {table}" for table, value in source.tables.items() if value != target.tables.get(table)
+    ]
+    keys = [
+        key
+        for key in source.sessions | target.sessions
+        if source.sessions.get(key) != target.sessions.get(key)
+    ]
+    for key in keys[:MAX_NAMED]:
+        row = store.database.execute("SELECT id FROM sessions WHERE key = ?", (key,)).fetchone()
+        lines.append(f"session {row[0] if row else key!r}")
+    return lines
+
+
+def storage_status(home: HermesHome) -> StorageStatus:
+    """Return what is where."""
+    config = load_config(home)
+    with contextlib.closing(open_sessions(home, config, moving="write")) as store:
+        database = store.database
+        mark = read_mark(database)
+        rows = count_rows(database) if database.exists else {}
+        return StorageStatus(
+            database.label,
+            database.kind,
+            config.storage.schema if config.storage.url else "",
+            rows,
+            _mark_sentence(mark) if mark else "",
+            unused_stores(home, config),
+        )
+
+
+def unused_stores(home: HermesHome, config: Config) -> dict[str, str]:
+    """Return the files of stores in the home that no program reads, with the reason."""
+    unused = {
+        str(path): "moved aside by a later move"
+        for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*"))
+    }
+    if config.storage.url and home.state_db.exists():
+        unused[str(home.state_db)] = "not read, because storage.url names a server"
+    return unused
+
+
+def unmark_store(home: HermesHome) -> StoreMark | None:
+    """Take the mark off the store that config.yaml names, so that programs use it again. Return the mark.
+
+    Raises:
+        StorageError: The store is the half-filled target of a move.
+    """
+    with contextlib.closing(open_sessions(home, load_config(home), moving="write")) as store:
+        mark = read_mark(store.database)
+        if mark is not None and mark.role == "target":
+            raise StorageError(
+                f"{store.database.label!r} holds only a part of {mark.other!r}",
+                "finish the move with `hermes-memory storage move`, or let storage.url name the other store",
+            )
+        if mark is not None:
+            write_mark(store.database, None, TABLE_NAMES)
+        return mark
+
+
+def save_storage_receipt(home: HermesHome, receipt: StorageMoveReceipt) -> Path:
+    """Write the receipt below the home, and return its path."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = home.path / "migration" / f"{stamp}-storage.json"
+    write_atomic(path, (json.dumps(asdict(receipt), indent=1) + "\n").encode())
+    return path
+
+
+def _mark_sentence(mark: StoreMark) -> str:
+    if mark.role == "target":
+        return f"the move from {mark.other} has not ended"
+    return f"it {'was' if mark.complete else 'is being'} moved to {mark.other}"
+
+
+def _config_of(config: Config, to: str, schema: str) -> Config:
+    """Return the configuration with another store."""
+    if to == FILES:
+        return dataclasses.replace(config, storage=dataclasses.replace(config.storage, url=""))
+    changes: dict[str, Any] = {"url": to, **({"schema": schema} if schema else {})}
+    return dataclasses.replace(config, storage=dataclasses.replace(config.storage, **changes))
+
+
+def _place(config: Config) -> tuple[str, str]:
+    return (config.storage.url, config.storage.schema) if config.storage.url else ("", "")
+
+
+def _has_tables(store: SessionDB) -> bool:
+    return store.database.exists and bool(store.database.columns("sessions"))
+
+
+def _belongs(target: SessionDB, there: StoreMark | None, mark: StoreMark) -> bool:
+    """Return True if the target was filled by the same move."""
+    if there is not None:
+        return there.move_id == mark.move_id
+    return _has_tables(target) and _is_filled(target, mark)
+
+
+def _is_filled(target: SessionDB, mark: StoreMark) -> bool:
+    """Return True if a move has filled the target and compared it."""
+    return (target.get_meta(MOVED_FROM_KEY) or "").startswith(f"{mark.move_id} ")

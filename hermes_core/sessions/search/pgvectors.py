@@ -1,0 +1,621 @@
+"""The vectors of messages on a PostgreSQL server, made by several machines at once.
+
+A message that has no vector yet stands in a queue, into which it comes in its own transaction: the order of commits is
+not that of the ids, so that no last id could say which messages have a vector. A machine leases some messages of the
+queue, makes their vectors outside of any transaction, and removes them from the queue together with storing these.
+
+With the extension pgvector, the server compares the vectors of an owner with a question, all of them: an approximate
+index over all owners would lose neighbours of each. Without the extension, each process does so with the vectors of the
+owners who searched last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from filelock import Timeout
+
+from hermes_core.errors import ConfigError, DatabaseUnavailable, StorageError
+from hermes_core.sessions.records import MEMORY_TOOLS
+from hermes_core.sessions.search.vector_store import (
+    HAS_TEXT,
+    MAX_NEAREST,
+    MIN_COVERAGE,
+    VECTORS_PER_PART,
+    Coverage,
+    Matrix,
+    MatrixCache,
+    Nearness,
+    Surroundings,
+    Vector,
+    gather,
+    nearest_pieces,
+    nearness_of,
+    whole_messages,
+)
+from hermes_core.storage.engine import Connection, Engine, Statement
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, numpy.dtype[Any]]
+
+# Seconds for which no other machine takes a message whose vectors are being made: longer than three requests to a
+# server of embeddings, each of which may take a minute.
+LEASE_S = 300
+
+# Messages that are put into the queue in one transaction, when all vectors are made again.
+QUEUED_PER_STEP = 10_000
+
+# Seconds that the first start of search by meaning waits for the transactions that store messages.
+LOCK_TIMEOUT_S = 2
+
+# Largest number of messages that are compared for a search over all owners: more would take many seconds.
+MAX_COMPARED = 1_000_000
+
+log = logging.getLogger(__name__)
+
+# Clock of the server, because those of machines differ.
+_NOW = "extract(epoch FROM clock_timestamp())::double precision"
+
+_NEW_HAS_TEXT = f"""
+    NEW.state < 2 AND NEW.role IN ('user', 'assistant', 'tool') AND trim(NEW.content) <> ''
+    AND NOT (NEW.role = 'tool' AND NEW.tool_name IN {MEMORY_TOOLS})
+"""
+
+_TABLES = (
+    # At most one row; without it nobody has ever made vectors, and no message is put into the queue.
+    """
+    CREATE TABLE vector_state (
+        key BIGINT PRIMARY KEY DEFAULT 1 CHECK (key = 1),
+        model TEXT COLLATE "C" NOT NULL,
+        dimension BIGINT NOT NULL,
+        queued_to BIGINT DEFAULT 0
+    )
+    """,
+    """
+    CREATE TABLE missing_vectors (
+        message_id BIGINT PRIMARY KEY, owner_key BIGINT NOT NULL,
+        leased_until DOUBLE PRECISION NOT NULL DEFAULT 0
+    )
+    """,
+    "CREATE INDEX missing_vectors_by_owner ON missing_vectors (owner_key)",
+    """
+    CREATE TABLE vectors (
+        message_id BIGINT NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
+        piece BIGINT NOT NULL, first BIGINT NOT NULL, last BIGINT NOT NULL,
+        owner_key BIGINT NOT NULL,
+        serial BIGINT GENERATED ALWAYS AS IDENTITY,
+        words BYTEA NOT NULL,
+        PRIMARY KEY (message_id, piece)
+    )
+    """,
+    "CREATE INDEX vectors_by_owner ON vectors (owner_key, message_id, serial)",
+    """
+    CREATE FUNCTION queue_message() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF EXISTS (SELECT 1 FROM vector_state) THEN
+            INSERT INTO missing_vectors (message_id, owner_key) VALUES (NEW.id, NEW.owner_key)
+            ON CONFLICT (message_id) DO NOTHING;
+        END IF;
+        RETURN NULL;
+    END $$
+    """,
+    f"""
+    CREATE TRIGGER message_queued AFTER INSERT ON messages FOR EACH ROW
+        WHEN ({_NEW_HAS_TEXT}) EXECUTE FUNCTION queue_message()
+    """,
+)
+
+# Another program may not let this role make the extension, or the server may not have it.
+_EXTENSION = """
+    DO $$ BEGIN
+        CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public;
+    EXCEPTION WHEN insufficient_privilege OR undefined_file OR feature_not_supported OR invalid_schema_name THEN
+        NULL;
+    END $$
+"""
+# The type halfvec came with version 0.7. Its schema may not be in the search path.
+_HALFVEC = """
+    SELECT quote_ident(n.nspname) || '.halfvec' FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+    WHERE e.extname = 'vector' AND has_schema_privilege(n.oid, 'USAGE')
+        AND to_regtype(quote_ident(n.nspname) || '.halfvec') IS NOT NULL
+"""
+_COLUMN_TYPE = """
+    SELECT quote_ident(n.nspname) || '.' || t.typname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_namespace n ON n.oid = t.typnamespace
+    WHERE a.attrelid = to_regclass('vectors') AND a.attname = 'own' AND NOT a.attisdropped
+"""
+_BYTEA = "pg_catalog.bytea"
+
+_STATE = f"""
+    SELECT st.model, st.dimension, st.queued_to, coalesce(({_COLUMN_TYPE}), '{_BYTEA}') AS type FROM vector_state st
+"""
+
+_TAKE = f"""
+    WITH claim AS (
+        SELECT message_id FROM missing_vectors WHERE leased_until <= {_NOW}
+        ORDER BY message_id LIMIT ? FOR UPDATE SKIP LOCKED
+    ), lease AS (
+        UPDATE missing_vectors q SET leased_until = {_NOW} + {LEASE_S} FROM claim
+        WHERE q.message_id = claim.message_id RETURNING q.message_id
+    )
+    SELECT lease.message_id, m.id, m.speaker, m.role, m.content FROM lease
+    LEFT JOIN LATERAL (SELECT * FROM messages WHERE id = lease.message_id AND {HAS_TEXT} OFFSET 0) m ON true
+    ORDER BY lease.message_id
+"""
+_INSERT = """
+    INSERT INTO vectors (message_id, piece, first, last, own, words, owner_key)
+    SELECT x.id, x.piece, x.first, x.last, x.own::{type}, x.words, m.owner_key
+    FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::{array}[], ?::bytea[])
+        AS x (id, piece, first, last, own, words)
+    CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = x.id AND state < 2 OFFSET 0) m
+"""
+# Computed before the messages are grouped, so that no vector is sorted.
+_NEAREST = """
+    WITH piece AS MATERIALIZED (SELECT v.message_id, {near} AS near FROM vectors v {of_owner}),
+    best AS MATERIALIZED (SELECT message_id, max(near) AS near FROM piece GROUP BY message_id)
+    (SELECT NULL::bigint AS message_id, count(*)::double precision AS near, avg(near) AS mean,
+        stddev_pop(near) AS deviation, max(near) AS highest FROM best)
+    UNION ALL
+    (SELECT message_id, near, 0, 0, 0 FROM best ORDER BY near DESC, message_id LIMIT {limit})
+"""
+_PLACES = """
+    SELECT w.id, m.session_key, o.position - m.position AS distance, o.id AS other FROM unnest(?::bigint[]) AS w (id)
+    CROSS JOIN LATERAL (SELECT session_key, position FROM messages WHERE id = w.id OFFSET 0) m
+    CROSS JOIN LATERAL (
+        SELECT id, position FROM messages WHERE session_key = m.session_key
+            AND position BETWEEN m.position + ? AND m.position + ? OFFSET 0
+    ) o
+"""
+_NEAREST_PIECES = """
+    SELECT v.* FROM (SELECT DISTINCT other FROM ({places}) p) w CROSS JOIN LATERAL (
+        SELECT v.message_id, v.piece, v.first, v.last, v.words, {near} AS near FROM vectors v
+        WHERE v.message_id = w.other ORDER BY near DESC, v.piece LIMIT 1
+    ) v ORDER BY v.message_id
+"""
+_WORDS = """
+    SELECT v.message_id, v.words FROM unnest(?::bigint[], ?::bigint[]) AS w (id, piece)
+    CROSS JOIN LATERAL (SELECT message_id, words FROM vectors WHERE message_id = w.id AND piece = w.piece OFFSET 0) v
+    WHERE v.words <> ''
+"""
+
+
+def create_vectors(connection: Connection) -> None:
+    """Create the tables of the vectors, with the extension pgvector if it can be used."""
+    for statement in _TABLES:
+        connection.execute(statement)
+    _choose_type(connection)
+
+
+def _choose_type(connection: Connection) -> None:
+    """Give the empty table of the vectors the best type of column that the server has."""
+    connection.execute(_EXTENSION)
+    row = connection.execute(_HALFVEC).fetchone()
+    column = row[0] if row else _BYTEA
+    row = connection.execute(_COLUMN_TYPE).fetchone()
+    if row is None or row[0] != column:
+        connection.execute("ALTER TABLE vectors DROP COLUMN IF EXISTS own")
+        connection.execute(f"ALTER TABLE vectors ADD COLUMN own {column} NOT NULL")
+        # In the row itself, also if it is long: all vectors of an owner are read for each question.
+        connection.execute("ALTER TABLE vectors ALTER COLUMN own SET STORAGE MAIN")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The row of `vector_state`, and the type of the column with the vectors.
+
+    Attributes:
+        model: Name of the model.
+        dimension: Number of numbers in a vector; 0 before the first one.
+        queued_to: Id up to which messages were put into the queue; None if all were.
+        type: Type of the column, with its schema.
+    """
+
+    model: str
+    dimension: int
+    queued_to: int | None
+    type: str
+
+    @property
+    def by_server(self) -> bool:
+        """True if the server compares vectors."""
+        return self.type != _BYTEA
+
+    @property
+    def schema(self) -> str:
+        """The schema of the extension."""
+        return self.type.rpartition(".")[0]
+
+
+class PostgresVectors:
+    """The vectors of a home on a PostgreSQL server, made by one model."""
+
+    def __init__(self, database: Engine, model: str, is_unit: bool) -> None:
+        from hermes_core.recall import dense
+
+        self._database = database
+        self._model = model
+        self._is_unit = is_unit
+        # That of a server is known when it has answered.
+        self._first_dimension = dense.DIMENSION if is_unit else 0
+        self._cache = MatrixCache()
+        self._state: _State | None = None
+        self._has_begun = False
+        self._process, self._making = os.getpid(), threading.Lock()
+
+    # ------------------------------------------------------------------ making
+
+    @contextlib.contextmanager
+    def alone(self, timeout: float) -> Iterator[None]:
+        """Hold the lock of this process: several processes make vectors at once, but one thread of each."""
+        if (
+            self._process != os.getpid()
+        ):  # a thread of the parent process may have held it when this one was forked
+            self._process, self._making = os.getpid(), threading.Lock()
+        lock = self._making
+        if not lock.acquire(timeout=timeout):
+            raise Timeout("the vectors of this process")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def take(self, count: int) -> list[Any]:
+        """Return the next messages without a vector, which no other process gets for a while.
+
+        Raises:
+            ConfigError: Another program has begun to make vectors by another model.
+        """
+        state = self._begin()
+        if state.queued_to is not None:
+            while self._queue_next():
+                pass
+        while rows := self._taken(count):
+            # Messages that were deleted or hidden meanwhile need none.
+            if gone := [row[0] for row in rows if row["id"] is None]:
+                self._leave_queue(self._database, gone)
+            if len(gone) < len(rows):
+                return [row for row in rows if row["id"] is not None]
+        return []
+
+    def _taken(self, count: int) -> list[Any]:
+        with self._database.transaction() as connection:
+            return connection.execute(_TAKE, (count,)).fetchall()
+
+    def _leave_queue(self, connection: Engine | Connection, message_ids: Sequence[int]) -> None:
+        connection.execute("DELETE FROM missing_vectors WHERE message_id = ANY (?)", (list(message_ids),))
+
+    def give_back(self, message_ids: Sequence[int]) -> None:
+        """Let others take messages whose vectors were not made."""
+        # If the server is gone, the lease ends by itself.
+        with contextlib.suppress(StorageError):
+            self._database.execute(
+                "UPDATE missing_vectors SET leased_until = 0 WHERE message_id = ANY (?)", (list(message_ids),)
+            )
+
+    def save(self, message_ids: Sequence[int], vectors: Sequence[Vector], dimension: int) -> None:
+        """Store the vectors of messages that `take` returned, and take these out of the queue."""
+        ids = list(message_ids)
+
+        def write() -> None:
+            with self._database.transaction() as connection:
+                # Locked: the model may change, and a message be hidden or get another owner, at the same time.
+                row = connection.execute(f"{_STATE} FOR SHARE OF st").fetchone()
+                if row is None or (row["model"], row["dimension"]) != (self._model, dimension):
+                    return  # the messages are in the queue for the other model
+                connection.execute(
+                    "SELECT id FROM messages WHERE id = ANY (?) AND state < 2 ORDER BY id FOR SHARE", (ids,)
+                )
+                connection.execute("DELETE FROM vectors WHERE message_id = ANY (?)", (ids,))
+                if vectors:
+                    self._insert(connection, _State(*row), vectors)
+                self._leave_queue(connection, ids)
+
+        self._database.retry(write, idempotent=True)
+
+    def _insert(self, connection: Connection, state: _State, vectors: Sequence[Vector]) -> None:
+        own: list[Any] = [v.own for v in vectors]
+        if state.by_server:
+            import numpy
+
+            own = [_literal(numpy.frombuffer(number, numpy.int8)) for number in own]
+        sql = _INSERT.format(type=state.type, array="text" if state.by_server else "bytea")
+        columns = [[getattr(v, name) for v in vectors] for name in ("message_id", "piece", "first", "last")]
+        connection.execute(sql, (*columns, own, [v.words for v in vectors]))
+
+    def is_busy(self) -> bool:
+        """Return True if other processes are making vectors."""
+        row = self._database.execute(
+            """SELECT EXISTS (SELECT 1 FROM missing_vectors)
+                OR EXISTS (SELECT 1 FROM vector_state WHERE queued_to IS NOT NULL)"""
+        ).fetchone()
+        return bool(row[0])
+
+    def missing(self) -> int:
+        """Return how many messages have no vector yet."""
+        state = self._read_state()
+        queued_to = state.queued_to if state is not None and state.model == self._model else 0
+        if queued_to is None:
+            return int(self._database.execute("SELECT count(*) FROM missing_vectors").fetchone()[0])
+        (count,) = self._database.execute(
+            f"""SELECT (SELECT count(*) FROM missing_vectors WHERE message_id <= ?)
+                + (SELECT count(*) FROM messages WHERE id > ? AND {HAS_TEXT})""",
+            (queued_to, queued_to),
+        ).fetchone()
+        return int(count)
+
+    def forget(self) -> None:
+        """Delete all vectors. If the server has the extension pgvector now, it is used for the next ones."""
+        with self.alone(timeout=-1):
+            self._begin()
+            self._renew(self._first_dimension)
+
+    def dimension(self) -> int:
+        """Return the number of numbers in a stored vector; 0 before the first one."""
+        state = self._read_state()
+        return state.dimension if state is not None and state.model == self._model else 0
+
+    def change_dimension(self, dimension: int) -> bool:
+        """Store the number of numbers in a vector. If it was another one, delete all vectors and return True."""
+        state = self._begin()
+        if state.dimension not in (0, dimension):
+            self._renew(dimension)
+            return True
+        self._database.execute("UPDATE vector_state SET dimension = ? WHERE dimension = 0", (dimension,))
+        self._read_state()
+        return False
+
+    # ------------------------------------------------------------------ the model, and the queue
+
+    def _read_state(self) -> _State | None:
+        row = self._database.execute(_STATE).fetchone()
+        self._state = None if row is None else _State(*row)
+        return self._state
+
+    def _begin(self) -> _State:
+        """Return the state, after this model became that of the store.
+
+        Raises:
+            ConfigError: Another program has begun to make vectors by another model. Two programs with different
+                settings would delete the vectors of one another without end.
+        """
+        state = self._read_state()
+        if state is None:
+            self._create_state()
+        elif state.model != self._model:
+            if self._has_begun:
+                raise ConfigError(
+                    f"another program makes the vectors of this store by {state.model!r}, not by {self._model!r}",
+                    "give all machines the same version and the same settings recall.embeddings, then start this "
+                    "program again",
+                )
+            self._renew(self._first_dimension)
+        self._has_begun = True
+        if (state := self._read_state()) is None:
+            raise DatabaseUnavailable("the state of the vectors was deleted", "try again")
+        return state
+
+    def _create_state(self) -> None:
+        """Let each new message be put into the queue from now on.
+
+        The lock waits for messages that are being stored, and would not be in the queue.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
+            connection.execute("LOCK TABLE messages IN SHARE MODE")
+            connection.execute(
+                "INSERT INTO vector_state (model, dimension) VALUES (?, ?) ON CONFLICT (key) DO NOTHING",
+                (self._model, self._first_dimension),
+            )
+
+    def _renew(self, dimension: int) -> None:
+        """Delete all vectors, and let them be made again by this model."""
+
+        def write() -> None:
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "UPDATE vector_state SET model = ?, dimension = ?, queued_to = 0",
+                    (self._model, dimension),
+                )
+                connection.execute("TRUNCATE vectors")
+                _choose_type(connection)
+                # Another program may be at work on these for the model before.
+                connection.execute("UPDATE missing_vectors SET leased_until = 0 WHERE leased_until > 0")
+
+        self._database.retry(write, idempotent=True)
+        self._cache.clear()
+        self._read_state()
+
+    def _queue_next(self) -> bool:
+        """Put the next stored messages into the queue; return False if all are, or another program does it."""
+        with self._database.transaction() as connection:
+            row = connection.execute(
+                "SELECT queued_to FROM vector_state WHERE queued_to IS NOT NULL FOR UPDATE SKIP LOCKED"
+            ).fetchone()
+            if row is None:
+                return False
+            (last,) = connection.execute(
+                f"SELECT max(id) FROM (SELECT id FROM messages WHERE id > ? ORDER BY id LIMIT {QUEUED_PER_STEP}) m",
+                (row[0],),
+            ).fetchone()
+            if last is not None:
+                connection.execute(
+                    f"""INSERT INTO missing_vectors (message_id, owner_key)
+                        SELECT id, owner_key FROM messages WHERE id > ? AND id <= ? AND {HAS_TEXT}
+                        ON CONFLICT (message_id) DO NOTHING""",
+                    (row[0], last),
+                )
+            connection.execute("UPDATE vector_state SET queued_to = ?::bigint", (last,))
+            return last is not None
+
+    # ------------------------------------------------------------------ comparing
+
+    def coverage(self, user: str | None) -> Coverage:
+        """Return how many messages of an owner, or of all owners, have a vector."""
+        scope = "SELECT NULL::bigint AS key, coalesce(max(id), 0) AS messages FROM messages"
+        condition, parameters = "true", []
+        if user is not None:
+            scope, parameters = "SELECT key, messages FROM owners WHERE owner = ?", [user]
+            condition = "x.owner_key = (SELECT key FROM scope)"
+        row = self._database.execute(
+            f"""WITH scope AS MATERIALIZED ({scope})
+                SELECT st.*, (SELECT messages FROM scope) AS messages, (SELECT count(*) FROM (
+                    SELECT 1 FROM missing_vectors x WHERE {condition} LIMIT (SELECT messages / 5 + 1 FROM scope)
+                ) q) AS missing, EXISTS (SELECT 1 FROM vectors x WHERE {condition}) AS has_vectors
+                FROM ({_STATE}) st""",
+            parameters,
+        ).fetchone()
+        if row is None or row["model"] != self._model or row["queued_to"] is not None:
+            return Coverage(False, True)
+        self._state = _State(*row[:4])
+        if user is None and row["messages"] > MAX_COMPARED:
+            log.info("all %d messages of a store are searched by words only", row["messages"])
+            return Coverage(False, row["missing"] > 0)
+        is_enough = row["has_vectors"] and row["missing"] <= (1 - MIN_COVERAGE) * (row["messages"] or 0)
+        return Coverage(bool(is_enough), row["missing"] > 0)
+
+    def nearest(self, asked: Array, user: str | None) -> Nearness | None:
+        """Return the nearness of the nearest messages of an owner, or of all owners."""
+        state = self._state or self._read_state()
+        if state is None:
+            return None
+        if not state.by_server:
+            return nearness_of(self._matrices(user), asked, is_unit=self._is_unit)
+        import numpy
+
+        condition, parameters = _of_owner(user)
+        sql = _NEAREST.format(near=self._near(state), of_owner=f"WHERE {condition}", limit=MAX_NEAREST)
+        (_, count, mean, deviation, highest), *rows = self._database.execute(
+            sql, (_literal(asked), *parameters)
+        ).fetchall()
+        if not count:
+            return None
+        rows.sort()
+        unknown = numpy.zeros(len(rows), numpy.int64)
+        return Nearness(
+            numpy.array([row[0] for row in rows], numpy.int64),
+            numpy.array([row[1] for row in rows]),
+            unknown,
+            numpy.stack([unknown, unknown], axis=1),
+            mean,
+            deviation,
+            highest,
+        )
+
+    def surroundings(
+        self, ids: Sequence[int], nearness: Nearness, asked: Array, distances: tuple[int, int]
+    ) -> Surroundings:
+        """Return the words of messages and of the messages around them."""
+        state = self._state or self._read_state()
+        of_places = [list(ids), *distances]
+        if state is None or not state.by_server:
+            places = [tuple(row) for row in self._database.execute(_PLACES, of_places)]
+            pieces = nearest_pieces(nearness, {other for *_, other in places})
+            asked_for = [list(column) for column in zip(*pieces, strict=True)] or [[], []]
+            return Surroundings(places, dict(self._database.execute(_WORDS, asked_for).fetchall()), nearness)
+        import numpy
+
+        sql = _NEAREST_PIECES.format(places=_PLACES, near=self._near(state))
+        statements: list[Statement] = [(_PLACES, of_places), (sql, [*of_places, _literal(asked)])]
+        places, rows = self._database.read(statements)
+        nearness = Nearness(
+            numpy.array([row["message_id"] for row in rows], numpy.int64),
+            numpy.array([row["near"] for row in rows], numpy.float64),
+            numpy.array([row["piece"] for row in rows], numpy.int64),
+            numpy.array([(row["first"], row["last"]) for row in rows], numpy.int64).reshape(-1, 2),
+            nearness.mean,
+            nearness.deviation,
+            nearness.highest,
+        )
+        words = {row["message_id"]: row["words"] for row in rows if row["words"]}
+        return Surroundings([tuple(row) for row in places], words, nearness)
+
+    def _near(self, state: _State) -> str:
+        """Return the SQL for the cosine between a question and a vector `v`, times `dense.INT8_SCALE`."""
+        from hermes_core.recall.dense import INT8_SCALE
+
+        schema = state.schema
+        # As full floats, so that the ranking is that of SQLite.
+        product = f"-(v.own::{schema}.vector OPERATOR({schema}.<#>) ?::{schema}.vector)"
+        if self._is_unit:
+            return product
+        # A vector without a direction, all zeros, is near to nothing. All others are longer than 1.
+        return f"{product} / greatest({schema}.l2_norm(v.own), 1) * {INT8_SCALE}"
+
+    def _matrices(self, user: str | None) -> Iterator[Matrix]:
+        """Yield the vectors of an owner, or of all owners, for a server that can't compare vectors."""
+        condition, parameters = _of_owner(user)
+        columns = "SELECT v.message_id, v.piece, v.first, v.last, v.own, v.serial FROM vectors v WHERE"
+        if (entry := self._cache.get(user)) is not None:
+            (count, total, last), matrix = entry
+            totals, rows = self._database.read(
+                [
+                    (f"SELECT count(*), sum(v.serial) FROM vectors v WHERE {condition}", parameters),
+                    (
+                        f"{columns} {condition} AND v.serial > ? ORDER BY v.message_id, v.piece LIMIT {VECTORS_PER_PART}",
+                        [*parameters, last],
+                    ),
+                ]
+            )
+            serials = [row["serial"] for row in rows]
+            stamp = (count + len(rows), total + sum(serials), max([last, *serials]))
+            # Numbers are never used again, so that another sum or count tells of all that was removed or moved.
+            if tuple(totals[0]) == stamp[:2] and len(rows) < VECTORS_PER_PART:
+                if rows:
+                    matrix = Matrix.joined([matrix, Matrix.of_rows(rows)])
+                self._cache.put(user, stamp, matrix)
+                yield matrix
+                return
+            self._cache.remove(user)
+        count = total = last = 0
+
+        def read(after: int) -> list[Any]:
+            sql = f"{columns} {condition} AND v.message_id > ? ORDER BY v.message_id, v.piece LIMIT {VECTORS_PER_PART}"
+            return self._database.execute(sql, (*parameters, after)).fetchall()
+
+        def parts() -> Iterator[Matrix]:
+            nonlocal count, total, last
+            for rows in whole_messages(read, 0):
+                serials = [row["serial"] for row in rows]
+                count, total, last = count + len(rows), total + sum(serials), max(last, *serials)
+                yield Matrix.of_rows(rows)
+
+        for matrix, is_whole in gather(parts()):
+            if is_whole:
+                self._cache.put(user, (count, total, last), matrix)
+            yield matrix
+
+    # ------------------------------------------------------------------ for people
+
+    def description(self) -> str:
+        """Return how the vectors are stored, for people."""
+        row = self._database.execute(
+            f"SELECT ({_COLUMN_TYPE}), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
+        ).fetchone()
+        return "bytea" if row[0] in {None, _BYTEA} else f"pgvector {row[1]}"
+
+    def remedy(self) -> str:
+        """Return what a person can do so that the server compares the vectors; "" if it does."""
+        if self.description() != "bytea":
+            return ""
+        if self._database.execute(_HALFVEC).fetchone() is not None:
+            return "hermes-memory sessions rebuild makes them anew with the extension vector, which the server has now"
+        return "let an administrator run CREATE EXTENSION vector in this database, then hermes-memory sessions rebuild"
+
+
+def _of_owner(user: str | None) -> tuple[str, list[Any]]:
+    """Return the condition on the vectors `v` of an owner, or of all owners."""
+    if user is None:
+        return "true", []
+    return "v.owner_key = (SELECT key FROM owners WHERE owner = ?)", [user]
+
+
+def _literal(vector: Array) -> str:
+    """Return a vector as pgvector reads it."""
+    return f"[{','.join(map(str, vector.tolist()))}]"

@@ -1,0 +1,96 @@
+"""Pinned notes: only a person changes or removes them, and they stand first."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hermes_core import Memory, open_memory
+from hermes_core.cli import main
+from hermes_core.home import HermesHome
+from hermes_core.ui.answers import PageRequest
+from hermes_core.ui.site import Site
+from hermes_core.ui.views import notes
+
+NOTES = ("Uses uv.", "Lives in Lund.", "Prefers short answers.")
+
+
+@pytest.fixture
+def memory(hermes_home: HermesHome) -> Any:
+    with open_memory(hermes_home) as opened:
+        for text in NOTES:
+            opened.curated.add("memory", text)
+        assert opened.curated.pin("memory", "Lund")["success"]
+        yield opened
+
+
+def call(memory: Memory, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(memory.call_tool(memory.session("s"), "memory", arguments))
+    return answer
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"action": "remove", "old_text": "Lund"},
+        {"action": "replace", "old_text": "Lund", "content": "Lives in Malmo."},
+        {"operations": [{"action": "remove", "old_text": "uv"}, {"action": "remove", "old_text": "Lund"}]},
+    ],
+)
+def test_a_model_can_not_change_or_remove_a_pinned_note(memory: Memory, arguments: dict[str, Any]) -> None:
+    answer = call(memory, target="memory", **arguments)
+    assert "the person pinned the entry" in answer["error"]
+    assert memory.curated.entries("memory") == NOTES
+    assert call(memory, target="memory", action="add", content="Has a boat.")["success"]
+    assert call(memory, target="memory", action="remove", old_text="uv")["success"]
+
+
+def test_a_person_changes_it_and_it_stays_pinned(memory: Memory) -> None:
+    assert memory.change_memory("replace", "memory", "Lives in Malmo.", "Lund", by_person=True)["success"]
+    assert "pinned" in call(memory, target="memory", action="remove", old_text="Malmo")["error"]
+    assert memory.curated.undo()["success"]
+    assert "pinned" in call(memory, target="memory", action="remove", old_text="Lund")["error"]
+    assert memory.curated.pin("memory", "Lund", on=False)["success"]
+    assert call(memory, target="memory", action="remove", old_text="Lund")["success"]
+
+
+def test_pinned_notes_stand_first_and_stay_pinned_when_confirmed_or_written_again(memory: Memory) -> None:
+    assert memory.curated.in_order("memory") == ["Lives in Lund.", "Uses uv.", "Prefers short answers."]
+    text = memory.curated.take_snapshot().render()
+    assert text.index("Lives in Lund.") < text.index("Uses uv.")
+    memory.curated.confirm(["Lives in Lund."])
+    memory.curated.origins.record({"Lives in Lund.": "web"}, "s")
+    assert memory.curated.in_order("memory")[0] == "Lives in Lund."
+    verified = memory.curated.verify()
+    assert verified is not None
+    assert verified.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "text"), [("memory", "nothing like it"), ("other", "Lund"), ("memory", "")]
+)
+def test_a_note_that_is_not_there_is_not_pinned(memory: Memory, target: Any, text: str) -> None:
+    assert memory.curated.pin(target, text)["error"]
+
+
+def test_the_command_and_the_page_pin_and_unpin(memory: Memory, hermes_home: HermesHome) -> None:
+    done = CliRunner().invoke(main, ["memory", "pin", "uv"])
+    assert (done.exit_code, done.stdout) == (0, "Entry pinned: only you can change or remove it.\n")
+    shown = CliRunner().invoke(main, ["memory", "show", "--origin"]).stdout
+    assert shown.count("pinned") == 2
+    assert CliRunner().invoke(main, ["memory", "pin", "Ghent"]).exit_code == 1
+    site = Site(memory)
+    for on, pinned in (("1", True), ("", False)):
+        (handle,) = (note.handle for note in notes_of(site) if note.entry == "Prefers short answers.")
+        notes.pin(site, PageRequest({}, {"target": "memory", "handle": handle, "on": on}))
+        assert next(note.pinned for note in notes_of(site) if note.handle == handle) == pinned
+    assert CliRunner().invoke(main, ["memory", "pin", "uv", "--off"]).exit_code == 0
+    assert memory.curated.in_order("memory")[0] == "Lives in Lund."
+
+
+def notes_of(site: Site) -> list[Any]:
+    page = notes.show(site, PageRequest({}))
+    return [note for file in page.values["files"] for note in file.notes]

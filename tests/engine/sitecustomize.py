@@ -1,0 +1,90 @@
+"""Homes on a PostgreSQL server: a home that names no server gets a schema of its own on the server of the tests.
+
+Python imports this module at its start if PYTHONPATH names this folder. So it holds for the programs that tests start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.abc
+import importlib.util
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+SERVER = "HERMES_TEST_SERVER"
+"""Environment variable: address of the server. Without it, each home has its files."""
+
+PREFIX = "HERMES_TEST_PREFIX"
+"""Environment variable: how the names of all schemas begin."""
+
+CONFIG_MODULE = "hermes_core.config.file"
+
+
+def schema_of(home: Path) -> str:
+    """Return the name of the schema of a home."""
+    return os.environ[PREFIX] + hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:16]
+
+
+def put_homes_on_server(module: Any) -> None:
+    """Let `load_config` of the module name the server, unless the home or the caller has an environment of its own."""
+    load_config = module.load_config
+
+    def load(home: Any, environ: Any = None) -> Any:
+        config = load_config(home, environ)
+        if environ is not None or config.storage.url or not os.environ.get(SERVER):
+            return config
+        storage = dataclasses.replace(
+            config.storage,
+            url=os.environ[SERVER],
+            schema=schema_of(home.path),
+            # All machines of a test are this one.
+            local_host=config.storage.local_host or socket.gethostname(),
+        )
+        return dataclasses.replace(config, storage=storage)
+
+    module.load_config = load
+
+
+class ConfigLoader(importlib.abc.Loader):
+    """Loader that changes the module after another loader has executed it."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: Any) -> Any:
+        """Return None: the usual module."""
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        """Execute the module, then change its `load_config`."""
+        self._loader.exec_module(module)
+        put_homes_on_server(module)
+
+
+class ConfigFinder(importlib.abc.MetaPathFinder):
+    """Finder that changes the module of `load_config` when it is imported, before others take names from it."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        """Return the spec of that module with a loader of ours; None for all others."""
+        if fullname != CONFIG_MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader = ConfigLoader(spec.loader)
+        return spec
+
+
+def install() -> None:
+    """Change `load_config`, at once or when it is imported."""
+    assert CONFIG_MODULE not in sys.modules, f"{CONFIG_MODULE} is imported already"
+    sys.meta_path.insert(0, ConfigFinder())
+
+
+if __name__ == "sitecustomize":
+    install()
