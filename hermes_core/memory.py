@@ -994,10 +994,10 @@ class Memory:
         """
         session, at = self._with_owner(session), epoch_seconds(at)
         # In one round trip, because a server may be far away.
-        own, turns, _ = self._read(
+        own, turns, lineage = self._read(
             "turns so far",
-            lambda: self.sessions.id_turns_and_origin(session.id, session.owner),
-            (session.id, 0, "person"),
+            lambda: self.sessions.id_turns_and_lineage(session.id, session.owner),
+            (session.id, 0, frozenset([session.id])),
         )
         session = self._with_id(session, own)
         if begins_turn:
@@ -1006,7 +1006,9 @@ class Memory:
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
         number = turns + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
-        return PendingTurn(query, session, pending, is_first=not turns, at=time.time(), speaker=speaker)
+        return PendingTurn(
+            query, session, pending, is_first=not turns, at=time.time(), speaker=speaker, lineage=lineage
+        )
 
     @traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
@@ -1019,7 +1021,9 @@ class Memory:
         notes, updates, given = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
         answered, recall = recall, seen.without_repeats(recall)
-        past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
+        past = self._read(
+            "past sessions", lambda: self._past.for_turn(query, session, seen, pending.lineage), Recall()
+        )
         parts = [
             (NOTES_LABEL, render_notes(notes)),
             (UPDATES_LABEL, updates),

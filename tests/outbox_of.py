@@ -42,10 +42,15 @@ def outbox_of(home: HermesHome, **options: Any) -> Iterator[Outbox]:
 
 
 def end_pauses(home: HermesHome) -> None:
-    """Let what waits after failed tries be tried at once. In files the pauses end with the process, and not on a server."""
+    """Let what waits be sent at once: pauses after failed tries, and leases of programs that were killed.
+
+    In files both end with the process; on a server they end by time.
+    """
     if ON_POSTGRES:
         with contextlib.closing(sessions_of(home)) as sessions:
-            sessions.database.execute("UPDATE outbox_lines SET ready_at = now()")
+            sessions.database.execute(
+                "UPDATE outbox_lines SET ready_at = now(), until = now() - make_interval(secs => 1)"
+            )
 
 
 def manager_outbox(home: HermesHome, **options: Any) -> Outbox:

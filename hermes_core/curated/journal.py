@@ -152,9 +152,7 @@ class NoteJournal:
         self._is_own = isinstance(source, Path)
         self._database: Engine
         if isinstance(source, Path):
-            self._database = Database(
-                source, _MIGRATIONS, secure_delete=True, repair=_DAMAGED, reopen_moved=True, fixed_sql=True
-            )
+            self._database = journal_database(source)
         else:
             self._database = source
         self._table, events = ("changes", "events") if self._is_own else (CHANGES, EVENTS)
@@ -721,6 +719,23 @@ _MIGRATIONS = (
     ("rows in the outbox", _name_outbox),
     ("chain of events", EventChain.create),
 )
+
+
+def journal_database(path: Path, *, marked: bool = False) -> Database:
+    """Return the journal in a file.
+
+    Args:
+        marked: True to open a journal whose notes are moved to a server.
+    """
+    return Database(
+        path,
+        _MIGRATIONS,
+        secure_delete=True,
+        repair=_DAMAGED,
+        reopen_moved=True,
+        fixed_sql=True,
+        marked=marked,
+    )
 
 
 def change_key(change: Mapping[str, Any]) -> str:

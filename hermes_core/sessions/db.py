@@ -564,6 +564,21 @@ class SessionDB:
             _session_key(connection, session_id)
             return lineage.set_title(connection, session_id, title)
 
+    def set_default_title(self, session_id: str, title: str) -> None:
+        """Give a session without a title this one, with the next free number if another session of its user has it.
+
+        If another program takes the same number meanwhile, the next one is tried.
+        """
+
+        def write() -> None:
+            with self.transaction() as connection:
+                query = f"SELECT s.title, s.user FROM sessions s WHERE s.id = ?{self.database.row_lock}"
+                row = connection.execute(query, (session_id,)).fetchone()
+                if row is not None and not row["title"]:
+                    lineage.set_free_title(connection, session_id, title, row["user"])
+
+        self.database.retry(write, idempotent=True)
+
     def next_title(self, title: str, *, user: str = "") -> str:
         """Return `title` if no session of this user has it, else `title` with the next free number ("title #2")."""
         return lineage.next_title(self.database, title, sqlite_text(user))
@@ -946,6 +961,24 @@ class SessionDB:
         if own != session_id:
             return own, *self.turns_and_origin(own)
         return own, *_turns_and_origin(counts, origins)
+
+    @_detecting_damage
+    def id_turns_and_lineage(self, session_id: str, user: str) -> tuple[str, int, frozenset[str]]:
+        """Return `id_for`, and `turn_count` and `lineage` of the session with that id, in one round trip as a rule."""
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        if not self.database.exists:
+            return session_id, 0, frozenset([session_id])
+        rows, counts, *related = self.database.read(
+            [
+                _ids_of_user(session_id, user),
+                (_TURN_COUNT, (session_id,)),
+                *lineage.family_statements(session_id),
+            ]
+        )
+        own = self._id_among(rows, session_id, user)
+        if own != session_id:
+            return own, self.turn_count(own), self.lineage(own)
+        return own, int(counts[0][0]), lineage.family_from(self.database, session_id, *related)
 
     def _read_standing(self, session_id: str, statements: Sequence[Statement] = ()) -> list[list[Any]]:
         """Return the rows of `statements`, and those with the number of turns and with the origins of a session."""
