@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from hermes_core.config import Credentials, set_value
 from hermes_core.home import HermesHome
+from tests.outbox_of import engine_environment
 
 Transport = Literal["stdio", "http"]
 Talk = Callable[[Client], Awaitable[None]]
@@ -76,7 +77,14 @@ class Server:
         if self.transport == "stdio":
             arguments = [*HERMES, "--home", str(self.home.path), "mcp", *options]
             asyncio.run(
-                _over(stdio_client(StdioServerParameters(command=sys.executable, args=arguments)), talk)
+                _over(
+                    stdio_client(
+                        StdioServerParameters(
+                            command=sys.executable, args=arguments, env=engine_environment()
+                        )
+                    ),
+                    talk,
+                )
             )
         else:
             asyncio.run(_over_http(self.start_http(*options), self.token, talk))
