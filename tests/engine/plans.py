@@ -19,6 +19,7 @@ Plan = dict[str, Any]
 # Statements that read a whole table by their purpose, and why that is no harm.
 WHOLE_TABLES = {
     "outbox_totals": "the bounds of the outbox are sums over the lines: one for each session that waits",
+    "vector_state": "one row",
     "outbox_refused": "one row for each provider",
     "SELECT count(*) FROM outbox_rows": "the depth of the outbox, for a status",
     "SELECT provider FROM outbox_rows UNION": "the backlog of each provider, for a status",

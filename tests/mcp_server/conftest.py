@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from hermes_core.config import Credentials, set_value
 from hermes_core.home import HermesHome
 from tests.forked import python
+from tests.outbox_of import engine_environment
 
 Transport = Literal["stdio", "http"]
 Talk = Callable[[Client], Awaitable[None]]
@@ -75,7 +76,8 @@ class Server:
         """Start the server, let `talk` use a client of it, and stop it."""
         if self.transport == "stdio":
             program, *arguments = [*python(), *HERMES, "--home", str(self.home.path), "mcp", *options]
-            asyncio.run(_over(stdio_client(StdioServerParameters(command=program, args=arguments)), talk))
+            parameters = StdioServerParameters(command=program, args=arguments, env=engine_environment())
+            asyncio.run(_over(stdio_client(parameters), talk))
         else:
             asyncio.run(_over_http(self.start_http(*options), self.token, talk))
 

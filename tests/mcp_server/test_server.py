@@ -23,6 +23,7 @@ from hermes_core.cli import main
 from hermes_core.config import set_value
 from tests.forked import python
 from tests.mcp_server.conftest import HERMES, Server, exists, said
+from tests.outbox_of import engine_environment
 
 HALVES = r"""
 from hermes_core import MemoryProvider
@@ -94,7 +95,7 @@ def test_a_client_of_the_older_protocol_is_served_too(hermes_home: HermesHome) -
     program, *arguments = [*python(), *HERMES, "--home", str(hermes_home.path), "mcp"]
 
     async def talk() -> None:
-        server = StdioServerParameters(command=program, args=arguments)
+        server = StdioServerParameters(command=program, args=arguments, env=engine_environment())
         async with Client(stdio_client(server), mode="legacy") as client:
             assert len((await client.list_tools()).tools) == 5
             assert not (await client.call_tool("memory_read")).is_error
