@@ -92,22 +92,41 @@ def with_notes_key(repository: Repository, projects: Path, *, in_files: bool = T
 
 def remember_key(repository: Repository, projects: Path) -> None:
     """Store under which key the notes on a repository are, so that they are there when its identity has changed."""
-    entry = {"key": repository.key, "git": repository.git}
+
+    def entry_of(record: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "key": repository.key,
+            "git": repository.git,
+            "earlier": _earlier_keys(repository, record),
+        }
 
     def is_known(record: dict[str, dict[str, Any]]) -> bool:
         same = record["identities"].get(repository.identity) == repository.key
-        return same and record["folders"].get(repository.top) == entry
+        return same and record["folders"].get(repository.top) == entry_of(record)
 
     if is_known(_read_keys(projects)):
         return
     try:
         with locked(projects / KEYS):
             record = _read_keys(projects)
-            record["folders"][repository.top] = entry
+            record["folders"][repository.top] = entry_of(record)
             record["identities"][repository.identity] = repository.key
             write_atomic(projects / KEYS, json.dumps(record, indent=1, sort_keys=True).encode())
     except (OSError, StorageError) as exc:  # a home that is only read
         log.warning("the key of the notes on %r was not stored: %s", repository.name, exc)
+
+
+def earlier_notes_files(repository: Repository, projects: Path) -> list[Path]:
+    """Return the files with notes on a repository that are in no prompt, since its new address had notes already."""
+    files = [projects / key / "PROJECT.md" for key in _earlier_keys(repository, _read_keys(projects))]
+    return [file for file in files if file.is_file() and file.stat().st_size]
+
+
+def _earlier_keys(repository: Repository, record: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the other keys that a repository had, by the number of its `.git`."""
+    entries = [one for one in record["folders"].values() if repository.git and one["git"] == repository.git]
+    keys = {key for one in entries for key in (one["key"], *one["earlier"]) if _KEY.fullmatch(key)}
+    return sorted(keys - {repository.key})
 
 
 def _known_key(
@@ -145,10 +164,15 @@ def _read_keys(projects: Path) -> dict[str, dict[str, Any]]:
         return {
             "identities": identities,
             "folders": {
-                top: {"key": str(one["key"]), "git": str(one["git"])} for top, one in folders.items()
+                top: {
+                    "key": str(one["key"]),
+                    "git": str(one["git"]),
+                    "earlier": [str(key) for key in one.get("earlier", ())],
+                }
+                for top, one in folders.items()
             },
         }
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {"identities": {}, "folders": {}}
 
 

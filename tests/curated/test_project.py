@@ -11,6 +11,8 @@ import pytest
 
 from hermes_core import Memory, open_memory
 from hermes_core.curated.project import Repository, repository_of
+from hermes_core.health.doctor import _examine_curated
+from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
 from hermes_core.testing.fakes import RecordingProvider
 
@@ -229,6 +231,34 @@ def test_notes_stay_when_the_identity_of_the_repository_changes(
             verified = memory.curated.verify()
     assert verified is not None
     assert verified.faults == ()
+
+
+@pytest.mark.parametrize("origin", ["", "https://example.org/ben/pool"])
+def test_the_doctor_names_notes_of_an_earlier_address_if_the_new_one_has_notes(
+    hermes_home: HermesHome, tmp_path: Path, origin: str
+) -> None:
+    with opened(hermes_home, repository(tmp_path / "clone", POND)) as memory:
+        call(memory, action="add", target="project", content="Note of the clone")
+    top = repository(tmp_path / "pond", origin)
+    with opened(hermes_home, top) as memory:
+        call(memory, action="add", target="project", content="Build with make")
+        assert memory.curated.project is not None
+        earlier = hermes_home.project_md_of(memory.curated.project.key)
+        assert earlier_findings(memory) == []
+    set_origin(top, remote("origin", POND))
+    for _ in range(2):
+        with opened(hermes_home, top) as memory:
+            assert memory.curated.entries("project") == ("Note of the clone",)
+            (finding,) = earlier_findings(memory)
+            assert str(earlier) in finding.detail
+            assert "memory edit" in finding.remedy
+    earlier.unlink()
+    with opened(hermes_home, top) as memory:
+        assert earlier_findings(memory) == []
+
+
+def earlier_findings(memory: Memory) -> list[Finding]:
+    return [one for one in _examine_curated(memory) if "earlier notes" in one.detail]
 
 
 def test_notes_follow_a_folder_that_was_moved_and_not_one_that_was_copied(
