@@ -1188,7 +1188,7 @@ class MemoryStore:
                 # Not only those that the changes name: equal texts of another Unicode form go with them.
                 for entry in opened.entries:
                     if known.of(entry).pinned and entry not in edit.entries:
-                        return {}, _pinned(entry), notice
+                        return {}, _pinned(target, entry), notice
             table = _CHANGED if edit.changes else _UNCHANGED
             count = len(writes) if action == "batch" else len(edit.changes)
             result: Result = {
@@ -1353,7 +1353,7 @@ class MemoryStore:
         for write in writes:
             place = find(entries, write.old_text) if write.old_text else None
             if isinstance(place, int) and table.of(entries[place]).pinned:
-                return self.refuse(_pinned(entries[place]), target, session)
+                return self.refuse(_pinned(target, entries[place]), target, session)
         origins = self._origins_of([write.content for write in writes if write.content], (), session, reading)
         for stored, write in enumerate(writes):
             origin = {"origin": origins[write.content]} if write.content else {}
@@ -1504,10 +1504,11 @@ def _write_fault(write: MemoryWrite, limit: int | None) -> str:
     return f"Nothing was saved: {fault}." if fault else ""
 
 
-def _pinned(entry: str) -> Refusal:
+def _pinned(target: MemoryTarget, entry: str) -> Refusal:
     return Refusal(
         f"Nothing was saved: the person pinned the entry {preview(entry)!r}, so that it always stays as it is.",
-        remedy="add what is new as an entry of its own, or ask the person to change it: hermes-memory memory pin --off",
+        remedy="add what is new as an entry of its own, or ask the person to change it, or to unpin it: "
+        f"hermes-memory memory pin --off --target {target} 'a part of it'",
     )
 
 

@@ -44,6 +44,9 @@ def test_a_model_can_not_change_or_remove_a_pinned_note(memory: Memory, argument
     answer = call(memory, target="memory", **arguments)
     assert "the person pinned the entry" in answer["error"]
     assert memory.curated.entries("memory") == NOTES
+    command = answer["remediation"].partition("hermes-memory ")[2].replace("'a part of it'", "Lund").split()
+    assert CliRunner().invoke(main, [*command]).exit_code == 0
+    assert memory.curated.pin("memory", "Lund")["success"]
     assert call(memory, target="memory", action="add", content="Has a boat.")["success"]
     assert call(memory, target="memory", action="remove", old_text="uv")["success"]
 
