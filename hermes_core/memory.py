@@ -1013,6 +1013,10 @@ class Memory:
     @traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
+        with self.curated.of(pending.session).reading():
+            return self._collect_recall(pending)
+
+    def _collect_recall(self, pending: PendingTurn) -> TurnRecall:
         query, session = pending.query, pending.session
         recall = self.manager.collect_recall(pending.recall)
         seen = SeenTexts(
@@ -1044,7 +1048,10 @@ class Memory:
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
-        problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
+        # A server is asked in the first turn of a session only, because that is a round trip.
+        asks = pending.is_first or self.shared_database is None
+        sharing = self._sharing_problems(session) if asks else []
+        problems = (*self._faults(session), *sharing, *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
     def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str, frozenset[str]]:
@@ -1293,9 +1300,11 @@ class Memory:
 
     def _faults(self, session: Session) -> list[str]:
         """Return the problems that every turn repeats until they are gone. The session is a result of `complete`."""
-        # If the sessions are on a server, an earlier state.db may be moved away.
-        unread = None if self.sessions.database.kind == "sqlite" else self.home.state_db
-        lost = [str(store) for store in self.inventory.lost() if store.path != unread]
+        # If the sessions and notes are on a server, their earlier files may be moved away.
+        on_server = self.shared_database is not None
+        lost = [
+            str(store) for store in self.inventory.lost() if not (on_server and store.is_replaced_by_server)
+        ]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
@@ -1307,10 +1316,14 @@ class Memory:
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         problems += filter(None, [self.sessions.vector_fault, self.unused_setting])
         notes = self.curated.of(session)
-        problems += [*map(str, notes.problems().values()), *notes.base_problems()]
-        problems += [str(fault)] if (fault := self._verdicts.fault) else []
-        origins = notes.origins.read().fault
-        problems += [origins] if origins and not any(store in origins for store in lost) else []
+        with notes.reading():
+            unreadable = notes.problems()
+            problems += [*map(str, unreadable.values()), *notes.base_problems()]
+            problems += [str(fault)] if (fault := self._verdicts.fault) else []
+            origins = notes.origins.read().fault
+        # Of a server that is down, the notes themselves tell.
+        told = on_server and bool(unreadable)
+        problems += [origins] if origins and not (told or any(store in origins for store in lost)) else []
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
         problems += [
             problem
@@ -1709,16 +1722,18 @@ class Conversation:
             SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
-        draft = self.prepare_turn(
-            text,
-            turn_id=turn_id,
-            author=author,
-            origin=origin,
-            native=native,
-            read_your_writes=read_your_writes,
-            at=at,
-        )
-        return self.open_turn(draft, history=history)
+        # The prompt and the recall look at the notes, which may be on a server.
+        with self.memory.curated.of(self.session).reading():
+            draft = self.prepare_turn(
+                text,
+                turn_id=turn_id,
+                author=author,
+                origin=origin,
+                native=native,
+                read_your_writes=read_your_writes,
+                at=at,
+            )
+            return self.open_turn(draft, history=history)
 
     def prepare_turn(
         self,
