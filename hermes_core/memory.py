@@ -229,7 +229,11 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
 def _repository(home: HermesHome, config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
     """Return the repository of the working folder if the config wants notes on it."""
     repository = None if config.memory.project == "off" else repository_of(Path(folder or "."))
-    return None if repository is None else with_notes_key(repository, home.memories / "projects")
+    return (
+        None
+        if repository is None
+        else with_notes_key(repository, home.memories / "projects", in_files=not config.storage.url)
+    )
 
 
 def _profile_fields(config: Config) -> tuple[ProfileField, ...]:

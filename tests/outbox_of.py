@@ -15,11 +15,20 @@ from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
-from tests.engine.sitecustomize import SERVER, schema_of
+from tests.engine.sitecustomize import PREFIX, SERVER, schema_of
 from tests.postgres_server import drop_schema
 
 ON_POSTGRES = os.environ.get("HERMES_TEST_ENGINE") == "postgresql"
 """True if the suite runs on PostgreSQL."""
+
+
+def engine_environment() -> dict[str, str]:
+    """Return the variables that a program needs to use the server of the suite, if it gets no others of this process."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if ON_POSTGRES and name in (SERVER, PREFIX, "PYTHONPATH")
+    }
 
 
 def sessions_of(home: HermesHome) -> SessionDB:
@@ -42,10 +51,15 @@ def outbox_of(home: HermesHome, **options: Any) -> Iterator[Outbox]:
 
 
 def end_pauses(home: HermesHome) -> None:
-    """Let what waits after failed tries be tried at once. In files the pauses end with the process, and not on a server."""
+    """Let what waits be sent at once: pauses after failed tries, and leases of programs that were killed.
+
+    In files both end with the process; on a server they end by time.
+    """
     if ON_POSTGRES:
         with contextlib.closing(sessions_of(home)) as sessions:
-            sessions.database.execute("UPDATE outbox_lines SET ready_at = now()")
+            sessions.database.execute(
+                "UPDATE outbox_lines SET ready_at = now(), until = now() - make_interval(secs => 1)"
+            )
 
 
 def manager_outbox(home: HermesHome, **options: Any) -> Outbox:

@@ -106,6 +106,7 @@ def test_no_database_file_is_made_beside_the_server(open_machine: OpenMachine) -
     assert not [path.name for path in memory.home.path.glob("outbox.db*")]
 
 
+@pytest.mark.sqlite_only("a home with files beside the server")
 def test_a_file_from_before_is_not_read_and_may_be_moved_away(
     open_machine: OpenMachine, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_the_notes_cost_a_turn_two_reads_of_the_server(
     assert (begun, len(reads) - begun) == (1, 1), reads
 
 
+@pytest.mark.slow
 def test_of_a_thousand_people_nobody_sees_another_s_notes_sessions_or_recall(
     open_machine: OpenMachine,
 ) -> None:
@@ -363,6 +365,7 @@ class Shelf(MemoryProvider):
         pass
 
 
+@pytest.mark.sqlite_only("a home with files beside the server")
 def test_a_provider_with_files_is_refused_unless_one_machine_has_it(open_machine: OpenMachine) -> None:
     refused = open_machine("one", provider=Shelf)
     assert any("keeps files on this machine" in problem for problem in refused.problems())
@@ -492,3 +495,15 @@ def test_without_the_extra_the_memory_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(DatabaseUnavailable, match=r"psycopg can't be imported.*; pip install 'psycopg"):
         open_memory(hermes_home, config={"storage": {"url": "postgresql://db/hermes"}})
+
+
+def test_a_note_that_is_pinned_on_one_machine_stays_on_the_other(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    for text in ("Uses uv.", "Lives in Lund."):
+        one.curated.add("memory", text)
+    assert one.curated.pin("memory", "Lund")["success"]
+    assert two.curated.in_order("memory") == ["Lives in Lund.", "Uses uv."]
+    arguments = {"action": "remove", "target": "memory", "old_text": "Lund"}
+    assert "pinned" in two.call_tool(two.session("s"), "memory", arguments)
+    assert two.curated.pin("memory", "Lund", on=False)["success"]
+    assert "Entry removed" in one.call_tool(one.session("s"), "memory", arguments)

@@ -28,6 +28,8 @@ from hermes_core.storage.sqlite import Database
 from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
 from tests.older_home import restore_home
 
+pytestmark = pytest.mark.sqlite_only("a home of an earlier version, which has files")
+
 
 class Diary(RecordingProvider):
     name = "diary"

@@ -52,7 +52,7 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.call import attempt
 from hermes_core.memory import Memory
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.records import Relation, meta_key, read_meta
+from hermes_core.sessions.records import Relation, StoredMessage, meta_key, read_meta
 from hermes_core.stopping import stopped, stopped_by, wait_unless_stopped
 from hermes_core.storage.leases import Lease
 
@@ -520,28 +520,34 @@ class SessionLifecycle:
         """End the session `switch.old` and begin `switch.new` with these messages, in one transaction."""
         sessions, old, new = self.memory.sessions, switch.old, switch.new
         compressing = reason == "compression"
-        with sessions.transaction():
-            if compressing and self._lease is not None:
-                self._lease.hold()  # a machine that was suspended meanwhile must not end the session a second time
-            stored = sessions.get_session(old.id)  # None if another process has deleted it meanwhile
-            if messages and stored:
-                title = sessions.next_title(stored.title, user=stored.user)
-                self._create_row(new, old.id, "compression" if compressing else "branch", title)
-            else:
-                self._create_row(new, "", "")
-            for message in messages:
-                copied = compressing and not is_summary(message)
-                store_message(self.memory, new.id, message, copied=copied)
-            # Other processes may have stored messages while the summary was written.
-            late = (
-                messages_of_others(self.memory, old.id, self.loaded_up_to, self.own_turns)
-                if compressing
-                else []
-            )
-            for other in late:
-                store_message(self.memory, new.id, chat_of(other), other.ref, other.speaker, copied=True)
-            self._end_row(old, reason)
-            self._record_switch(switch)
+
+        def rotate() -> list[StoredMessage]:
+            with sessions.transaction():
+                if compressing and self._lease is not None:
+                    self._lease.hold()  # a machine that was suspended meanwhile must not end the session a second time
+                stored = sessions.get_session(old.id)  # None if another process has deleted it meanwhile
+                if messages and stored:
+                    title = sessions.next_title(stored.title, user=stored.user)
+                    self._create_row(new, old.id, "compression" if compressing else "branch", title)
+                else:
+                    self._create_row(new, "", "")
+                for message in messages:
+                    copied = compressing and not is_summary(message)
+                    store_message(self.memory, new.id, message, copied=copied)
+                # Other processes may have stored messages while the summary was written.
+                late = (
+                    messages_of_others(self.memory, old.id, self.loaded_up_to, self.own_turns)
+                    if compressing
+                    else []
+                )
+                for other in late:
+                    store_message(self.memory, new.id, chat_of(other), other.ref, other.speaker, copied=True)
+                self._end_row(old, reason)
+                self._record_switch(switch)
+                return late
+
+        # Another program may take the same numbered title at the same moment.
+        late = sessions.database.retry(rotate, idempotent=False)
         self._enter(new, [*messages, *map(chat_of, late)])
         return True
 

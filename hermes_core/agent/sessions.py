@@ -302,12 +302,7 @@ def rewind_session(memory: Memory, session_id: str, message_id: int) -> list[str
 
 def set_default_title(memory: Memory, session_id: str, text: str) -> None:
     """Give a session without a title the beginning of `text` as its title."""
-    with memory.sessions.transaction():  # another process may take the same numbered title at the same time
-        stored = memory.sessions.get_session(session_id)
-        if stored is not None and not stored.title:
-            memory.sessions.set_title(
-                session_id, memory.sessions.next_title(title_of(text), user=stored.user)
-            )
+    memory.sessions.set_default_title(session_id, title_of(text))
 
 
 def title_of(text: str) -> str:

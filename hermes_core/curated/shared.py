@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 MIRROR_MODE = 0o400
 
 _UPSERT_ORIGIN = """
-    INSERT INTO note_origins (folder, hash, origin, at, session, confirmed, pinned) VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO note_origins (folder, hash, origin, at, session, confirmed, pinned)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (folder, hash) DO UPDATE SET origin = excluded.origin, at = excluded.at,
         session = excluded.session, confirmed = excluded.confirmed, pinned = excluded.pinned
 """

@@ -615,6 +615,7 @@ class MemoryStore:
         message = "Entry pinned: only you can change or remove it." if on else "Entry no longer pinned."
         return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
 
+    @_read_once
     def in_order(self, target: MemoryTarget) -> list[str]:
         """Return all entries on disk, the profile first and then pinned ones.
 
@@ -1202,22 +1203,29 @@ class MemoryStore:
             warning = ""
             notice |= self._back_up_large(target, edit)
             if performed:
-                if target == "project" and self.project is not None:
+                # Before a file: after a crash, no note may pass for a person's.
+                record = partial(self._record_origins, origins, session, reading, pinned)
+                if isinstance(opened.file, NoteFile) and target == "project" and self.project is not None:
                     remember_key(self.project, self._home.memories / "projects")
-
-                def record() -> None:
-                    """Store the origins before a text: after a crash, no note may pass for a person's."""
-                    self.origins.record(origins, session.id, raise_to=reading is None)
-                    for change in pinned:
-                        if change.content:  # a person wrote it anew
-                            self.origins.pin(change.content)
-
                 warning = self._journal.write(
                     opened, action, edit.entries, performed, undoes, before=record if writes else None
                 )
             if warning:
                 result["warning"] = redact(warning)
         return result, edit, notice
+
+    def _record_origins(
+        self,
+        origins: Mapping[str, Origin],
+        session: Session,
+        reading: Reading | None,
+        pinned: Sequence[NoteChange],
+    ) -> None:
+        """Store the origins of new entries. A pinned entry that a person wrote anew stays pinned."""
+        self.origins.record(origins, session.id, raise_to=reading is None)
+        for change in pinned:
+            if change.content:
+                self.origins.pin(change.content)
 
     def _until_unchanged(self, write: Callable[[], Value]) -> Value:
         """Call `write`, which plans a change and stores it, again as long as another program is quicker.

@@ -200,9 +200,11 @@ def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
     if unread:
         remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
         yield Finding(_some(unread), "note", "not read: storage.url names a server", remedy)
+    if not mirrors:
+        return
     try:
         with contextlib.closing(open_sessions(home, config)) as sessions:
-            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall() if mirrors else []
+            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall()
     except HermesError:  # the finding about the server tells
         return
     texts = {row["file"]: row["text"] for row in rows}

@@ -564,6 +564,21 @@ class SessionDB:
             _session_key(connection, session_id)
             return lineage.set_title(connection, session_id, title)
 
+    def set_default_title(self, session_id: str, title: str) -> None:
+        """Give a session without a title this one, with the next free number if another session of its user has it.
+
+        If another program takes the same number meanwhile, the next one is tried.
+        """
+
+        def write() -> None:
+            with self.transaction() as connection:
+                query = f"SELECT s.title, s.user FROM sessions s WHERE s.id = ?{self.database.row_lock}"
+                row = connection.execute(query, (session_id,)).fetchone()
+                if row is not None and not row["title"]:
+                    lineage.set_free_title(connection, session_id, title, row["user"])
+
+        self.database.retry(write, idempotent=True)
+
     def next_title(self, title: str, *, user: str = "") -> str:
         """Return `title` if no session of this user has it, else `title` with the next free number ("title #2")."""
         return lineage.next_title(self.database, title, sqlite_text(user))

@@ -169,6 +169,7 @@ def test_in_a_compression_that_waits_for_the_provider(
     assert stage.memory.sessions.system_prompt(agent.session.id) == agent.prompt
 
 
+@pytest.mark.sqlite_only("a lock file")
 def test_in_the_memory_tool_while_another_process_holds_the_file(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

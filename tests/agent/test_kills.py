@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_core.home import HermesHome
 from hermes_core.testing.model_server import Reply
+from tests.forked import python
+from tests.outbox_of import end_pauses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.agent.conftest import Stage
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kill -9 of POSIX")
@@ -69,10 +74,21 @@ agent.run_turn("After.")
 
 
 def run(
-    stage: Stage, moment: str = "", act: str = "compress", *, down: bool = False
+    stage: Stage,
+    moment: str = "",
+    act: str = "compress",
+    *,
+    down: bool = False,
+    program: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     given = [str(stage.home), stage.server.base_url, moment, act, "down" if down else ""]
-    return subprocess.Popen([sys.executable, "-c", RUN, *given], env=os.environ)
+    return subprocess.Popen([*(program or python()), "-c", RUN, *given], env=os.environ)
+
+
+def run_and_die(stage: Stage, moment: str = "", act: str = "compress", *, down: bool = False) -> None:
+    """Run the program until it is killed."""
+    assert run(stage, moment, act, down=down).wait(60) == -signal.SIGKILL
+    end_pauses(HermesHome(stage.home))
 
 
 def settled(stage: Stage) -> list[str]:
@@ -86,7 +102,7 @@ def settled(stage: Stage) -> list[str]:
 
 def test_a_kill_within_a_turn_loses_no_message_and_sends_no_half_turn(stage: Stage) -> None:
     stage.script(*[Reply("Yes.")] * 5, Reply("Let me see.", calls=[("die", {}), ("die", {})]), Reply("Back."))
-    assert run(stage).wait(60) == -signal.SIGKILL
+    run_and_die(stage)
     agent = stage.agent(session_id="s1")
     assert [m["content"] for m in agent.history][-2:] == ["Question 6.", "Let me see."]
     assert agent.run_turn("Still there?").text == "Back."
@@ -97,7 +113,7 @@ def test_a_kill_within_a_turn_loses_no_message_and_sends_no_half_turn(stage: Sta
 def test_a_kill_within_a_compression_loses_nothing_and_resumes(stage: Stage, moment: str) -> None:
     stage.config("agent: {protect_last: 2}\nmemory: {flush_min_turns: 0, nudge_interval: 0}")
     stage.script(lambda request: Reply("Yes." if "tools" in request else "They spoke."))
-    assert run(stage, moment).wait(60) == -signal.SIGKILL
+    run_and_die(stage, moment)
     agent = stage.agent(session_id="s1")
     assert agent.run_turn("After the crash.").outcome == "answered"
     moved = moment == "rotate"
@@ -116,7 +132,7 @@ BOUNDARIES = {"undo": "rewind", "branch": "rotate", "reset": "rotate", "compress
 def test_a_boundary_that_a_kill_kept_from_the_provider_is_told_once(stage: Stage, act: str) -> None:
     stage.config("agent: {protect_last: 2}\nmemory: {flush_min_turns: 0, nudge_interval: 0}")
     stage.script(lambda request: Reply("Yes." if "tools" in request else "They spoke."))
-    assert run(stage, BOUNDARIES[act], act).wait(60) == -signal.SIGKILL
+    run_and_die(stage, BOUNDARIES[act], act)
     assert stage.memory.flush(30)
     with stage.open_memory() as other:  # another process, at the same time
         other.manager.initialize_all(other.local_session)
@@ -131,9 +147,10 @@ def test_a_boundary_that_a_kill_kept_from_the_provider_is_told_once(stage: Stage
 
 
 def test_a_turn_taken_back_before_a_kill_is_never_sent(stage: Stage) -> None:
-    assert run(stage, "rewind", "undo", down=True).wait(60) == -signal.SIGKILL
+    run_and_die(stage, "rewind", "undo", down=True)
     stage.agent(session_id="s1")
-    assert stage.memory.flush(30)
+    # The longer the program ran, the longer is the pause before the next attempt, up to a minute.
+    assert stage.memory.flush(120)
     sent = [call["turn"].user for call in stage.provider.of("sync_turn")]
     assert sent == [f"Question {n}." for n in range(1, 6)]
 
@@ -151,9 +168,10 @@ def test_a_kill_within_a_review_leaves_the_conversation_as_it_was(stage: Stage) 
         return Reply("Yes.")
 
     stage.script(reply)
-    child.append(run(stage))
+    child.append(run(stage, program=[sys.executable]))
     started.set()
     assert child[0].wait(60) == -signal.SIGKILL
+    end_pauses(HermesHome(stage.home))
     agent = stage.agent(session_id="s1")
     assert len(agent.history) == 12
     assert agent.run_turn("After the crash.").outcome == "answered"

@@ -338,6 +338,7 @@ def test_a_session_that_another_process_compressed_goes_on_where_that_one_left_i
     assert two.history == one.history
 
 
+@pytest.mark.sqlite_only("a lock file")
 def test_who_waits_for_another_that_compresses_can_be_interrupted(stage: Stage) -> None:
     agent = stage.agent(compressor=Engine())
     talk(agent, 2)

@@ -268,7 +268,7 @@ def test_a_subagent_has_the_owner_of_its_parent(stage: Stage, who: dict[str, str
     stage.config(OWNERS)
     agent = stage.agent(**who)
     agent.delegate("Count to three")
-    rows = stage.memory.sessions.database.execute("SELECT user FROM sessions WHERE source = 'subagent'")
+    rows = stage.memory.sessions.database.execute("SELECT s.user FROM sessions s WHERE source = 'subagent'")
     assert [row["user"] for row in rows] == [owner]
 
 

@@ -3,12 +3,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -712,8 +710,8 @@ def test_usage_is_added_to_the_session_also_of_a_turn_that_failed(stage: Stage) 
     )
     assert agent.run_turn("One.").usage.prompt == 100
     assert agent.run_turn("Two.").outcome == "failed"
-    with closing(sqlite3.connect(stage.memory.home.state_db)) as database:
-        assert database.execute("SELECT input_tokens FROM sessions").fetchall() == [(120,)]
+    rows = stage.memory.sessions.database.execute("SELECT input_tokens FROM sessions").fetchall()
+    assert [tuple(row) for row in rows] == [(120,)]
 
 
 def test_a_turn_that_a_listener_ended_is_counted_and_goes_along_as_any_other(stage: Stage) -> None:
@@ -731,8 +729,8 @@ def test_a_turn_that_a_listener_ended_is_counted_and_goes_along_as_any_other(sta
         agent.run_turn("The last.", on_tool_call=gone)
     assert other.session.id != "s1"
     assert "The last." in stored(stage, other.session.id)
-    with closing(sqlite3.connect(stage.memory.home.state_db)) as database:
-        assert database.execute("SELECT sum(input_tokens) FROM sessions").fetchall() == [(820,)]
+    rows = stage.memory.sessions.database.execute("SELECT sum(input_tokens) FROM sessions").fetchall()
+    assert [tuple(row) for row in rows] == [(820,)]
 
 
 def test_room_is_made_by_the_servers_count_and_after_it_refused_a_request_as_too_long(stage: Stage) -> None:

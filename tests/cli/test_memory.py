@@ -319,6 +319,7 @@ def test_an_entry_that_the_model_is_not_shown_is_told_of(hermes: Any, hermes_hom
     assert hermes("memory", "show").stdout == "Nothing is remembered yet.\n"
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_an_outbox_that_can_not_be_read_is_not_called_empty(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
@@ -336,6 +337,7 @@ def test_a_pasted_key_is_refused_and_left_nowhere(hermes: Any, hermes_home: Herm
     assert key.encode() not in b"".join(f.read_bytes() for f in hermes_home.path.rglob("*") if f.is_file())
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_change_that_the_damaged_outbox_kept_from_the_provider_was_made_all_the_same(
     hermes: Any, hermes_home: HermesHome, notes: Path
 ) -> None:

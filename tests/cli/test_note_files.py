@@ -15,7 +15,10 @@ from hermes_core.config import load_config, set_value
 Editor = Callable[[str], None]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"], autouse=True)
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"],
+    autouse=True,
+)
 def engine(hermes_home: HermesHome, request: pytest.FixtureRequest) -> str:
     """Notes in files, or on a server."""
     if request.param == "postgresql":

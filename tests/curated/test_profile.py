@@ -26,7 +26,9 @@ FIELDS = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"]
+)
 def memory(hermes_home: HermesHome, request: pytest.FixtureRequest) -> Iterator[Memory]:
     set_value(hermes_home, "memory.profile_fields", FIELDS)
     if request.param == "postgresql":

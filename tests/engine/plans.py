@@ -19,8 +19,11 @@ Plan = dict[str, Any]
 # Statements that read a whole table by their purpose, and why that is no harm.
 WHOLE_TABLES = {
     "outbox_totals": "the bounds of the outbox are sums over the lines: one for each session that waits",
+    "vector_state": "one row",
     "outbox_refused": "one row for each provider",
     "SELECT count(*) FROM outbox_rows": "the depth of the outbox, for a status",
+    "SELECT provider FROM outbox_rows UNION": "the backlog of each provider, for a status",
+    "SELECT body FROM outbox_rows": "the backlog of all providers, for an export",
     "SELECT count(*) FROM open_turns": "counts of an export",
     "SELECT count(*) FROM host_state": "counts of an export",
     "SELECT count(*), coalesce(sum(message_count), 0) FROM sessions": "counts for a status",
@@ -28,6 +31,15 @@ WHOLE_TABLES = {
     "SELECT s.id, s.source, s.user FROM sessions s ORDER BY s.started_at": "an export of all sessions",
     "SELECT s.id, s.user, s.identity FROM sessions s": "a move of all users to another provider",
     "SELECT s.user, s.identity FROM sessions s": "an export of all users",
+    "SELECT file FROM notes ORDER BY file": "a check of the history of all notes",
+    "SELECT DISTINCT owner FROM notes": "a status of the notes of all users",
+    "AND trim(m.content) <> '' ORDER BY m.timestamp, m.id": "all messages with text, among which nothing is looked up",
+    "pg_": "the server's own tables, for doctor",
+    "FROM outbox_lines WHERE holder <> '' AND pending > 0 AND until <": "lines of dead workers, for doctor",
+    "SELECT DISTINCT session FROM note_changes": "a check of the history of all notes",
+    "SELECT * FROM note_changes WHERE state = 'done' ORDER BY id": "a check of the history of all notes",
+    "FROM note_events ORDER BY id": "a check of the history of all notes",
+    "NOT enqueued": "an index of the changes that are not in the outbox yet, which are few",
     "UPDATE sessions SET system_prompt = '', memory_prompt = NULL WHERE \"user\" <> ''": "memory.per_user was changed",
 }
 

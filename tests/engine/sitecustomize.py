@@ -21,7 +21,8 @@ SERVER = "HERMES_TEST_SERVER"
 PREFIX = "HERMES_TEST_PREFIX"
 """Environment variable: how the names of all schemas begin."""
 
-CONFIG_MODULE = "hermes_core.config.file"
+NOTES = "HERMES_TEST_NOTES"
+"""Environment variable: "server" to have the notes of the homes on the server as well."""
 
 
 def schema_of(home: Path) -> str:
@@ -49,8 +50,22 @@ def put_homes_on_server(module: Any) -> None:
     module.load_config = load
 
 
-class ConfigLoader(importlib.abc.Loader):
-    """Loader that changes the module after another loader has executed it."""
+def leave_notes_in_files(module: Any) -> None:
+    """Let `Memory` leave the notes in files: many tests read and write these. Those of `curated` are for both engines."""
+    shared_database = module.Memory.shared_database
+
+    def database(memory: Any) -> Any:
+        ours = memory.config.storage.schema.startswith(os.environ.get(PREFIX, " "))
+        return None if ours and os.environ.get(NOTES) != "server" else shared_database.fget(memory)
+
+    module.Memory.shared_database = property(database)
+
+
+CHANGES = {"hermes_core.config.file": put_homes_on_server, "hermes_core.memory": leave_notes_in_files}
+
+
+class ChangingLoader(importlib.abc.Loader):
+    """Loader that changes a module after another loader has executed it."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
@@ -60,30 +75,34 @@ class ConfigLoader(importlib.abc.Loader):
         return None
 
     def exec_module(self, module: Any) -> None:
-        """Execute the module, then change its `load_config`."""
+        """Execute the module, then change it."""
         self._loader.exec_module(module)
-        put_homes_on_server(module)
+        CHANGES[module.__name__](module)
 
 
-class ConfigFinder(importlib.abc.MetaPathFinder):
-    """Finder that changes the module of `load_config` when it is imported, before others take names from it."""
+class ChangingFinder(importlib.abc.MetaPathFinder):
+    """Finder that changes some modules when they are imported, before others take names from them."""
+
+    def __init__(self) -> None:
+        self._pending = set(CHANGES)
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        """Return the spec of that module with a loader of ours; None for all others."""
-        if fullname != CONFIG_MODULE:
+        """Return the spec of such a module with a loader of ours; None for all others."""
+        if fullname not in self._pending:
             return None
-        sys.meta_path.remove(self)
+        self._pending.remove(fullname)
         spec = importlib.util.find_spec(fullname)
         assert spec is not None
         assert spec.loader is not None
-        spec.loader = ConfigLoader(spec.loader)
+        spec.loader = ChangingLoader(spec.loader)
         return spec
 
 
 def install() -> None:
-    """Change `load_config`, at once or when it is imported."""
-    assert CONFIG_MODULE not in sys.modules, f"{CONFIG_MODULE} is imported already"
-    sys.meta_path.insert(0, ConfigFinder())
+    """Change the modules when they are imported."""
+    loaded = CHANGES.keys() & sys.modules.keys()
+    assert not loaded, f"{loaded} were imported before"
+    sys.meta_path.insert(0, ChangingFinder())
 
 
 if __name__ == "sitecustomize":

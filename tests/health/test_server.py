@@ -28,6 +28,8 @@ from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage import postgres
 from tests.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.sqlite_only("what names a server itself")
+
 Admin = Callable[..., None]
 
 

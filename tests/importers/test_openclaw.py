@@ -301,6 +301,7 @@ def test_notes_in_sub_folders_are_read_and_the_rest_is_named(source: Path, herme
     assert left["workspace/canvas"] == "it is no folder of notes"
 
 
+@pytest.mark.sqlite_only("a backup of files")
 def test_the_home_is_zipped_first_unless_told_otherwise(source: Path, hermes_home: HermesHome) -> None:
     with open_memory(hermes_home) as memory:
         memory.change_memory("add", "user", "Likes tea")

@@ -21,8 +21,8 @@ from hermes_core.importers import ImportedSession, read_file, stream_file
 from hermes_core.importers.run import import_sessions
 from hermes_core.importers.values import SkipLog
 from hermes_core.memory import open_memory
-from hermes_core.sessions.db import SessionDB
 from hermes_core.testing.fakes import RecordingProvider
+from tests.outbox_of import sessions_of
 
 
 def written(path: Path, records: Sequence[Any]) -> Path:
@@ -663,7 +663,7 @@ def test_sessions_of_two_users_stay_apart(peer: Peer, hermes_home: HermesHome) -
     peer.message("cron", "user", "nightly secret")
     with open_memory(hermes_home) as memory:
         import_sessions(memory, stream_file(peer.path))
-    db = SessionDB(hermes_home.path / "state.db")
+    db = sessions_of(hermes_home)
     assert [hit.text for hit in db.search("secret", user="telegram:1")] == ["the secret of user 1"]
     assert [hit.text for hit in db.search("secret", user="telegram/9")] == ["the secret of the group"]
     db.close()

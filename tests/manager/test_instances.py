@@ -420,6 +420,7 @@ def test_a_session_that_begins_while_all_is_shut_down_is_not_started(
     assert len(per_session.made) == 1
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_damaged_outbox_is_shown_and_stops_neither_start_nor_turn_nor_end(
     open_manager: OpenManager, hermes_home: HermesHome
 ) -> None:

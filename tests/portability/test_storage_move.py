@@ -30,6 +30,8 @@ from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpen
 from hermes_core.sessions.store_copy import INDEX_COLUMNS, TABLES, StoreDigest, digest_store
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
 
+pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
+
 Run = Callable[..., Result]
 
 

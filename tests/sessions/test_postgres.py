@@ -180,6 +180,19 @@ def test_the_same_session_and_title_from_several_programs(open_store: OpenStore)
     assert stores[0].get_session("s1").title == "Plan"  # type: ignore[union-attr]
 
 
+def test_the_same_default_title_from_several_programs(open_store: OpenStore) -> None:
+    stores = [open_store() for _ in range(6)]
+    names = [f"n{number}" for number in range(6)]
+    for name in names:
+        stores[0].create_session(name, user="ann")
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda store, name: store.set_default_title(name, "Tea"), stores, names))
+    titles = [stores[0].get_session(name).title for name in names]  # type: ignore[union-attr]
+    assert sorted(titles) == ["Tea", *(f"Tea #{number}" for number in range(2, 7))]
+    stores[0].set_default_title("n0", "Coffee")
+    assert stores[0].get_session("n0").title == titles[0]  # type: ignore[union-attr]
+
+
 def test_turns_of_different_sessions_do_not_wait_for_one_another(open_store: OpenStore) -> None:
     mine, yours = open_store(), open_store()
     for name, user in (("s1", "ann"), ("s2", "bob")):

@@ -15,13 +15,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from hermes_core import open_memory
+from hermes_core import HermesHome, open_memory
 from hermes_core.agent.locks import SessionLease
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.health.server import examine_server
-from hermes_core.home import HermesHome
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB

@@ -127,6 +127,7 @@ def work_of(home: HermesHome, count: int, monkeypatch: pytest.MonkeyPatch) -> di
     return done
 
 
+@pytest.mark.sqlite_only("steps of SQLite are counted")
 @pytest.mark.slow
 def test_each_view_does_as_much_for_a_hundred_thousand_sessions_as_for_a_thousand(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
