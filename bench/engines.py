@@ -59,9 +59,8 @@ SIZES = {"0.2 KB": 1, "1 KB": 5, "4 KB": 20}
 # Messages of a store whose bytes are counted.
 SIZED_MESSAGES = 1_000
 
-# How people use an agent, for the table of people: messages and searches a day, and the busiest hour against the mean.
-MESSAGES_A_DAY = 40
-SEARCHES_A_DAY = 3
+# How people use an agent, for the table of people: turns of two messages, and the busiest time against the mean.
+TURNS_A_DAY = 20
 PEAK = 5
 PEOPLE = (1_000, 10_000, 100_000, 1_000_000)
 
@@ -468,17 +467,13 @@ def table_of_costs(found: dict[str, Any]) -> str:
 
 def table_of_people(found: dict[str, Any]) -> str:
     """Compute what people need: figures of this run times what each of them does in a day."""
-    many = found["runs"][0]
-    append_ms, search_ms = many["cpu_ms"]["postgresql"], many["search"]["all"]["cpu_ms"]["postgresql"]
+    turn_ms = found["turn"]["postgresql"]["cpu_ms"]
     stored, log = (found["sizes"]["1 KB"]["postgresql"][part] for part in ("bytes", "log"))
     rows = []
     for people in PEOPLE:
-        messages = people * MESSAGES_A_DAY
+        messages = 2 * people * TURNS_A_DAY
         peak = PEAK / 86_400 / 1_000  # of a day's milliseconds to processors at the peak
-        work = {
-            part: (messages * append_ms[part] + people * SEARCHES_A_DAY * search_ms[part]) * peak
-            for part in ("client", "server")
-        }
+        work = {part: people * TURNS_A_DAY * turn_ms[part] * peak for part in ("client", "server")}
         rows.append(
             [
                 f"{people:,}",

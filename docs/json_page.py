@@ -125,6 +125,7 @@ def documents() -> dict[str, Any]:
             }
         ],
         "hermes-memory memory history": list[NoteVersion],
+        "hermes-memory memory pin": {**CHANGE, "entry": Sometimes(str, "when it was pinned or unpinned")},
         "hermes-memory memory remove": {**CHANGE, "removed_entry": removed},
         "hermes-memory memory replace": {**CHANGE, "replaced_entry": replaced},
         "hermes-memory memory set": {**CHANGE, "removed_entry": removed, "replaced_entry": replaced},

@@ -68,23 +68,26 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         per_user=True,
         on_write=memory.manager.on_memory_write,
         provider=lambda: memory.selected,
+        database=memory.shared_database,
     )
     with contextlib.closing(notes):
         own = notes.of(speaker)
         folders = [path for path in memory.home.path.glob(f"*/users/{file_name_of(user)}") if path.is_dir()]
         count = sum(len(own.entries(target)) for target in TARGETS if _is_of_user(own, target))
+        stored = bool(folders) or user in notes.owners()
         report = ForgetReport(
             user, len(rows), sum(row["message_count"] for row in rows), notes=count, provider=memory.selected
         )
-        if not (rows or folders):
+        if not (rows or stored):
             raise SessionError(f"nothing is stored of {user!r}", _known_users(memory))
         if dry_run:
             return report
         turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
         for target in TARGETS:
-            if folders and _is_of_user(own, target):
+            if stored and _is_of_user(own, target):
                 own.reset(target, session=speaker)
         own.prune()
+        own.delete()
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))

@@ -229,7 +229,11 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
 def _repository(home: HermesHome, config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
     """Return the repository of the working folder if the config wants notes on it."""
     repository = None if config.memory.project == "off" else repository_of(Path(folder or "."))
-    return None if repository is None else with_notes_key(repository, home.memories / "projects")
+    return (
+        None
+        if repository is None
+        else with_notes_key(repository, home.memories / "projects", in_files=not config.storage.url)
+    )
 
 
 def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
@@ -994,10 +998,10 @@ class Memory:
         """
         session, at = self._with_owner(session), epoch_seconds(at)
         # In one round trip, because a server may be far away.
-        own, turns, _ = self._read(
+        own, turns, lineage = self._read(
             "turns so far",
-            lambda: self.sessions.id_turns_and_origin(session.id, session.owner),
-            (session.id, 0, "person"),
+            lambda: self.sessions.id_turns_and_lineage(session.id, session.owner),
+            (session.id, 0, frozenset([session.id])),
         )
         session = self._with_id(session, own)
         if begins_turn:
@@ -1006,11 +1010,17 @@ class Memory:
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
         number = turns + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
-        return PendingTurn(query, session, pending, is_first=not turns, at=time.time(), speaker=speaker)
+        return PendingTurn(
+            query, session, pending, is_first=not turns, at=time.time(), speaker=speaker, lineage=lineage
+        )
 
     @traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
+        with self.curated.of(pending.session).reading():
+            return self._collect_recall(pending)
+
+    def _collect_recall(self, pending: PendingTurn) -> TurnRecall:
         query, session = pending.query, pending.session
         recall = self.manager.collect_recall(pending.recall)
         seen = SeenTexts(
@@ -1019,7 +1029,9 @@ class Memory:
         notes, updates, given = self._notes_of_turn(pending)
         seen.add(note.entry for note in notes)
         answered, recall = recall, seen.without_repeats(recall)
-        past = self._read("past sessions", lambda: self._past.for_turn(query, session, seen), Recall())
+        past = self._read(
+            "past sessions", lambda: self._past.for_turn(query, session, seen, pending.lineage), Recall()
+        )
         parts = [
             (NOTES_LABEL, render_notes(notes)),
             (UPDATES_LABEL, updates),
@@ -1289,9 +1301,11 @@ class Memory:
 
     def _faults(self, session: Session) -> list[str]:
         """Return the problems that every turn repeats until they are gone. The session is a result of `complete`."""
-        # If the sessions are on a server, an earlier state.db may be moved away.
-        unread = None if self.sessions.database.kind == "sqlite" else self.home.state_db
-        lost = [str(store) for store in self.inventory.lost() if store.path != unread]
+        # If the sessions and notes are on a server, their earlier files may be moved away.
+        on_server = self.shared_database is not None
+        lost = [
+            str(store) for store in self.inventory.lost() if not (on_server and store.is_replaced_by_server)
+        ]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
         problems += self._observer_problems
@@ -1303,10 +1317,14 @@ class Memory:
         problems += filter(None, [self._read("past sessions", lambda: self.sessions.search_problem, "")])
         problems += filter(None, [self.sessions.vector_fault, self.unused_setting])
         notes = self.curated.of(session)
-        problems += [*map(str, notes.problems().values()), *notes.base_problems()]
-        problems += [str(fault)] if (fault := self._verdicts.fault) else []
-        origins = notes.origins.read().fault
-        problems += [origins] if origins and not any(store in origins for store in lost) else []
+        with notes.reading():
+            unreadable = notes.problems()
+            problems += [*map(str, unreadable.values()), *notes.base_problems()]
+            problems += [str(fault)] if (fault := self._verdicts.fault) else []
+            origins = notes.origins.read().fault
+        # Of a server that is down, the notes themselves tell.
+        told = on_server and bool(unreadable)
+        problems += [origins] if origins and not (told or any(store in origins for store in lost)) else []
         # A damaged state.db is reported once, although the provider's writes stand in it as well.
         problems += [
             problem
@@ -1705,16 +1723,18 @@ class Conversation:
             SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
-        draft = self.prepare_turn(
-            text,
-            turn_id=turn_id,
-            author=author,
-            origin=origin,
-            native=native,
-            read_your_writes=read_your_writes,
-            at=at,
-        )
-        return self.open_turn(draft, history=history)
+        # The prompt and the recall look at the notes, which may be on a server.
+        with self.memory.curated.of(self.session).reading():
+            draft = self.prepare_turn(
+                text,
+                turn_id=turn_id,
+                author=author,
+                origin=origin,
+                native=native,
+                read_your_writes=read_your_writes,
+                at=at,
+            )
+            return self.open_turn(draft, history=history)
 
     def prepare_turn(
         self,

@@ -113,6 +113,7 @@ class PendingTurn:
         at: Time of the question in epoch seconds.
         speaker: Origin of the message.
         span: The open span of the operation, if telemetry is on.
+        lineage: Ids of the session and of those connected with it, whose messages are no past sessions.
     """
 
     query: Query
@@ -122,6 +123,7 @@ class PendingTurn:
     at: float = 0.0
     speaker: Origin = "person"
     span: RecallSpan | None = None
+    lineage: frozenset[str] = frozenset()
 
     def with_span(self, span: RecallSpan) -> PendingTurn:
         """Return a copy with the span of the operation."""
@@ -278,16 +280,21 @@ class PastSessions:
         self._sessions, self._filter_recall = sessions, filter_recall
         self._in_each_turn = config.recall.sessions == "auto" and config.sessions.search_enabled
 
-    def for_turn(self, query: Query, session: Session, seen: SeenTexts) -> Recall:
+    def for_turn(
+        self, query: Query, session: Session, seen: SeenTexts, related: Collection[str] = ()
+    ) -> Recall:
         """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is `on_request`.
 
         If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
         sessions fit into the budget of the query, return all, because then no ranking can lose one.
+
+        Args:
+            related: Ids of the session's lineage, if the caller has read them.
         """
         if not self._in_each_turn or others_read(session):
             return Recall()
         # What a user said elsewhere is not for a group. The person at home may search all sessions, but what strangers said comes into no turn unasked.
-        user, lineage = session.owner, tuple(self._sessions.lineage(session.id))
+        user, lineage = session.owner, tuple(related or self._sessions.lineage(session.id))
         hits = self._sessions.search(
             query.text,
             exclude_sessions=lineage,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import subprocess
-import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -30,6 +29,7 @@ from hermes_core.errors import ConfigError, SessionError
 from hermes_core.forget import forget_user
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
+from tests.forked import python
 
 AUTO = {"recall": {"sessions": "auto"}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
@@ -90,7 +90,7 @@ print(answer)
 
 def test_a_second_process_recalls_what_was_said_in_the_first(hermes_home: HermesHome) -> None:
     def run(text: str) -> str:
-        command = [sys.executable, "-c", TEN_LINES, text]
+        command = [*python(), "-c", TEN_LINES, text]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     run("The billing service is deployed from release/billing.")

@@ -346,7 +346,7 @@ def test_a_turn_that_the_provider_does_not_take_waits_on_disk(remember: Remember
     session = memory.start_session()
     began = time.monotonic()
     memory.end_turn(session, "hello", "hi", turn_id="t1")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # no attempt would end it
     while not (waiting := memory.manager.outbox.pending()[0]).error:
         assert not memory.flush(0.1)
     assert (waiting.event, waiting.hook) == ("t1", "sync_turn")

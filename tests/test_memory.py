@@ -522,7 +522,10 @@ def test_a_recall_report_says_of_each_source_what_a_turn_would_be_given(hermes_h
     assert report.problems == ()
 
 
-def test_of_a_long_message_a_turn_and_a_report_give_the_part_that_answers(hermes_home: HermesHome) -> None:
+@pytest.mark.parametrize("length", [3_000, 40_000])
+def test_of_a_long_message_a_turn_and_a_report_give_the_part_that_answers(
+    hermes_home: HermesHome, length: int
+) -> None:
     page = (
         "filler " * 400 + "The spare key of the boathouse hangs behind the blue barometer. " + "filler " * 400
     )
@@ -541,6 +544,15 @@ def test_of_a_long_message_a_turn_and_a_report_give_the_part_that_answers(hermes
     assert "behind the blue barometer" in context
     assert len(context) < 4 * MAX_EXCERPT_CHARS
     assert {one.span for one in short} <= {None}
+
+
+def test_words_that_a_page_has_far_apart_recall_nothing(hermes_home: HermesHome) -> None:
+    pieces = ("spare", "key", "boathouse", "hangs")
+    page = " ".join(f"{'filler ' * 600} The {word} is mentioned." for word in pieces)
+    talk = [f"{FAR} Number {number}." for number in range(60)]
+    with with_past(hermes_home, page, *talk) as memory:
+        question = "Where does the spare key of the boathouse hang?"
+        assert memory.begin_turn(memory.start_session(), question).context == ""
 
 
 def test_an_entry_that_the_scan_flags_is_data_and_in_no_system_prompt(hermes_home: HermesHome) -> None:

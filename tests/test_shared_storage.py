@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import socket
 import sys
@@ -15,11 +16,15 @@ import pytest
 import hermes_core
 from hermes_core import Capabilities, Memory, MemoryProvider, open_memory
 from hermes_core.agent import Agent
+from hermes_core.agent.cancel import Cancel, Cancelled
+from hermes_core.agent.locks import SessionLease, compression_lock
 from hermes_core.config import Credentials, load_config, parse_config, set_value
-from hermes_core.errors import ConfigError, DatabaseUnavailable
+from hermes_core.errors import ConfigError, DatabaseUnavailable, LockTimeout
 from hermes_core.health.databases import examine_databases
 from hermes_core.home import HermesHome
 from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.postgres_schema import MIGRATIONS
+from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.testing.fakes import RecordingProvider
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
@@ -35,7 +40,7 @@ def open_machine(postgres_url: str, postgres_schema: str, tmp_path: Path) -> Ite
 
     def open_it(name: str, url: str = postgres_url, **options: Any) -> Memory:
         storage = {"url": url, "schema": postgres_schema, **options.pop("storage", {})}
-        config = {"storage": storage, "recall": {"sessions": "auto"}}
+        config = {"storage": storage, "recall": {"sessions": "auto"}, "memory": options.pop("memory", {})}
         opened.append(open_memory(tmp_path / name, config=config, **options))
         return opened[-1]
 
@@ -119,7 +124,184 @@ def test_a_file_from_before_is_not_read_and_may_be_moved_away(
     assert "state.db" not in {finding.what for finding in examine_databases(memory.home)}
 
 
+# ------------------------------------------------------------------ notes
+
+
+def test_notes_of_one_machine_stand_in_the_prompt_of_the_other(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    one.change_memory("add", content="Uses ruff", by_person=True)
+    ann = one.session("s", user_id="ann", platform="telegram")
+    one.change_memory("add", "user", "Is called Ann", session=ann, by_person=True)
+    assert "Uses ruff" in two.system_prompt(two.start_session("new"))
+    shown = two.system_prompt(two.start_session("other", user_id="ann", platform="telegram"))
+    assert "Is called Ann" in shown
+    assert "Uses ruff" not in shown
+    assert not list(one.home.path.rglob("*.md"))
+    assert not list(one.home.path.rglob("journal.db"))
+
+
+def test_a_running_session_learns_of_a_note_that_another_machine_wrote(open_machine: OpenMachine) -> None:
+    one = open_machine("one", memory={"refresh": "append"})
+    two = open_machine("two")
+    chat = one.conversation("chat")
+    chat.turn("Hello").finish("Hi.")
+    prompt = chat.system_prompt
+    two.change_memory("add", content="Grows a kumquat", by_person=True)
+    turn = chat.turn("What do I grow?")
+    assert "Grows a kumquat" in turn.recall.context
+    assert chat.system_prompt == prompt
+
+
+def test_a_note_for_the_provider_is_in_the_outbox_with_its_change(open_machine: OpenMachine) -> None:
+    provider = RecordingProvider()
+    memory = open_machine("one", provider=provider)
+    memory.manager.initialize_all(memory.local_session)
+    memory.change_memory("add", content="Uses ruff", by_person=True)
+    assert until(lambda: memory.flush())
+    assert [call["write"].content for call in provider.of("on_memory_write")] == ["Uses ruff"]
+
+
+def test_the_notes_cost_a_turn_two_reads_of_the_server(
+    open_machine: OpenMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = open_machine("one")
+    memory.change_memory("add", content="Uses ruff", by_person=True)
+    chat = memory.conversation("chat")
+    chat.turn("Hello").finish("Hi.")
+    reads: list[str] = []
+    send = PostgresDatabase.send
+    execute = PostgresDatabase.execute
+
+    def count_send(self: PostgresDatabase, connection: Any, statements: Any, before: Any = ()) -> Any:
+        reads.extend(sql for sql, _ in statements if "FROM notes" in sql)
+        return send(self, connection, statements, before)
+
+    def count_execute(self: PostgresDatabase, sql: str, parameters: Any = ()) -> Any:
+        if "FROM notes" in sql or "FROM note_" in sql:
+            reads.append(sql)
+        return execute(self, sql, parameters)
+
+    monkeypatch.setattr(PostgresDatabase, "send", count_send)
+    monkeypatch.setattr(PostgresDatabase, "execute", count_execute)
+    turn = chat.turn("And now?")
+    begun = len(reads)
+    turn.finish("Nothing.")
+    # Prompt and recall share a look, and the problems of the finished turn have their own.
+    assert (begun, len(reads) - begun) == (1, 1), reads
+
+
+@pytest.mark.slow
+def test_of_a_thousand_people_nobody_sees_another_s_notes_sessions_or_recall(
+    open_machine: OpenMachine,
+) -> None:
+    gateways = [open_machine("one"), open_machine("two")]
+    names = [f"p{number:04}" for number in range(1000)]
+    for number, name in enumerate(names):
+        memory = gateways[number % 2]
+        chat = memory.conversation(f"chat-{name}", user_id=name, platform="telegram")
+        chat.turn(f"My kumquat is called {name}-tree").finish("Good.")
+        notes = memory.curated.of(chat.session)
+        assert notes.add("user", f"Is called {name}-person", session=chat.session)["success"]
+    for number, name in enumerate(names):
+        memory = gateways[(number + 1) % 2]  # the gateway that the person did not talk to
+        session = memory.session(f"new-{name}", user_id=name, platform="telegram")
+        own = memory.curated.of(memory.complete(session))
+        assert own.entries("user") == (f"Is called {name}-person",)
+        assert own.history(limit=5)[0].after == (f"Is called {name}-person",)
+        if number % 20:
+            continue
+        prompt = memory.system_prompt(memory.begin_session(session))
+        turn = memory.conversation(f"new-{name}", user_id=name, platform="telegram").turn(
+            "How is my kumquat called?"
+        )
+        listed = [
+            stored.session.id for stored in memory.sessions.list_sessions(user=f"telegram:{name}", limit=10)
+        ]
+        found = [hit.text for hit in memory.sessions.search("kumquat", user=f"telegram:{name}", limit=50)]
+        everything = f"{prompt} {turn.recall.context} {listed} {found}"
+        assert f"{name}-person" in prompt
+        assert f"{name}-tree" in turn.recall.context
+        assert set(re.findall(r"p\d{4}", everything)) == {name}
+    assert len(gateways[0].curated.owners()) == 1000
+
+
 # ------------------------------------------------------------------ while the server is down
+
+
+def test_while_the_server_is_down_a_note_is_not_acknowledged_and_the_turn_says_what_is_missing(
+    server: PostgresServer, open_machine: OpenMachine
+) -> None:
+    memory = open_machine("one", server.url)
+    memory.change_memory("add", content="Uses ruff", by_person=True)
+    server.stop()
+    session = memory.session("chat")
+    answer = json.loads(memory.call_tool(session, "memory", {"action": "add", "content": "Uses mypy"}))
+    assert not answer["success"]
+    assert "can't be read" in answer["error"]
+    assert "start the server" in answer["remediation"]
+    assert "Uses ruff" not in memory.system_prompt(session)
+    problems = memory.begin_turn(session, "Hello").problems
+    assert any("the notes 'MEMORY.md' can't be read" in problem for problem in problems)
+    server.start()
+    assert memory.curated.entries("memory") == ("Uses ruff",)
+    assert "Uses ruff" in memory.system_prompt(memory.start_session("next"))
+
+
+# ------------------------------------------------------------------ one program in a session
+
+
+def test_a_session_that_a_machine_has_open_is_locked_for_others_until_its_lease_ends(
+    postgres_url: str, postgres_schema: str
+) -> None:
+    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
+        one, two = SessionLease(database), SessionLease(database)
+        assert one.move("chat")
+        assert one.move("chat")
+        assert not two.move("chat")
+        assert two.move("other")
+        assert two.crashed() == []
+        one.release()
+        assert two.move("chat")
+        # A machine that dies or is suspended extends nothing.
+        suspended = SessionLease(database, seconds=0.05)
+        assert suspended.move("third")
+        assert suspended._lease is not None
+        suspended._lease._released.set()
+        assert until(lambda: one.crashed() == ["third"])
+        assert one.crashed() == []
+        assert one.move("third")
+        # It may go on, but what must happen once is refused.
+        with pytest.raises(LockTimeout, match="another program has taken over"), database.transaction():
+            suspended._lease.hold()
+        assert not suspended.move("third")
+        suspended.release()
+        assert not two.move("third")  # the other one's lease stays
+        one.release()
+        two.release()
+
+
+def test_the_lease_is_extended_while_its_program_lives(postgres_url: str, postgres_schema: str) -> None:
+    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
+        one, two = SessionLease(database, seconds=0.6), SessionLease(database)
+        assert one.move("chat")
+        until_then = database.execute("SELECT until FROM session_claims").fetchone()[0]
+        assert until(lambda: database.execute("SELECT until FROM session_claims").fetchone()[0] > until_then)
+        assert not two.move("chat")
+        one.release()
+
+
+def test_only_one_machine_compresses_a_session(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    cancel = Cancel()
+    with compression_lock(one, "chat", cancel) as lease:
+        assert lease is not None
+        cancel.set()
+        with pytest.raises(Cancelled), compression_lock(two, "chat", cancel):
+            pass
+        with one.sessions.transaction():
+            lease.hold()
+    with compression_lock(two, "chat", Cancel()):
+        pass
 
 
 def test_while_the_server_is_down_no_turn_is_taken_for_stored(
@@ -313,3 +495,15 @@ def test_without_the_extra_the_memory_says_what_to_install(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(DatabaseUnavailable, match=r"psycopg can't be imported.*; pip install 'psycopg"):
         open_memory(hermes_home, config={"storage": {"url": "postgresql://db/hermes"}})
+
+
+def test_a_note_that_is_pinned_on_one_machine_stays_on_the_other(open_machine: OpenMachine) -> None:
+    one, two = open_machine("one"), open_machine("two")
+    for text in ("Uses uv.", "Lives in Lund."):
+        one.curated.add("memory", text)
+    assert one.curated.pin("memory", "Lund")["success"]
+    assert two.curated.in_order("memory") == ["Lives in Lund.", "Uses uv."]
+    arguments = {"action": "remove", "target": "memory", "old_text": "Lund"}
+    assert "pinned" in two.call_tool(two.session("s"), "memory", arguments)
+    assert two.curated.pin("memory", "Lund", on=False)["success"]
+    assert "Entry removed" in one.call_tool(one.session("s"), "memory", arguments)

@@ -92,7 +92,7 @@ SUMMARIES = {
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",
-    "storage": "Show where the sessions are; move them to a server or back into a file.",
+    "storage": "Show where sessions and notes are; move them to a server or back into files.",
     "turns": "Show what turns were given, and what was left out.",
     "ui": "Show this memory in a browser, and change it there.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",

@@ -250,7 +250,7 @@ def _converse(terminal: TerminalChat, exit_if_signalled: Callable[[], None], *, 
                 terminal.writer.note("stopped")
             if ctrl_c.pressed and not terminal.interactive:
                 raise KeyboardInterrupt
-            terminal.lock.move(terminal.agent.session.id)
+            terminal.lock_session()
             exit_if_signalled()
     _finish_review(terminal, 0.0 if terminal.interactive else memory.config.agent.flush_seconds)
     if terminal.interactive:

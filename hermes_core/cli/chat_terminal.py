@@ -80,6 +80,8 @@ class TerminalChat:
     writer: TerminalWriter = field(default_factory=TerminalWriter)
     _announced: set[str] = field(default_factory=set)
     """Hashes of the notes that wait and that the person was told of."""
+    _shared_session: str = ""
+    """The session of which the person was told that another process has it open too; "" for none."""
 
     @property
     def interactive(self) -> bool:
@@ -154,6 +156,9 @@ class TerminalChat:
         self.lock_session()
 
     def lock_session(self) -> None:
-        """Lock the session; warn if another process has it open."""
-        if not self.lock.move(self.agent.session.id):
+        """Lock the session; warn once if another process has it open, also if it took the session over meanwhile."""
+        session_id = self.agent.session.id
+        is_own = self.lock.move(session_id)
+        if not is_own and session_id != self._shared_session:
             warn(["this session is open in another process too; what is said there is not seen here"])
+        self._shared_session = "" if is_own else session_id

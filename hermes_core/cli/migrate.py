@@ -120,8 +120,11 @@ def _end(ctx: click.Context, receipt: MoveReceipt, path: Path, *, lacks: bool) -
             f"memory.provider stays as it is; see {path}"
         )
     if not receipt.verified:
+        what = (
+            counted(len(receipt.missing), "turn or note", "turns and notes") if receipt.way == "turns" else ""
+        )
         raise Failure(
-            f"{_memories(len(receipt.missing))} of {receipt.source!r} did not arrive, and memory.provider stays as it "
+            f"{what or _memories(len(receipt.missing))} of {receipt.source!r} did not arrive, and memory.provider stays as it "
             f"is; run it again, or see {path}"
         )
     raise Failure(
@@ -162,8 +165,9 @@ def _show_receipt(receipt: MoveReceipt, path: Path) -> None:
         click.echo(hanging(receipt.reason))
     else:
         click.echo(f"hash of the source: {receipt.source_hash}")
-        there = receipt.target_hash or f"{receipt.target} can't list what it has; it acknowledged all of them"
-        click.echo(f"hash of the target: {there}")
+        click.echo(f"hash of the target: {receipt.target_hash or 'none'}")
+    if receipt.unverified:
+        click.echo(hanging(f"{receipt.acknowledged:,} of {receipt.memories:,}: {receipt.unverified}"))
     if receipt.altered:
         click.echo(
             f"{receipt.altered:,} of them without a kind, time, tag or detail that {receipt.target} does not keep"

@@ -25,7 +25,7 @@ PASSES = 3
 
 @click.group(cls=Group)
 def storage() -> None:
-    """Show where the sessions are, and move them to a server or back into a file."""
+    """Show where sessions and notes are, and move them to a server or back into files."""
 
 
 @storage.command()
@@ -58,9 +58,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
 def move(
     ctx: click.Context, target: str, schema: str, wait: bool, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Move the sessions and the outbox to a server, or back into a file of the home, and let config.yaml name it.
+    """Move sessions, outbox and notes to a server, or back into files of the home, and let config.yaml name it.
 
-    Stop every program that uses the sessions before. All rows are copied with their ids, then both stores are compared by
+    Stop every program that uses them before. All rows are copied with their ids, then both stores are compared by
     count and hash, and only then config.yaml is changed. If the command is killed, run it again: it goes on where it was.
     The source keeps its rows, and refuses writes from then on. The password of the server is read from
     HERMES_STORAGE_PASSWORD in .env or from the file of PGPASSFILE; it does not belong into the address.

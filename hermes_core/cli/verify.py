@@ -12,10 +12,12 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document
+from hermes_core.config import load_config
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import StorageError
 from hermes_core.home import SKILLS_JOURNAL, HermesHome
 from hermes_core.safety.terminal import counted, printable
+from hermes_core.sessions.home_store import open_sessions
 from hermes_core.skills.store import SkillStore
 from hermes_core.storage.inventory import Inventory, lost_store
 
@@ -83,9 +85,17 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
         raise Failure("\n".join(lines))
 
 
-def _stores(home: HermesHome) -> Iterator[tuple[str, Path, MemoryStore | SkillStore]]:
-    """Yield name, journal and store of each record. Journals that are lost are among them."""
-    yield "notes", home.journal_db, MemoryStore(home)
+def _stores(home: HermesHome) -> Iterator[tuple[str, Path | None, MemoryStore | SkillStore]]:
+    """Yield name, journal and store of each record. Journals that are lost are among them.
+
+    The journal is None if it is on a server.
+    """
+    config = load_config(home)
+    if config.storage.url:
+        with closing(open_sessions(home, config)) as sessions:
+            yield "notes", None, MemoryStore(home, database=sessions.database)
+    else:
+        yield "notes", home.journal_db, MemoryStore(home)
     yield "skills", home.skills_journal_db, SkillStore(home.skills)
     users = home.memories / "users"
     lost = (store.path for store in Inventory(home.path).lost())
@@ -96,10 +106,10 @@ def _stores(home: HermesHome) -> Iterator[tuple[str, Path, MemoryStore | SkillSt
 
 
 def _verified(
-    name: str, path: Path, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
+    name: str, path: Path | None, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
 ) -> VerifiedRecord | None:
     """Return the result of one record; None if nothing was recorded yet."""
-    if lost := lost_store(path):
+    if path is not None and (lost := lost_store(path)):
         return VerifiedRecord(name, 0, "", 0, 0, (str(lost),), readable=False)
     with closing(store):
         try:

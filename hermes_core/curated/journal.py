@@ -152,9 +152,7 @@ class NoteJournal:
         self._is_own = isinstance(source, Path)
         self._database: Engine
         if isinstance(source, Path):
-            self._database = Database(
-                source, _MIGRATIONS, secure_delete=True, repair=_DAMAGED, reopen_moved=True, fixed_sql=True
-            )
+            self._database = journal_database(source)
         else:
             self._database = source
         self._table, events = ("changes", "events") if self._is_own else (CHANGES, EVENTS)
@@ -207,6 +205,7 @@ class NoteJournal:
         after: tuple[str, ...],
         writes: Sequence[MemoryWrite],
         undoes: int | None = None,
+        before: Callable[[], object] | None = None,
     ) -> str:
         """Replace the text, record the change, and put its writes into the outbox.
 
@@ -218,6 +217,7 @@ class NoteJournal:
             after: All entries of the new file.
             writes: The writes for the provider.
             undoes: Id of the change that this change reverts.
+            before: Called before anything is written; on a server, what it stores is in the same commit.
 
         Returns:
             A warning if the file was replaced, but the writes could not be put into the outbox or the journal is
@@ -230,7 +230,9 @@ class NoteJournal:
         """
         rows = writes if self._on_write else ()
         if opened.file.in_database:
-            return self._write_row(opened, action, after, rows, undoes)
+            return self._write_row(opened, action, after, rows, undoes, before)
+        if before is not None:
+            before()
         if not after:
             remove_from_inventory(opened.file.path)
         change = self._insert(opened, "intent", action, opened.entries, after, rows, undoes)
@@ -252,27 +254,31 @@ class NoteJournal:
         after: tuple[str, ...],
         rows: Sequence[MemoryWrite],
         undoes: int | None,
+        before: Callable[[], object] | None,
     ) -> str:
         """Store text, change and writes in one commit, as `write` does for a place on a server."""
         change = 0
         try:
             with self._database.transaction():
-                # First: of several writers, the others wait here, and have nothing to undo.
+                if before is not None:
+                    before()
+                # Of several writers the others wait here, and have little to undo.
                 opened.file.replace(join_entries(after), opened.stored)
                 change = self._insert(opened, "intent", action, opened.entries, after, rows, undoes)
                 warning = self._enqueue_all(change, rows, opened.session)
                 # Last: all changes of a home wait for one another from here to the commit, because of their hashes.
                 self._finish(change, enqueued=not warning)
         except CommitInDoubt:
-            # The id of a change that was rolled back is never used again.
-            query = f"SELECT 1 FROM {self._table} WHERE id = ?"
-            if self._database.in_transaction or not self._database.execute(query, (change,)).fetchone():
+            if self._database.in_transaction or not self._has(change):
                 raise
         return warning
 
-    def transaction(self, file: NotePlace) -> contextlib.AbstractContextManager[object]:
-        """Return a context manager that makes its block one commit, if the text of the place is in the database."""
-        return self._database.transaction() if file.in_database else contextlib.nullcontext()
+    def _has(self, change: int) -> bool:
+        """Return True if a change is known to be stored. The id of one that was rolled back is never used again."""
+        with contextlib.suppress(StorageError):
+            query = f"SELECT 1 FROM {self._table} WHERE id = ?"
+            return self._database.execute(query, (change,)).fetchone() is not None
+        return False
 
     def writers(self) -> set[str]:
         """Return the owner of every session that made a change."""
@@ -365,7 +371,8 @@ class NoteJournal:
         begins = not known and not opened.entries
         new = [change for change in changes if change_key(change) not in known]
         text = join_entries(after)
-        with self.transaction(opened.file):
+        whole = self._database.transaction() if opened.file.in_database else contextlib.nullcontext()
+        with whole:
             if opened.file.in_database and new:
                 # The imported changes take the next versions of the row.
                 opened.file.replace(join_entries(opened.entries), opened.stored, versions=len(new))
@@ -721,6 +728,23 @@ _MIGRATIONS = (
     ("rows in the outbox", _name_outbox),
     ("chain of events", EventChain.create),
 )
+
+
+def journal_database(path: Path, *, marked: bool = False) -> Database:
+    """Return the journal in a file.
+
+    Args:
+        marked: True to open a journal whose notes are moved to a server.
+    """
+    return Database(
+        path,
+        _MIGRATIONS,
+        secure_delete=True,
+        repair=_DAMAGED,
+        reopen_moved=True,
+        fixed_sql=True,
+        marked=marked,
+    )
 
 
 def change_key(change: Mapping[str, Any]) -> str:

@@ -215,7 +215,7 @@ class NoteOrigins:
 def newest_origins(entries: Mapping[str, NoteOrigin]) -> dict[str, NoteOrigin]:
     """Return what is kept of a table: the newest `MAX_HASHES`, all that are pinned, and all of low origin.
 
-    Those of low origin would pass for a person's.
+    Without its origin, a text of low origin would pass for a person's.
     """
 
     def stays(origin: NoteOrigin) -> bool:

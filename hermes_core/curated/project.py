@@ -73,7 +73,7 @@ def repository_of(folder: Path) -> Repository | None:
     return None
 
 
-def with_notes_key(repository: Repository, projects: Path) -> Repository:
+def with_notes_key(repository: Repository, projects: Path, *, in_files: bool = True) -> Repository:
     """Return a repository with the key under which its notes are, also if its identity has changed since.
 
     `git remote add`, a new address and a moved folder change the identity. So a file in the folder of the notes says which
@@ -81,9 +81,10 @@ def with_notes_key(repository: Repository, projects: Path) -> Repository:
 
     Args:
         projects: The folder of the notes on repositories.
+        in_files: False if the notes are on a server, so that no file shows whether a repository has any.
     """
     record = _read_keys(projects)
-    known = replace(repository, earlier_key=_known_key(repository, record, projects))
+    known = replace(repository, earlier_key=_known_key(repository, record, projects, in_files=in_files))
     if (projects / known.key / "PROJECT.md").is_file():
         remember_key(known, projects)
     return known
@@ -109,17 +110,21 @@ def remember_key(repository: Repository, projects: Path) -> None:
         log.warning("the key of the notes on %r was not stored: %s", repository.name, exc)
 
 
-def _known_key(repository: Repository, record: dict[str, dict[str, Any]], projects: Path) -> str:
+def _known_key(
+    repository: Repository, record: dict[str, dict[str, Any]], projects: Path, *, in_files: bool
+) -> str:
     """Return the key of the notes on a repository; "" if its identity gives it."""
 
+    def is_file(key: str) -> bool:
+        return (projects / key / "PROJECT.md").is_file()
+
     def has_notes(key: object) -> bool:
-        return (
-            isinstance(key, str) and bool(_KEY.fullmatch(key)) and (projects / key / "PROJECT.md").is_file()
-        )
+        # A key is stored when its notes are written.
+        return isinstance(key, str) and bool(_KEY.fullmatch(key)) and (is_file(key) or not in_files)
 
     if has_notes(key := record["identities"].get(repository.identity)):
         return str(key)
-    if has_notes(repository.key):
+    if is_file(repository.key):
         return ""
     folders = record["folders"]
     for top, entry in folders.items():
@@ -129,7 +134,7 @@ def _known_key(repository: Repository, record: dict[str, dict[str, Any]], projec
             return str(entry["key"])
     # Before this folder had a remote, its path was its identity. An entry of another `.git` is of a folder that was deleted.
     by_path = Repository(repository.top.rsplit("/", 1)[-1], repository.top).key
-    return by_path if repository.top not in folders and has_notes(by_path) else ""
+    return by_path if repository.top not in folders and is_file(by_path) else ""
 
 
 def _read_keys(projects: Path) -> dict[str, dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
+from hermes_core.curated.note_tables import CHANGES
 from hermes_core.curated.origins import (
     UNKNOWN,
     NoteOrigin,
@@ -40,7 +41,8 @@ log = logging.getLogger(__name__)
 MIRROR_MODE = 0o400
 
 _UPSERT_ORIGIN = """
-    INSERT INTO note_origins (folder, hash, origin, at, session, confirmed, pinned) VALUES (?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO note_origins (folder, hash, origin, at, session, confirmed, pinned)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (folder, hash) DO UPDATE SET origin = excluded.origin, at = excluded.at,
         session = excluded.session, confirmed = excluded.confirmed, pinned = excluded.pinned
 """
@@ -117,6 +119,8 @@ class NoteRow:
         Raises:
             NotesChanged: Another program changed the row since it was read.
         """
+        if self._reads is not None:
+            self._reads.forget()  # also if another program was quicker: the next look has to ask the server
         version, now = expected.version + versions, self._clock()
         if expected.version:
             rows = self._database.execute(
@@ -131,8 +135,6 @@ class NoteRow:
             )
         if not rows.rowcount:
             raise NotesChanged(f"{self.name} was changed by another program just now", "try again")
-        if self._reads is not None:
-            self._reads.forget()
         if self._mirrors:
             self._database.after_commit(partial(self._write_mirror, text.encode("utf-8"), version))
 
@@ -334,6 +336,24 @@ class NotePlaces:
             rows = self._database.execute("SELECT DISTINCT owner FROM notes WHERE owner <> ''")
             owners.update(row["owner"] for row in rows)
         return sorted(owners)
+
+    def delete(self, places: Iterable[NotePlace], folder: Path) -> None:
+        """Delete the rows of these places, their history as far as it is in the outbox, and the origins of a folder."""
+        if self._database is None:
+            return
+        names = [place.key for place in places]
+        self._database.batch(
+            [
+                (f"DELETE FROM {CHANGES} WHERE file = ANY (?) AND enqueued", (names,)),
+                # The versions of changes that are left must not begin anew.
+                (
+                    "DELETE FROM notes WHERE file = ANY (?)"
+                    f" AND NOT EXISTS (SELECT 1 FROM {CHANGES} c WHERE c.file = notes.file)",
+                    (names,),
+                ),
+                ("DELETE FROM note_origins WHERE folder = ?", (self._key(folder),)),
+            ]
+        )
 
     def keys(self) -> list[str]:
         """Return the keys of all notes that the database has, or had; [] for files.

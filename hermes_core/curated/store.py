@@ -17,10 +17,10 @@ import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from hermes_core.config.profile import ProfileField
 from hermes_core.contract.values import (
@@ -124,6 +124,7 @@ Trust = Literal["open", "guarded", "strict"]
 or the others only after a person confirmed them."""
 
 Value = TypeVar("Value")
+Arguments = ParamSpec("Arguments")
 Result = dict[str, Any]
 FilterWrite = Callable[[MemoryWrite, Session], MemoryWrite | Refused]
 Plan = Callable[[tuple[str, ...]], Edit | Refusal]
@@ -170,6 +171,19 @@ class DataNote:
     def waits(self) -> bool:
         """True if the origin keeps the note out of the system prompt."""
         return not may_command(self.origin.origin)
+
+
+def _read_once(
+    method: Callable[Concatenate[MemoryStore, Arguments], Value],
+) -> Callable[Concatenate[MemoryStore, Arguments], Value]:
+    """Return a method of the store that reads notes on a server at most once; see `MemoryStore.reading`."""
+
+    @wraps(method)
+    def reading(store: MemoryStore, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Value:
+        with store.reading():
+            return method(store, *args, **kwargs)
+
+    return reading
 
 
 class MemoryStore:
@@ -313,6 +327,7 @@ class MemoryStore:
         self._snapshot = self.take_snapshot()
         return self._snapshot
 
+    @_read_once
     def take_snapshot(self) -> NotesSnapshot:
         """Read both files and return their blocks for the system prompt.
 
@@ -386,6 +401,7 @@ class MemoryStore:
         """
         return NotesUsage(measure(self.entries(target)), self._limits[target])
 
+    @_read_once
     def shown_entries(self) -> list[str]:
         """Return the entries of the shared base and of both files that the system prompt of a new session shows."""
         shown = self.shared_entries()
@@ -398,6 +414,7 @@ class MemoryStore:
                 ]
         return shown
 
+    @_read_once
     def data_notes(self) -> list[DataNote]:
         """Return the notes that stand in no system prompt because of their origin, or because the scan flagged them.
 
@@ -413,6 +430,7 @@ class MemoryStore:
                         notes.append(DataNote(target, entry, origin, flag.reason if flag else ""))
         return notes
 
+    @_read_once
     def waiting_notes(self) -> list[DataNote]:
         """Return the notes whose origin keeps them out of the system prompt until a person confirms them.
 
@@ -444,6 +462,7 @@ class MemoryStore:
         if lowered:
             self.origins.record(lowered, session.id)
 
+    @_read_once
     def stored_origins(self) -> list[Origin]:
         """Return the origins of all entries on disk."""
         table, origins = self.origins.read(), list[Origin]()
@@ -456,10 +475,12 @@ class MemoryStore:
         """Return the notes that the model gets as data: none under the trust "strict"."""
         return [] if self._trust == "strict" else self.data_notes()
 
+    @_read_once
     def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
         """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
         return entry_changes(prompt, without_turns(self.take_snapshot().render()))
 
+    @_read_once
     def outdated_origin(self, prompt: str) -> Origin | None:
         """Return the lowest origin of the notes in a stored prompt that may not stand in one any more; None for none.
 
@@ -487,6 +508,7 @@ class MemoryStore:
         accepted = origin.origin in self._accepted_origins and replace(origin, pinned=False) != UNKNOWN
         return self._trust == "open" or may_command(origin.origin) or accepted
 
+    @_read_once
     def flagged(self, target: MemoryTarget | None = None) -> list[FlaggedEntry]:
         """Return the entries that no model may see. Files that can't be used at all are reported by `problems`.
 
@@ -549,6 +571,7 @@ class MemoryStore:
             return OriginTable()
         return NoteOrigins(self._base_path(self._base).with_name(ORIGINS)).read()
 
+    @_read_once
     def problems(self) -> dict[MemoryTarget, MemoryConflict]:
         """Return the error of each file of the notes that can't be used now, by its target."""
         conflicts = {}
@@ -592,6 +615,7 @@ class MemoryStore:
         message = "Entry pinned: only you can change or remove it." if on else "Entry no longer pinned."
         return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
 
+    @_read_once
     def in_order(self, target: MemoryTarget) -> list[str]:
         """Return all entries on disk, the profile first and then pinned ones.
 
@@ -848,6 +872,14 @@ class MemoryStore:
         """
         return sum(self._journal.prune(file) for file in self._files.values())
 
+    def delete(self) -> None:
+        """Delete the rows of the notes of a user from a server: texts, origins and history. Files are the caller's.
+
+        Changes whose writes are not in the outbox yet stay. Call `prune` before.
+        """
+        if self._owner:
+            self._places.delete(self._files.values(), self._home.folder_of(self._owner))
+
     def enqueue_missing(self) -> int:
         """Find the writes that a crash or a full outbox kept out of the outbox, and pass them to `on_write`.
 
@@ -959,7 +991,8 @@ class MemoryStore:
             return self._split_threat(edit) or over_budget(entries, edit, writes, limit, batch=batch) or edit
 
         action = "batch" if batch else operations[0].action
-        return self._commit(target, action, plan, who, writes=writes, reading=reading)
+        once = expected is not None  # the caller plans anew
+        return self._commit(target, action, plan, who, writes=writes, reading=reading, once=once)
 
     def _origins_of(
         self, contents: Sequence[str], sources: Sequence[str], session: Session, reading: Reading | None
@@ -1086,6 +1119,7 @@ class MemoryStore:
         writes: Sequence[MemoryWrite] = (),
         undoes: int | None = None,
         reading: Reading | None = None,
+        once: bool = False,
     ) -> Result:
         """Lock and read the file, call `plan` with its entries, and write the edited entries.
 
@@ -1096,13 +1130,11 @@ class MemoryStore:
             writes: The checked writes of the call, one for each operation. Undo and reset pass none: their writes
                 are made from the changes.
             undoes: Id of the change that an undo reverts.
+            once: True to raise `NotesChanged` instead of planning anew, if another program was quicker.
         """
         commit = partial(self._commit_once, target, action, plan, session, writes, undoes, reading)
         try:
-            if not self._files[target].in_database:
-                result, edit, notice = commit()
-            else:
-                result, edit, notice = self._until_unchanged(commit)
+            result, edit, notice = commit() if once else self._until_unchanged(commit)
         except MemoryConflict as exc:
             return self.refuse(Refusal(exc.message, remedy=exc.remedy, backup=exc.backup), target, session)
         if isinstance(edit, Refusal):
@@ -1171,18 +1203,29 @@ class MemoryStore:
             warning = ""
             notice |= self._back_up_large(target, edit)
             if performed:
-                with self._journal.transaction(opened.file):
-                    if target == "project" and self.project is not None:
-                        remember_key(self.project, self._home.memories / "projects")
-                    if writes:  # before a file: after a crash, no note may pass for a person's
-                        self.origins.record(origins, session.id, raise_to=reading is None)
-                    for change in pinned:
-                        if change.content and writes:  # a person wrote it anew
-                            self.origins.pin(change.content)
-                    warning = self._journal.write(opened, action, edit.entries, performed, undoes)
+                # Before a file: after a crash, no note may pass for a person's.
+                record = partial(self._record_origins, origins, session, reading, pinned)
+                if isinstance(opened.file, NoteFile) and target == "project" and self.project is not None:
+                    remember_key(self.project, self._home.memories / "projects")
+                warning = self._journal.write(
+                    opened, action, edit.entries, performed, undoes, before=record if writes else None
+                )
             if warning:
                 result["warning"] = redact(warning)
         return result, edit, notice
+
+    def _record_origins(
+        self,
+        origins: Mapping[str, Origin],
+        session: Session,
+        reading: Reading | None,
+        pinned: Sequence[NoteChange],
+    ) -> None:
+        """Store the origins of new entries. A pinned entry that a person wrote anew stays pinned."""
+        self.origins.record(origins, session.id, raise_to=reading is None)
+        for change in pinned:
+            if change.content:
+                self.origins.pin(change.content)
 
     def _until_unchanged(self, write: Callable[[], Value]) -> Value:
         """Call `write`, which plans a change and stores it, again as long as another program is quicker.

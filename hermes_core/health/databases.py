@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hermes_core.config import Config, load_config
+from hermes_core.curated.shared import is_mirror
 from hermes_core.errors import ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
@@ -19,11 +20,14 @@ from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage.inventory import Inventory, LostStore
+from hermes_core.sessions.home_store import open_sessions
+from hermes_core.storage.inventory import NOTE_STORES, Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
 PROBE_TIMEOUT_S = 2.0
 """Seconds that a probe waits for a lock. Writers of this package hold it for milliseconds."""
+
+_NOTE_FILES = ("*.md", "projects/*/PROJECT.md", "users/*/*.md")
 
 BEGIN_ANEW = "hermes-memory doctor --accept-loss"
 """Command after which a store that was moved away begins anew."""
@@ -33,9 +37,10 @@ STATUS_CHECK_S = 3.0
 
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
-    """Return the SQLite files of a home, without state.db if the sessions are on a server."""
-    sessions = () if _server_config(home) else (home.state_db,)
-    return *sessions, home.outbox_db, home.journal_db, home.skills_journal_db
+    """Return the SQLite files of a home, without those of sessions and notes if these are on a server."""
+    if _server_config(home):
+        return home.outbox_db, home.skills_journal_db
+    return home.state_db, home.outbox_db, home.journal_db, home.skills_journal_db
 
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
@@ -46,6 +51,7 @@ def examine_databases(home: HermesHome) -> Iterator[Finding]:
             yield Finding(
                 "state.db", "note", "not read: storage.url names a server", "keep it, or move it away"
             )
+        yield from _examine_note_files(home, config)
     for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*")):
         yield Finding(
             path.name, "note", "not read: a later move put it aside", "delete it when nothing is missing"
@@ -73,9 +79,9 @@ def _server_config(home: HermesHome) -> Config | None:
 
 
 def _losses(home: HermesHome) -> list[LostStore]:
-    """Return the stores that were lost, without state.db if the sessions are on a server."""
-    unread = home.state_db if _server_config(home) else None
-    return [lost for lost in Inventory(home.path).lost() if lost.path != unread]
+    """Return the stores that were lost, without those of sessions and notes if these are on a server."""
+    on_server = _server_config(home) is not None
+    return [lost for lost in Inventory(home.path).lost() if not (on_server and lost.is_replaced_by_server)]
 
 
 def unusable(home: HermesHome) -> list[Finding]:
@@ -179,6 +185,39 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
         "hermes-memory doctor --fix makes it anew from the messages",
         repair=lambda: _rebuild(path),
     )
+
+
+def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
+    """Yield a note for the files of notes that are not read, and a warning for read-only copies that are old."""
+    files = [
+        path
+        for pattern in _NOTE_FILES
+        for path in sorted(home.memories.glob(pattern))
+        if path.is_file() and path.name in NOTE_STORES
+    ]
+    mirrors = [path for path in files if config.memory.mirror and is_mirror(path)]
+    unread = [path.relative_to(home.path).as_posix() for path in files if path not in mirrors]
+    if unread:
+        remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
+        yield Finding(_some(unread), "note", "not read: storage.url names a server", remedy)
+    if not mirrors:
+        return
+    try:
+        with contextlib.closing(open_sessions(home, config)) as sessions:
+            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall()
+    except HermesError:  # the finding about the server tells
+        return
+    texts = {row["file"]: row["text"] for row in rows}
+    for path in mirrors:
+        if path.read_bytes() != texts.get(path.relative_to(home.memories).as_posix(), "").encode():
+            name = path.relative_to(home.path).as_posix()
+            remedy = "nothing is to be done: the next session on this machine writes it anew"
+            yield Finding(name, "note", "a read-only copy of notes that were changed since", remedy)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _damage(path: Path, timeout: float | None = None) -> list[str]:

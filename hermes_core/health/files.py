@@ -171,7 +171,7 @@ def _log(home: HermesHome) -> Iterator[Finding]:
 def _own_files(home: HermesHome) -> Iterator[Path]:
     patterns = {
         home.path: (".env", "*.json", "*.db", "*.db-wal", "*.db-shm"),
-        home.memories: ("*.md", "*.md.bak*", "*.json", "*.db", "*.db-wal", "*.db-shm"),
+        home.memories: ("*.md", "*.md.bak*", "*.md.mine*", "*.json", "*.db", "*.db-wal", "*.db-shm"),
         home.logs: ("hermes.log*",),
     }
     for folder, names in patterns.items():

@@ -355,10 +355,9 @@ def _examine_extensions(facts: Facts, config: Config) -> Iterator[Finding]:
         yield Finding(
             "extension vector",
             "note",
-            "it is not there, so that search by meaning is off or slower",
-            "CREATE EXTENSION vector WITH SCHEMA public"
-            if "vector" in installed
-            else "install pgvector on the server, then CREATE EXTENSION vector WITH SCHEMA public",
+            "it is not there, so that each program keeps vectors in memory and compares them itself",
+            f"{'' if 'vector' in installed else 'install pgvector on the server, then '}"
+            "CREATE EXTENSION vector WITH SCHEMA public, then hermes-memory sessions rebuild",
         )
 
 

@@ -282,7 +282,7 @@ class _ReadingTools:
                 ),
                 **({"session_id": result.session_id} if result.session_id else {}),
                 **({"message_id": result.message_id} if result.message_id is not None else {}),
-                **({"span": list(result.span)} if result.span is not None else {}),
+                **({"span": list(result.span)} if result.span and len(result.text) <= share else {}),
             }
             for result in report.results
         ]

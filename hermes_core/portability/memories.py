@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from urllib.parse import unquote
 
 from hermes_core.contract.values import BUILTIN_NAME, MemoryPage, MemoryRecord, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, SessionError
-from hermes_core.home import HermesHome
+from hermes_core.home import HermesHome, file_name_of
 from hermes_core.kit.text import storable
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory
@@ -116,7 +117,16 @@ def owners_of(memory: Memory) -> list[str]:
     for row in database.execute("SELECT body FROM outbox_rows").fetchall():
         if session := session_of_row(row["body"]):
             owners.add(session.owner)
+    owners |= set(_owners_with_files(memory.home))
     return ["", *sorted(owner for owner in owners if owner and _is_owner(owner))]
+
+
+def _owners_with_files(home: HermesHome) -> Iterator[str]:
+    """Yield the users for whom a provider keeps a file in a folder `NAME.users`, named by `file_name_of`."""
+    for path in home.path.glob("*.users/*"):
+        owner = unquote(path.stem[:-17])
+        if file_name_of(owner) == path.stem:
+            yield owner
 
 
 def disputed_sessions(memory: Memory) -> dict[str, str]:

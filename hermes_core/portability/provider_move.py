@@ -46,6 +46,12 @@ ROUNDS = 3
 VISIBLE_TIMEOUT_S = 60.0
 """Seconds that a backend which stores later gets until its list has what it took."""
 
+ACKNOWLEDGED = (
+    "{name!r} acknowledged these; what it made of them, and that it keeps them, can't be verified, since it can't be asked "
+    "for the texts"
+)
+"""Sentence for people: what a count of answers says, and what it doesn't."""
+
 _FLUSH_S = 5.0
 _STALLED_S = 120.0
 _NAMESPACE = uuid.UUID("0c9b5a52-6d0e-5f6f-8f57-53a8cf2d2f10")
@@ -99,6 +105,8 @@ class MoveReceipt:
         switched: True if `memory.provider` names the target now.
         unseen: The users whom the move can't know of, as a sentence; "" if the users were named.
         disputed: Sessions that were not moved, since their stored user and their identity disagree.
+        acknowledged: Number of the memories, or turns and notes, that the target said it took, in this run or before.
+        unverified: What could not be verified, as a sentence; "" if the target lists all of it.
     """
 
     source: str
@@ -119,6 +127,8 @@ class MoveReceipt:
     switched: bool = False
     unseen: str = ""
     disputed: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    unverified: str = ""
 
     @property
     def took_none(self) -> bool:
@@ -241,6 +251,9 @@ class ProviderMove:
         # By key, not by number: a refusal of one memory must not hide the loss of another.
         receipt.refused = [self._refused[at] for at in self._refused if at in absent]
         receipt.missing = [sources[user][key].text[:80] for user, key in sorted(missing)]
+        receipt.acknowledged = receipt.memories - len(absent)
+        if not self._target.implements("export_memories"):
+            receipt.unverified = ACKNOWLEDGED.format(name=self._target.name)
         receipt.verified = not missing and (not receipt.memories or len(absent) < receipt.memories)
 
     def _absent(
@@ -296,28 +309,42 @@ class ProviderMove:
         """Put every stored turn and note into the outbox of the target, and wait until it took them."""
         manager, sessions, count, ended = self._target.manager, self._memory.sessions, 0, dict[str, Session]()
         outbox, name = manager.outbox, self._target.name
+        events = list[tuple[str, str, str]]()
         for stored in sessions.complete_turns():
             if not self._is_moved(stored):
                 continue
             session = self._session_of(stored)
             count += 1
+            events.append(("sync_turn", stored.turn.id, stored.turn.user))
             if not outbox.knows(name, "sync_turn", stored.turn.id):
                 manager.sync_all(stored.turn, session)
-                receipt.copied += 1
+                receipt.copied += outbox.knows(name, "sync_turn", stored.turn.id)
             ended[session.id] = session
             self._on_record()
             if not count % 200:  # an outbox has a limit
                 self._wait(receipt)
         for write, owner in self._notes():
             count += 1
+            events.append(("on_memory_write", write.id, write.content))
             if not outbox.knows(name, "on_memory_write", write.id):
                 manager.on_memory_write(write, self._target.session_of(owner))
-                receipt.copied += 1
+                receipt.copied += outbox.knows(name, "on_memory_write", write.id)
         for session in ended.values():
             manager.on_session_end(session, "import", sessions.last_message_id(session.id))
         self._wait(receipt)
         receipt.memories, receipt.users = count, len(self._users)
-        receipt.missing = [f"{row.hook} {row.event}: {row.error}" for row in outbox.dead_letters(name)]
+        # By event, not by number: a turn that no row was made for must not hide behind the others.
+        dead = {(row.hook, row.event): row.error for row in outbox.dead_letters(name)}
+        pending = {(row.hook, row.event): row.error or "it still waits" for row in outbox.pending(name)}
+        absent = "the provider takes no such write, or a filter refused it"
+        for hook, event, text in events:
+            reason = dead.get((hook, event)) or pending.get((hook, event))
+            if reason is None and not outbox.knows(name, hook, event):
+                reason = absent
+            if reason is not None:
+                receipt.missing.append(redact(f"{hook} {event} ({text[:40]}): {reason}"))
+        receipt.acknowledged = count - len(receipt.missing)
+        receipt.unverified = ACKNOWLEDGED.format(name=name)
         receipt.verified = not receipt.missing
 
     def _wait(self, receipt: MoveReceipt) -> None:

@@ -1,4 +1,4 @@
-"""Move of the sessions and the outbox of a home to a server, or back into a file.
+"""Move of the sessions, the outbox and the notes of a home to a server, or back into files.
 
 The source is marked first, so that no program writes into it any more; then all rows are copied and compared by count and
 hash, and only then config.yaml names the target. A move that was stopped at any moment is run again and goes on. The rows
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import time
 import uuid
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hermes_core.config import STORAGE, Config, load_config, set_value, unset_value
+from hermes_core.curated.note_copy import ROW_TABLES, NoteFiles, NoteRows, digest_notes
+from hermes_core.curated.note_tables import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.redact import redact_value
@@ -53,6 +56,12 @@ _OTHER_PROGRAMS = """
     SELECT count(*), min(coalesce(host(client_addr), 'this machine')) FROM pg_stat_activity
     WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
         AND application_name = current_setting('application_name')
+"""
+
+# Behind a pooler there is no connection of an idle program, but it has leases on sessions and on rows of the outbox.
+_LEASES = """
+    SELECT (SELECT count(*) FROM session_claims WHERE until > now())
+        + (SELECT count(*) FROM outbox_lines WHERE holder <> '' AND until > now())
 """
 
 MoveStep = Literal["copying", "comparing"]
@@ -186,13 +195,13 @@ class StorageMove:
         with self._open(self._config, "write") as source:
             mark = read_mark(source.database)
             label = store_label(source, self._config)
-            rows = count_rows(source.database) if source.database.exists else {}
+            rows = self._counts(source)
         with self._open(self._target_config, "read") as target:
             target_label = store_label(target, self._target_config)
             self._refuse_other_move(mark, label, target_label)
             exists = _has_tables(target)
             there = read_mark(target.database) if exists else None
-            counts = count_rows(target.database) if exists else {}
+            counts = self._counts(target, of_source=False) if exists else {}
             aside = ""
             if there is not None and there.role == "source" and there.complete:
                 aside = self._place_aside(target)
@@ -215,12 +224,13 @@ class StorageMove:
         with self._open(self._config, "write") as source:
             if read_mark(source.database) is not None:
                 return ""
-            count, host = source.database.execute(_OTHER_PROGRAMS).fetchone()
-            return (
-                f"{count} other connections to {source.database.label!r}, of {host}, have the role of this home"
-                if count
-                else ""
-            )
+            connections, leases = source.database.read([(_OTHER_PROGRAMS, ()), (_LEASES, ())])
+            (count, host), label = connections[0], source.database.label
+            if count:
+                return f"{count} other connections to {label!r}, of {host}, have the role of this home"
+            if leases[0][0]:
+                return f"leases on {label!r} are of a program that runs or stopped just now: {leases[0][0]}"
+            return ""
 
     def wait(self, sleep: Callable[[float], object] = time.sleep) -> None:
         """Return when no other program uses the source."""
@@ -248,10 +258,10 @@ class StorageMove:
                 if read_mark(target.database) is not None or not _is_filled(target, mark):
                     self._fill(source, target, mark, receipt)
                 receipt.source_hash = receipt.target_hash = (target.get_meta(MOVED_FROM_KEY) or "").split()[1]
-                receipt.rows = count_rows(target.database)
+                receipt.rows = self._counts(target)
             receipt.sessions, receipt.messages = receipt.rows["sessions"], receipt.rows["messages"]
             receipt.verified = True
-            write_mark(source.database, dataclasses.replace(mark, complete=True), TABLE_NAMES)
+            self._write_source_marks(source, dataclasses.replace(mark, complete=True))
         self._switch(receipt)
         receipt.seconds = round(self._clock() - started, 3)
         return receipt
@@ -263,14 +273,31 @@ class StorageMove:
         mark = read_mark(source.database)
         if mark is not None:
             self._refuse_other_move(mark, store_label(source, self._config), target)
+            self._mark_files(mark)
             return mark
         if source.database.kind == "sqlite":
             outbox = outbox_of_home(self._home, source, redact_value)
             if outbox is not None and outbox.held_back:
                 raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
         mark = StoreMark(uuid.uuid4().hex, "source", complete=False, other=target)
-        write_mark(source.database, mark, TABLE_NAMES)
+        write_mark(source.database, mark, guarded_tables(source))
+        self._mark_files(mark)
         return mark
+
+    def _mark_files(self, mark: StoreMark) -> None:
+        """Mark the notes, if they are files that are moved, after edits by hand were taken into their history."""
+        if self._config.storage.url:
+            return
+        with NoteFiles(self._home) as files:
+            if files.mark is None:
+                files.settle()
+                files.write_mark(mark)
+
+    def _write_source_marks(self, source: SessionDB, mark: StoreMark) -> None:
+        write_mark(source.database, mark, guarded_tables(source))
+        if not self._config.storage.url:
+            with NoteFiles(self._home) as files:
+                files.write_mark(mark)
 
     def _fill(
         self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
@@ -282,25 +309,75 @@ class StorageMove:
         """
         there = read_mark(target.database)
         if there is None or there.move_id != mark.move_id:
-            self._refuse_filled(target, count_rows(target.database))
+            self._refuse_filled(target, self._counts(target, of_source=False))
             own = StoreMark(mark.move_id, "target", complete=False, other=receipt.source)
-            write_mark(target.database, own, TABLE_NAMES)
+            write_mark(target.database, own, guarded_tables(target))
         receipt.copied = copy_store(source, target, lambda count: self._progress("copying", count))
         pair = (source.database, target.database)
         before, after = (
             digest_store(one, other, lambda count: self._progress("comparing", count))
             for one, other in (pair, pair[::-1])
         )
-        receipt.differing = [*differences(before, after, source), *target.index.check()]
+        hashes = self._copy_notes(source, target, mark, receipt)
+        receipt.differing += [*differences(before, after, source), *target.index.check()]
         if receipt.differing:
             raise StorageError(
                 f"{receipt.source!r} and {receipt.target!r} differ after the copy: "
                 f"{'; '.join(receipt.differing[:MAX_NAMED])}",
                 "config.yaml stays as it is: report this, and go on with the source by `hermes-memory storage unmark`",
             )
+        if not self._target_config.storage.url:
+            with NoteFiles(self._home) as files:
+                files.write_mark(None)
+        total = hashlib.sha256(f"{after.hash} {hashes}".encode()).hexdigest()
         with target.transaction():
-            target.set_meta(MOVED_FROM_KEY, f"{mark.move_id} {after.hash}")
-            write_mark(target.database, None, TABLE_NAMES)
+            target.set_meta(MOVED_FROM_KEY, f"{mark.move_id} {total}")
+            write_mark(target.database, None, guarded_tables(target))
+
+    def _copy_notes(
+        self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
+    ) -> str:
+        """Copy the notes, note what differs in the receipt, and return their hash in the source."""
+        stamp = time.strftime("%Y%m%dt%H%M%Sz", time.gmtime(self._clock()))
+        with NoteFiles(self._home, stamp) as files:
+            if self._target_config.storage.url:
+                rows = NoteRows(target.database)
+                rows.replace(files)
+            else:
+                rows = NoteRows(source.database)
+                if files.mark is None or files.mark.move_id != mark.move_id:
+                    files.put_aside()
+                    files.write_mark(StoreMark(mark.move_id, "target", complete=False, other=receipt.source))
+                files.replace(rows)
+            of_files, of_rows = digest_notes(files), digest_notes(rows)
+        count = sum(of_files[1].values())
+        receipt.copied += count
+        self._progress("comparing", 3 * count)
+        receipt.differing += [
+            f"{name}: {count:,} in files, and {of_rows[1][name]:,} rows"
+            for name, count in of_files[1].items()
+            if count != of_rows[1][name]
+        ]
+        if not receipt.differing and of_files[0] != of_rows[0]:
+            receipt.differing.append("notes or their history")
+        return of_files[0]
+
+    def _counts(self, store: SessionDB, *, of_source: bool = True) -> dict[str, int]:
+        """Return the number of rows by table, with the notes.
+
+        Args:
+            of_source: False to leave out what an empty target has.
+        """
+        counts = count_rows(store.database) if store.database.exists else {}
+        if store.database.kind == "postgresql":
+            notes = NoteRows(store.database).counts()
+            if not of_source:
+                del notes[EVENTS]  # the record begins with an event
+            return counts | notes
+        if of_source:
+            with NoteFiles(self._home) as files:
+                counts |= files.counts()
+        return counts
 
     def _switch(self, receipt: StorageMoveReceipt) -> None:
         """Let config.yaml name the target."""
@@ -423,6 +500,8 @@ def storage_status(home: HermesHome) -> StorageStatus:
         database = store.database
         mark = read_mark(database)
         rows = count_rows(database) if database.exists else {}
+        if database.kind == "postgresql":
+            rows |= NoteRows(database).counts()
         return StorageStatus(
             database.label,
             database.kind,
@@ -458,8 +537,16 @@ def unmark_store(home: HermesHome) -> StoreMark | None:
                 "finish the move with `hermes-memory storage move`, or let storage.url name the other store",
             )
         if mark is not None:
-            write_mark(store.database, None, TABLE_NAMES)
+            write_mark(store.database, None, guarded_tables(store))
+            if store.database.kind == "sqlite":
+                with NoteFiles(home) as files:
+                    files.write_mark(None)
         return mark
+
+
+def guarded_tables(store: SessionDB) -> tuple[str, ...]:
+    """Return the tables of a store that take no writes while it is moved."""
+    return TABLE_NAMES if store.database.kind == "sqlite" else (*TABLE_NAMES, *ROW_TABLES)
 
 
 def save_storage_receipt(home: HermesHome, receipt: StorageMoveReceipt) -> Path:

@@ -106,8 +106,8 @@ MAX_UNANSWERED_CHARS = 400
 
 # The next constants decide if a turn gets anything at all (`Telling.opens`). In a search by words, 8 % of 60 tasks ("Write
 # a haiku about the sea.") and 11 % of small talk get messages of an unrelated chat of two persons, 13 % and 15 % of real
-# people's chats, and 19 % and 5 % of an assistant's chat; without these limits 45 to 95 %. It costs 0.4 points of
-# recall@10 on LoCoMo, 0.8 on REALTALK and 4.2 on BEAM.
+# people's chats, and 23 % and 8 % of an assistant's chat; without these limits 45 to 95 %. It costs 0.4 points of
+# recall@10 on LoCoMo, 0.8 on REALTALK and 4.5 on BEAM.
 
 # Lowest number of telling words that one exchange must have. A word that no message has counts 1, a common word less.
 MIN_TELLING_WORDS = 1.2
@@ -141,7 +141,8 @@ MIN_QUESTION_WORDS = 0.8
 # in two of four messages.
 ASSUMED_MESSAGES = 300
 
-# Characters above which a message has words by chance: each word of it then counts less.
+# Characters above which a message has words by chance: each word of it then counts less, unless the part that answers was
+# sought.
 MAX_FULL_SIZE = 3_000
 
 # Characters of a word, by the first and the last letter of the script: kana, Korean, and the scripts of Thai, Lao, Burmese

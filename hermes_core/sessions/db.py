@@ -962,6 +962,24 @@ class SessionDB:
             return own, *self.turns_and_origin(own)
         return own, *_turns_and_origin(counts, origins)
 
+    @_detecting_damage
+    def id_turns_and_lineage(self, session_id: str, user: str) -> tuple[str, int, frozenset[str]]:
+        """Return `id_for`, and `turn_count` and `lineage` of the session with that id, in one round trip as a rule."""
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        if not self.database.exists:
+            return session_id, 0, frozenset([session_id])
+        rows, counts, *related = self.database.read(
+            [
+                _ids_of_user(session_id, user),
+                (_TURN_COUNT, (session_id,)),
+                *lineage.family_statements(session_id),
+            ]
+        )
+        own = self._id_among(rows, session_id, user)
+        if own != session_id:
+            return own, self.turn_count(own), self.lineage(own)
+        return own, int(counts[0][0]), lineage.family_from(self.database, session_id, *related)
+
     def _read_standing(self, session_id: str, statements: Sequence[Statement] = ()) -> list[list[Any]]:
         """Return the rows of `statements`, and those with the number of turns and with the origins of a session."""
         try:

@@ -135,10 +135,18 @@ def family(database: Engine, session_id: str) -> frozenset[str]:
 
     A compression, a branch or a delegation connects two sessions.
     """
-    # Most sessions have no parent, so that both are read in one round trip.
-    above, under = database.read(
-        [_ancestors_statement(session_id, _RELATED), _descendants_statement(session_id, _RELATED)]
-    )
+    return family_from(database, session_id, *database.read(family_statements(session_id)))
+
+
+def family_statements(session_id: str) -> list[Statement]:
+    """Return the statements that `family_from` needs the rows of, to be read in one round trip with others."""
+    return [_ancestors_statement(session_id, _RELATED), _descendants_statement(session_id, _RELATED)]
+
+
+def family_from(
+    database: Engine, session_id: str, above: Sequence[Any], under: Sequence[Any]
+) -> frozenset[str]:
+    """Return `family` from the rows of `family_statements`. Most sessions have no parent, and need no further read."""
     if len(above) > 1:
         return frozenset(_under(database, above[-1][0], _RELATED))
     return frozenset([session_id, *(row[0] for row in under)])

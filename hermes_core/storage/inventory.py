@@ -40,6 +40,8 @@ _SKIPPED_FOLDERS = frozenset(
     {"profiles", "plugins", "logs", "locks", "migration", "node_modules", "venv", ".venv"}
 )
 _NOTES = ("MEMORY.md", "USER.md")
+NOTE_STORES = (*_NOTES, "PROJECT.md")
+_JOURNAL = "journal.db"
 _COPIES = (".damaged", ".lost-", ".repairing")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _LOG_SUFFIXES = ("-wal", "-shm", "-journal")
@@ -71,6 +73,12 @@ class LostStore:
         log = self.path.with_name(f"{self.path.name}-wal")
         left = f"; {str(log)!r} is here without its database" if log.exists() else ""
         return f"{str(self.path)!r} held data{day} and is gone{left}"
+
+    @property
+    def is_replaced_by_server(self) -> bool:
+        """True if a home with `storage.url` does not read the store: sessions, notes, their origins and their history."""
+        notes = self.name.startswith("memories/")
+        return self.name == STATE_DB or (notes and self.path.name in (*NOTE_STORES, _JOURNAL, ORIGINS))
 
     @property
     def remedy(self) -> str:

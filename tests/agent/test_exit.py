@@ -14,6 +14,7 @@ import pytest
 
 from hermes_core.agent.lifecycle import SessionLifecycle
 from hermes_core.testing.model_server import Reply
+from tests.forked import python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +25,14 @@ NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
 """These start no thread at their end: there the flush is left out, which is said."""
 
 HOST = """
-import os, signal, sys, threading
+import os, signal, sys, threading, warnings
 from hermes_core import open_memory
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.testing.fakes import RecordingProvider
 
 home, url, act = sys.argv[1:]
+# From 3.12 on Python warns of every fork beside threads.
+warnings.simplefilter("ignore", DeprecationWarning)
 
 class Told(RecordingProvider):
     def answer(self, hook, **given):
@@ -83,12 +86,7 @@ def host(stage: Stage, act: str) -> subprocess.Popen[str]:
     """A program with an agent that it leaves as it is, after this act."""
     stage.config("memory: {flush_min_turns: 1}\nagent: {review: false, flush_seconds: 60}\n")
     return subprocess.Popen(
-        # From 3.12 on Python warns of every fork beside threads.
-        [
-            sys.executable,
-            *("-W", "ignore::DeprecationWarning"),
-            *("-c", HOST, str(stage.home), stage.server.base_url, act),
-        ],
+        [*python(), "-c", HOST, str(stage.home), stage.server.base_url, act],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

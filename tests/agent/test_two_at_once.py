@@ -15,8 +15,11 @@ from hermes_core.agent import Agent
 from hermes_core.agent.lifecycle import FOLLOWED, SessionLifecycle
 from hermes_core.errors import SessionError
 from hermes_core.testing.model_server import Reply
+from tests.forked import python
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.agent.conftest import Stage
 
 RUN = """
@@ -37,8 +40,8 @@ with open_memory(home, provider="") as memory:
 """
 
 
-def start(stage: Stage, text: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", RUN, str(stage.home), stage.server.base_url, text]
+def start(stage: Stage, text: str, program: Sequence[str] = ()) -> subprocess.Popen[str]:
+    command = [*(program or python()), "-c", RUN, str(stage.home), stage.server.base_url, text]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
@@ -101,7 +104,7 @@ def test_a_kill_while_a_turn_compresses_loses_not_even_the_message_that_began_it
     agent = stage.agent(session_id="s1")
     for number in range(12):
         agent.run_turn(f"Question {number}.")
-    child = start(stage, "The last straw.")
+    child = start(stage, "The last straw.", [sys.executable])
     speak(child)
     assert summarising.wait(60)
     child.kill()

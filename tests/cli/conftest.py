@@ -113,3 +113,19 @@ def starts_slowly(notes: Path, gate: threading.Event, monkeypatch: pytest.Monkey
     start = "\n    def initialize(self):\n        import gate_of_test\n\n        gate_of_test.opened.wait()\n"
     source = notes / "__init__.py"
     source.write_text(source.read_text().replace('    name = "notes"\n', f'    name = "notes"\n{start}'))
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make this Python code the editor; it changes `text`."""
+
+    def use(code: str) -> None:
+        script = tmp_path / "editor.py"
+        script.write_text(
+            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text(encoding='utf-8')\n"
+            f"{code}\npath.write_text(text, encoding='utf-8')\n"
+        )
+        monkeypatch.delenv("EDITOR", raising=False)
+        monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
+
+    return use

@@ -248,22 +248,6 @@ def test_a_secret_in_the_block_of_a_provider_is_written_and_not_printed(
 # ---------------------------------------------------------------------------- edit
 
 
-@pytest.fixture
-def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make this Python code the editor; it changes `text`."""
-
-    def use(code: str) -> None:
-        script = tmp_path / "editor.py"
-        script.write_text(
-            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text(encoding='utf-8')\n"
-            f"{code}\npath.write_text(text, encoding='utf-8')\n"
-        )
-        monkeypatch.delenv("EDITOR", raising=False)
-        monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
-
-    return use
-
-
 def test_the_file_is_edited_whole_and_checked(
     hermes: Hermes, hermes_home: HermesHome, editor: Callable[[str], None]
 ) -> None:

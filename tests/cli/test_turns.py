@@ -37,6 +37,26 @@ def test_turns_are_listed_and_explained(used: None, hermes: Hermes, data: Data) 
     assert shown["record"]["recall_tokens"] > 0
 
 
+def test_of_a_long_message_the_part_that_the_turn_was_given_is_shown(
+    hermes_home: HermesHome, hermes: Hermes, data: Data
+) -> None:
+    numbers = " ".join(map(str, range(10_000, 11_000)))
+    page = f"{numbers} The spare key of the boathouse hangs behind the barometer. {numbers}"
+    with open_memory(hermes_home) as memory:
+        memory.conversation("past").turn(page, turn_id="p1").finish("Noted.")
+        turn = memory.conversation("chat").turn(
+            "Where does the spare key of the boathouse hang?", turn_id="t1"
+        )
+        turn.finish("Behind the barometer.")
+
+    items = [item for source in data("turns", "show", "t1")["record"]["sources"] for item in source["items"]]
+    (item,) = [item for item in items if item["span"]]
+    start, end = item["span"]
+    assert item["text"] == page[start:end][: len(item["text"])]
+    assert start > 5_000
+    assert hermes("turns", "show", "t1").stdout
+
+
 def test_an_unknown_turn_is_an_error(used: None, hermes: Hermes) -> None:
     assert "hermes-memory turns list" in hermes("turns", "show", "nothing", code=1).stderr
 

@@ -12,6 +12,7 @@ import pytest
 from hermes_core import Memory, open_memory
 from hermes_core.config import set_value
 from hermes_core.config.profile import ProfileField, parse_profile_fields
+from hermes_core.curated.document import join_entries
 from hermes_core.errors import ConfigError
 from hermes_core.health.doctor import examine
 from hermes_core.home import HermesHome
@@ -25,9 +26,14 @@ FIELDS = [
 ]
 
 
-@pytest.fixture
-def memory(hermes_home: HermesHome) -> Iterator[Memory]:
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"]
+)
+def memory(hermes_home: HermesHome, request: pytest.FixtureRequest) -> Iterator[Memory]:
     set_value(hermes_home, "memory.profile_fields", FIELDS)
+    if request.param == "postgresql":
+        set_value(hermes_home, "storage.url", request.getfixturevalue("postgres_url"))
+        set_value(hermes_home, "storage.schema", request.getfixturevalue("postgres_schema"))
     with open_memory(hermes_home) as memory:
         yield memory
 
@@ -39,7 +45,15 @@ def call(memory: Memory, **arguments: Any) -> dict[str, Any]:
 
 
 def user_md(memory: Memory) -> str:
-    return memory.home.user_md.read_text("utf-8") if memory.home.user_md.exists() else ""
+    return join_entries(memory.curated.entries("user"))
+
+
+def edit_user_md(memory: Memory, text: str) -> None:
+    """Edit USER.md as a person does."""
+    if memory.shared_database is None:
+        memory.home.user_md.write_text(text, "utf-8")
+    else:
+        assert memory.curated.edit("user", text, memory.curated.entries("user"))["success"]
 
 
 def test_fields_are_the_first_lines_of_a_plain_file_and_of_its_block(memory: Memory) -> None:
@@ -64,7 +78,7 @@ def test_null_deletes_a_field_and_the_last_one_takes_its_entry_with_it(memory: M
 
 def test_what_a_person_wrote_beside_the_fields_stays(memory: Memory) -> None:
     memory.home.memories.mkdir(parents=True, exist_ok=True)
-    memory.home.user_md.write_text("Name: Ann\nborn in: Oslo\n\nA long line.\n", "utf-8")
+    edit_user_md(memory, "Name: Ann\nborn in: Oslo\n\nA long line.\n")
     assert memory.curated.profile() == {"name": "Ann"}
     assert call(memory, fields={"age": "42"})["success"]
     assert user_md(memory) == "name: Ann\nage: 42\nborn in: Oslo\n\nA long line."
@@ -80,7 +94,7 @@ def test_a_field_of_a_page_is_not_confirmed_by_setting_another(memory: Memory) -
 
 def test_a_line_with_a_name_that_came_before_stays(memory: Memory) -> None:
     memory.home.memories.mkdir(parents=True, exist_ok=True)
-    memory.home.user_md.write_text("name: Ann\nname: Bea\n", "utf-8")
+    edit_user_md(memory, "name: Ann\nname: Bea\n")
     call(memory, fields={"age": 42})
     assert user_md(memory) == "name: Ann\nage: 42\nname: Bea"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,16 @@ def refuse(*arguments, **more):
 
 socket.socket = Forbidden
 socket.create_connection = socket.getaddrinfo = socket.gethostbyname = refuse
+"""
+
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from hermes_core.cli import main
+
+for words in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(main, words)
+    print(json.dumps([words, done.exit_code, done.stdout, done.stderr]))
 """
 
 CHAT = """
@@ -54,7 +65,7 @@ def test_the_guard_holds(chat: str) -> None:
 @pytest.mark.parametrize("provider", ["", "holographic"])
 def test_a_life_without_network(chat: str, hermes_home: HermesHome, provider: str) -> None:
     set_value(hermes_home, "memory.provider", provider)
-    for words in (
+    commands = [
         ["import", chat],
         ["memory", "add", "Likes tea"],
         ["memory", "show"],
@@ -63,10 +74,14 @@ def test_a_life_without_network(chat: str, hermes_home: HermesHome, provider: st
         ["recall", "What is my cat called?"],
         ["sessions", "search", "cat"],
         ["providers"],
-    ):
-        ended = python(str(Path(chat).parent), "-m", "hermes_core", *words)
-        assert ended.returncode == 0, (words, ended.stderr)
-        assert ended.stdout, words
+    ]
+    ended = python(str(Path(chat).parent), "-c", COMMANDS, json.dumps(commands))
+    assert ended.returncode == 0, ended.stderr
+    answers = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [words for words, *_ in answers] == commands
+    for words, code, output, errors in answers:
+        assert code == 0, (words, errors)
+        assert output, words
 
 
 @pytest.mark.slow

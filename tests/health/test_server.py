@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -114,12 +115,19 @@ def test_a_server_as_it_should_be_has_no_faults(home: HermesHome) -> None:
 
 def test_all_facts_take_few_round_trips(home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    execute = psycopg.Cursor.execute
-    monkeypatch.setattr(
-        psycopg.Cursor,
-        "execute",
-        lambda self, sql, *more, **named: [sent.append(str(sql)), execute(self, sql, *more, **named)][1],
-    )
+    execute, send = psycopg.Cursor.execute, postgres.PostgresDatabase.send
+
+    def note(self: Any, query: Any, *more: Any, **named: Any) -> Any:
+        if not self.connection.pgconn.pipeline_status:
+            sent.append(str(query))
+        return execute(self, query, *more, **named)
+
+    def note_pipeline(self: Any, *more: Any) -> Any:
+        sent.append("pipeline")
+        return send(self, *more)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", note)
+    monkeypatch.setattr(postgres.PostgresDatabase, "send", note_pipeline)
     assert faults(home) == []
     # The search path, the record of migrations, the counts, the facts, and a sample of the search index.
     assert len(sent) <= 9, sent
@@ -253,8 +261,11 @@ def test_an_extension_that_was_dropped(home: HermesHome, server: PostgresServer)
     assert [finding.detail.split()[0] for finding in faults(home)] == ["messages_by_grams"]
 
 
-def test_search_by_meaning_without_its_extension(home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_by_meaning_without_its_extension(
+    home: HermesHome, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HERMES_SEMANTIC")
+    run_in(home, server, "DROP EXTENSION IF EXISTS vector CASCADE")
     set_value(home, "recall.semantic", "auto")
     assert "CREATE EXTENSION vector" in fault(home).remedy
 
@@ -277,10 +288,10 @@ def test_dead_rows_and_a_table_without_vacuum(
         run_in(
             home, server, "UPDATE messages SET speaker = speaker || 'x'", "SELECT pg_stat_force_next_flush()"
         )
-    finding = fault(home)
+    (finding,) = [one for one in faults(home) if one.detail.startswith("messages has")]
     assert "messages has 5 dead rows beside 1; last vacuum: never" in finding.detail
     run_in(home, server, finding.remedy, "ALTER TABLE messages RESET (autovacuum_enabled)")
-    assert faults(home) == []
+    assert not [one for one in faults(home) if "messages" in one.detail]
 
 
 def test_an_index_that_is_not_valid(home: HermesHome, server: PostgresServer) -> None:

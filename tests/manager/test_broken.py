@@ -540,10 +540,10 @@ print("ended", flush=True)
 @pytest.mark.parametrize(
     ("well", "end", "seconds"),
     [
-        ("is_available,get_tool_schemas,initialize", "shutdown", 15),
-        ("is_available,get_tool_schemas", "shutdown", 15),
-        ("is_available,get_tool_schemas,initialize", "leave", 8),
-        ("", "shutdown", 15),
+        ("is_available,get_tool_schemas,initialize", "shutdown", 30),
+        ("is_available,get_tool_schemas", "shutdown", 30),
+        ("is_available,get_tool_schemas,initialize", "leave", 20),
+        ("", "shutdown", 30),
     ],
 )
 def test_a_process_with_a_provider_that_hangs_everywhere_ends(

@@ -620,7 +620,7 @@ def test_forty_sessions_all_get_their_recall_of_a_provider_that_reads_for_severa
     open_manager: OpenManager,
 ) -> None:
     provider = Busy()
-    manager = start(open_manager(provider, clock=time.monotonic))
+    manager = start(open_manager(provider, clock=time.monotonic, deadlines={"prefetch": 60.0}))
     sessions = [make_session(f"s{number}") for number in range(40)]
     parts = ask_at_once(manager, sessions)
     assert {name: (each.origin, each.recall.render()) for name, each in parts.items()} == {

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -20,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from hermes_core.config import Credentials, set_value
 from hermes_core.home import HermesHome
+from tests.forked import python
 from tests.outbox_of import engine_environment
 
 Transport = Literal["stdio", "http"]
@@ -75,17 +75,9 @@ class Server:
     def talk(self, talk: Talk, *options: str) -> None:
         """Start the server, let `talk` use a client of it, and stop it."""
         if self.transport == "stdio":
-            arguments = [*HERMES, "--home", str(self.home.path), "mcp", *options]
-            asyncio.run(
-                _over(
-                    stdio_client(
-                        StdioServerParameters(
-                            command=sys.executable, args=arguments, env=engine_environment()
-                        )
-                    ),
-                    talk,
-                )
-            )
+            program, *arguments = [*python(), *HERMES, "--home", str(self.home.path), "mcp", *options]
+            server = StdioServerParameters(command=program, args=arguments, env=engine_environment())
+            asyncio.run(_over(stdio_client(server), talk))
         else:
             asyncio.run(_over_http(self.start_http(*options), self.token, talk))
 
@@ -103,7 +95,7 @@ class Server:
             *options,
         ]
         process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [*python(), *arguments],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "MCP_TOKEN": ""},

@@ -21,6 +21,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import set_value
+from tests.forked import python
 from tests.mcp_server.conftest import HERMES, Server, exists, said
 from tests.outbox_of import engine_environment
 
@@ -91,10 +92,10 @@ def test_every_tool_answers(server: Server) -> None:
 
 
 def test_a_client_of_the_older_protocol_is_served_too(hermes_home: HermesHome) -> None:
-    arguments = [*HERMES, "--home", str(hermes_home.path), "mcp"]
+    program, *arguments = [*python(), *HERMES, "--home", str(hermes_home.path), "mcp"]
 
     async def talk() -> None:
-        server = StdioServerParameters(command=sys.executable, args=arguments, env=engine_environment())
+        server = StdioServerParameters(command=program, args=arguments, env=engine_environment())
         async with Client(stdio_client(server), mode="legacy") as client:
             assert len((await client.list_tools()).tools) == 5
             assert not (await client.call_tool("memory_read")).is_error
@@ -177,7 +178,7 @@ def test_half_a_surrogate_of_a_provider_does_not_end_the_server(server: Server) 
 def test_half_a_surrogate_of_a_client_is_answered(hermes_home: HermesHome) -> None:
     arguments = {"action": "add", "target": "user", "content": "Likes tea \ud83d"}
     call = {**GATED_CALL, "params": {"name": "memory", "arguments": arguments}}
-    command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]
+    command = [*python(), *HERMES, "--home", str(hermes_home.path), "mcp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
@@ -196,7 +197,7 @@ def test_what_a_provider_prints_is_no_message_to_the_client(hermes_home: HermesH
     hooks = "    def initialize(self):\n        print('I am started', flush=True)\n\n    def shutdown(self):\n        print('I end')"
     (folder / "__init__.py").write_text(f"{prints}\n{HALVES}\n{hooks}\n")
     set_value(hermes_home, "memory.provider", "halves")
-    command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]
+    command = [*python(), *HERMES, "--home", str(hermes_home.path), "mcp"]
     hello = json.dumps(HELLO) + "\n"
     done = subprocess.run(command, input=hello, capture_output=True, text=True, timeout=60)
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
@@ -205,7 +206,7 @@ def test_what_a_provider_prints_is_no_message_to_the_client(hermes_home: HermesH
 
 def test_a_client_that_leaves_in_the_middle_of_a_call_takes_the_server_along(hermes_home: HermesHome) -> None:
     Server(hermes_home, "stdio").use_gated_provider()
-    command = [sys.executable, *HERMES, "--home", str(hermes_home.path), "mcp"]
+    command = [*python(), *HERMES, "--home", str(hermes_home.path), "mcp"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -354,7 +355,7 @@ def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(
     number = getattr(signal, name)
     http_server.use_gated_provider()
     code = f"{dedent(before)}\n{HERMES[1]}"
-    command = [sys.executable, "-c", code, "--home", str(http_server.home.path), "mcp"]
+    command = [*python(), "-c", code, "--home", str(http_server.home.path), "mcp"]
     hello = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -374,7 +375,7 @@ def test_a_server_on_standard_input_that_is_told_to_stop_closes_its_memory(
 
 def test_a_second_server_on_the_port_says_so_in_one_line(http_server: Server) -> None:
     port = http_server.start_http().split(":")[2].split("/")[0]
-    command = [sys.executable, *HERMES, "--home", str(http_server.home.path), "mcp", "--http", "--port", port]
+    command = [*python(), *HERMES, "--home", str(http_server.home.path), "mcp", "--http", "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: can't listen on 127.0.0.1:{port}")

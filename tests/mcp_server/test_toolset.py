@@ -91,11 +91,15 @@ def test_recalled_text_can_not_pass_as_a_fence(surface: ToolSet, memory: Memory)
 
 def test_of_a_huge_message_recall_shows_the_part_that_answers(surface: ToolSet, memory: Memory) -> None:
     session = memory.start_session("s1")
-    memory.end_turn(session, "many words " * 50_000 + "and a walnut", "all of them " * 50_000)
+    page = "many words " * 50_000 + "and a walnut"
+    memory.end_turn(session, page, "all of them " * 50_000)
     memory.end_turn(session, "A walnut a day", "ok")
     answer = surface.call("recall", {"query": "walnut"}).text
-    texts = [result["text"] for result in json.loads(answer)["results"]]
+    results = json.loads(answer)["results"]
+    texts = [result["text"] for result in results]
+    spans = [slice(*result["span"]) for result in results if result["text"].endswith("and a walnut")]
     assert len(answer) < 60_000
+    assert [page[span] for span in spans] == [text for text in texts if text.endswith("and a walnut")]
     assert "A walnut a day" in texts
     assert any(text.endswith("and a walnut") and len(text) <= 800 for text in texts)
 

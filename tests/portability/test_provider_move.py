@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
+from hermes_core.home import file_name_of
+from hermes_core.portability.memories import owners_of
 
 Run = Callable[..., Result]
 
@@ -239,6 +241,35 @@ def test_without_the_hooks_turns_and_notes_are_sent_and_the_receipt_says_so(
     ]
     run("--from", source, "--to", target, "--yes")
     assert len((home.path / f"{target}.lines").read_text().splitlines()) == 3
+
+
+def test_a_turn_that_the_target_does_not_take_is_missing(home: HermesHome, run: Run) -> None:
+    text = DIARY.replace("NAME", "box").replace("def sync_turn", "def keep_turn")
+    assert "keep_turn" in text
+    (home.plugins / "box/__init__.py").write_text(text)
+    done = run("--from", "diary", "--to", "box", "--yes", code=1)
+    assert "2 turns and notes of 'diary' did not arrive" in " ".join(done.stderr.split())
+    (file,) = (home.path / "migration").glob("*.json")
+    found = json.loads(file.read_text())
+    assert (found["memories"], found["acknowledged"], found["verified"]) == (3, 1, False)
+    assert all("sync_turn" in sentence for sentence in found["missing"])
+    assert load_config(home).memory.provider == "shelf"
+
+
+def test_the_receipt_of_sent_turns_says_what_a_count_can_not_verify(home: HermesHome, run: Run) -> None:
+    shown = " ".join(run("--from", "shelf", "--to", "diary", "--yes").stdout.split())
+    assert "3 of 3: 'diary' acknowledged these" in shown
+    assert "can't be verified" in shown
+
+
+def test_users_of_whom_only_a_file_of_the_provider_knows_are_moved(home: HermesHome) -> None:
+    folder = home.path / "memory_store.users"
+    folder.mkdir()
+    for owner in ("telegram:77", "signal/chat-1"):
+        (folder / f"{file_name_of(owner)}.db").write_bytes(b"")
+    (folder / "notes.txt").write_text("no user")
+    with open_memory(home, provider="") as memory:
+        assert {"telegram:77", "signal/chat-1"} <= set(owners_of(memory))
 
 
 def test_two_accounts_of_one_provider_are_two_homes(home: HermesHome, run: Run, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from click.testing import CliRunner, Result
 from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
+from hermes_core.curated.journal import journal_database
+from hermes_core.curated.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
@@ -113,6 +115,27 @@ def fill(home: HermesHome) -> None:
         outbox.delivered(rows[0])
         outbox.failed(rows[2], "down", counted=True)
         outbox.bury(rows[1], "refused")
+    with open_memory(home) as memory:
+        ann = memory.session("s1", user_id="1", platform="telegram")
+        memory.change_memory("add", content="The tent is green", by_person=True)
+        memory.change_memory("replace", content="The tent is red", old_text="green")
+        memory.change_memory("add", "user", "Likes kumquats", session=ann)
+        memory.curated.undo()
+        home.user_md.write_text("Written by hand.\n\n§\n\nÄ second one\n", encoding="utf-8")
+        memory.change_memory("add", "user", "A third one")
+        assert memory.curated.pin("memory", "green")["success"]
+
+
+def notes_of(home: HermesHome) -> list[object]:
+    """All that is kept of the notes, as a person sees it."""
+    with open_memory(home) as memory:
+        ann = memory.session("s1", user_id="1", platform="telegram")
+        stores = [memory.curated, memory.curated.of(ann)]
+        return [
+            [(store.entries(name), store.history(name)) for name in ("memory", "user")]
+            + [store.origins.read().entries]
+            for store in stores
+        ] + [memory.curated.verify()]
 
 
 def digest(home: HermesHome) -> StoreDigest:
@@ -133,6 +156,7 @@ def test_a_home_goes_to_a_server_and_back_with_all_that_it_holds(
 ) -> None:
     fill(hermes_home)
     before = digest(hermes_home)
+    notes = notes_of(hermes_home)
     with opened(hermes_home) as db:
         hits = [hit.message_id for hit in db.search("kumquats 2 3", user="telegram:2")]
     printed = run("storage", "move", "--to", url, "--yes").stdout
@@ -153,20 +177,28 @@ def test_a_home_goes_to_a_server_and_back_with_all_that_it_holds(
             5,
         )
     assert "refuses writes" in printed
+    assert notes_of(hermes_home) == notes
+    with open_memory(hermes_home) as memory:
+        assert memory.curated.undo()["success"]
+        memory.change_memory("add", content="The stove is new", by_person=True)
+    notes = notes_of(hermes_home)
     there = digest(hermes_home)
     document = json.loads(run("storage", "move", "--to", "files", "--yes", "--json").stdout)
     assert document["verified"]
     assert document["switched"]
     assert document["source_hash"] == document["target_hash"]
-    assert document["rows"] == there.rows
+    assert {name: document["rows"][name] for name in there.rows} == there.rows
+    assert document["rows"]["notes"] == 3
     assert Path(document["aside"]).exists()  # the file from before the first move
     assert not load_config(hermes_home).storage.url
     with opened(hermes_home) as db:
         assert db.database.kind == "sqlite"
         assert db.check() == []
         assert db.append_message("s1", "user", "newer") > new
+    assert notes_of(hermes_home) == notes
     with open_memory(hermes_home) as memory:
         assert memory.problems() == []
+        assert memory.curated.undo()["success"]
 
 
 def test_both_hashes_are_those_of_the_rows_before(hermes_home: HermesHome, url: str) -> None:
@@ -186,9 +218,51 @@ def test_every_column_of_both_engines_is_copied(hermes_home: HermesHome, url: st
         for table in TABLES:
             columns = [set(db.database.columns(table.name)) - INDEX_COLUMNS for db in (file, server)]
             assert columns[0] == columns[1], table.name
+        changes, events, origins = (
+            set(server.database.columns(name)) for name in ("note_changes", "note_events", "note_origins")
+        )
+        with contextlib.closing(journal_database(hermes_home.journal_db)) as journal:
+            assert changes - {"version"} == {*journal.columns("changes")} == {*CHANGE_COLUMNS, "fingerprint"}
+            assert events == {*journal.columns("events")} == {*EVENT_COLUMNS}
+        assert origins == {*ORIGIN_COLUMNS}
         kept = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         names = {row[0] for row in file.database.execute(kept) if not row[0].startswith("messages_")}
     assert names - {table.name for table in TABLES} == {"schema_migrations", "outbox_totals", "vectors"}
+
+
+def test_an_edit_by_hand_is_in_the_history_that_is_moved(hermes_home: HermesHome, url: str) -> None:
+    hermes_home.memories.mkdir(parents=True)
+    hermes_home.memory_md.write_text("  Written by hand \n\n", encoding="utf-8")
+    project = hermes_home.project_md_of("0123456789abcdef")
+    project.parent.mkdir(parents=True)
+    project.write_text("Run the tests with make.\n", encoding="utf-8")
+    receipt = move(hermes_home, url)
+    assert (receipt.rows["notes"], receipt.rows["note_changes"]) == (2, 2)
+    with open_memory(hermes_home) as memory:
+        assert memory.curated.entries("memory") == ("Written by hand",)
+        memory.change_memory("add", content="By the agent", by_person=True)
+    hermes_home.memory_md.write_text("An old text that nobody reads\n", encoding="utf-8")
+    move(hermes_home, "files")
+    with open_memory(hermes_home) as memory:
+        assert memory.curated.entries("memory") == ("Written by hand", "By the agent")
+        assert [version.action for version in memory.curated.history("memory")] == ["add", "edit"]
+    kept = [path.read_text() for path in hermes_home.memories.glob("MEMORY.md.bak.*")]
+    assert "An old text that nobody reads\n" in kept
+    assert project.read_text() == "Run the tests with make."
+
+
+def test_notes_take_no_writes_on_the_side_that_was_moved(hermes_home: HermesHome, url: str) -> None:
+    fill(hermes_home)
+    with open_memory(hermes_home) as earlier:
+        earlier.change_memory("add", content="before", by_person=True)
+        files = storage_move.NoteFiles(hermes_home)
+        files.write_mark(storage_move.StoreMark("id", "source", complete=False, other=url))
+        late = earlier.change_memory("add", content="late", by_person=True)
+        assert not late["success"]
+        assert "late" not in hermes_home.memory_md.read_text()
+        files.write_mark(None)
+        files.__exit__()
+        assert earlier.change_memory("add", content="later", by_person=True)["success"]
 
 
 def test_an_empty_home_can_be_moved(hermes_home: HermesHome, url: str) -> None:
@@ -321,6 +395,19 @@ def test_a_machine_with_the_old_settings_can_not_write_into_the_server(
         with pytest.raises(DatabaseUnavailable, match="moved to") as failure:
             elsewhere.append_message("s1", "user", "late")
         assert "start this program again" in failure.value.remedy
+
+
+def test_a_lease_shows_a_program_whose_connection_does_not(hermes_home: HermesHome, url: str) -> None:
+    fill(hermes_home)
+    move(hermes_home, url)
+    claim = "INSERT INTO session_claims VALUES ('session-s1', 'holder', now() + make_interval(secs => ?))"
+    with opened(hermes_home) as db:
+        db.database.execute(claim, (60,))
+    with StorageMove(hermes_home, "files") as work:
+        assert "or stopped just now: 1" in work.other_programs()
+        with opened(hermes_home) as db:
+            db.database.execute("UPDATE session_claims SET until = now() - interval '1 minute'")
+        assert work.other_programs() == ""
 
 
 def test_a_moved_store_is_refused_until_it_is_unmarked(hermes_home: HermesHome, url: str, run: Run) -> None:

@@ -191,6 +191,16 @@ def test_several_machines_share_the_work(
     assert count(machines[0], "SELECT count(*) FROM missing_vectors") == 0
 
 
+def test_messages_with_vectors_are_not_queued_again(machine: Callable[[], SessionDB]) -> None:
+    db = machine()
+    say(db, "s1", "a puppy", "the rent")
+    index_of(db).build()
+    db.database.execute("UPDATE vector_state SET queued_to = 0")
+    say(db, "s1", "a storm")
+    assert index_of(db).build() == 1
+    assert index_of(db).missing() == 0
+
+
 def test_what_a_dead_machine_has_taken_is_made_after_its_lease(
     machine: Callable[[], SessionDB],
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from click.testing import CliRunner
 from hermes_core.cli import main
 from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.home import HermesHome
+from tests.forked import python
 
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
@@ -58,7 +58,7 @@ def test_killed_at_every_step_it_is_the_old_or_the_whole_new_one_and_a_second_ru
             (hermes_home.path / name).unlink(missing_ok=True)
         set_value(hermes_home, "memory.provider", "holographic")
         environment = {**os.environ, "HERMES_HOME": str(hermes_home.path)}
-        program = [sys.executable, "-c", KILLED, str(step), *WORDS]
+        program = [*python(), "-c", KILLED, str(step), *WORDS]
         code = subprocess.run(program, env=environment, capture_output=True, timeout=60).returncode
         found = configuration(hermes_home)
         seen.add((found[0], found[1] is not None, bool(found[2])))

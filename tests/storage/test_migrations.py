@@ -192,7 +192,9 @@ def test_beside_a_process_that_never_stops_writing_others_can_write(tmp_path: Pa
         child.kill()
         child.communicate()
         assert notes(database).count("ours") == 40
-        assert sorted(waited)[-4] < 0.5
+        assert (
+            sorted(waited)[-4] < 5
+        )  # without a queue some wait until the other process ends, which it does not
 
 
 @posix

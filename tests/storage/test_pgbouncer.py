@@ -15,11 +15,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from hermes_core import open_memory
+from hermes_core import HermesHome, open_memory
+from hermes_core.agent.locks import SessionLease
 from hermes_core.config import load_config, set_value
+from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.health.server import examine_server
-from hermes_core.home import HermesHome
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
@@ -85,7 +86,7 @@ def test_a_role_without_its_schema_is_told_what_to_run(pooled: tuple[str, str]) 
         database.execute("SELECT 1")
 
 
-def test_many_programs_share_a_few_connections(pooled: tuple[str, str]) -> None:
+def test_many_programs_share_a_few_connections(pooled: tuple[str, str], tmp_path: Path) -> None:
     direct, url = pooled
     with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:
         admin.execute("ALTER ROLE hermes SET search_path = hermes")
@@ -101,11 +102,18 @@ def test_many_programs_share_a_few_connections(pooled: tuple[str, str]) -> None:
                 Outbox(db.database).put("fake", NewRow("sync_turn", f"t{number}-{turn}", f"s{number}", "{}"))
             assert db.turn_count(f"s{number}") == turn + 1
             assert db.search(f"kumquat {number} {turn}", limit=3)
+        notes = MemoryStore(HermesHome(tmp_path), scan=lambda text: None, database=db.database)
+        assert notes.add("memory", f"Grows kumquat {number}")["success"]
+        claim = SessionLease(db.database)
+        assert claim.move(f"s{number}")
+        claim.release()
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(work, range(10)))
     assert stores[0].counts() == {"sessions": 10, "messages": 80}
     assert Outbox(stores[0].database).depth == 80
+    notes = MemoryStore(HermesHome(tmp_path), database=stores[0].database)
+    assert sorted(notes.entries("memory")) == [f"Grows kumquat {number}" for number in range(10)]
     for store in stores:
         store.close()
     with contextlib.closing(psycopg.connect(direct, autocommit=True)) as admin:

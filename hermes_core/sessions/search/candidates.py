@@ -11,6 +11,7 @@ from hermes_core.recall.amounts import FACT_RESULTS
 from hermes_core.recall.dates import FAR_FUTURE, When, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
+    MAX_FULL_SIZE,
     MIN_TELLING_WORDS,
     Place,
     RankCandidate,
@@ -168,7 +169,8 @@ def _telling(
 ) -> Telling:
     """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
     places = {message_id: (key, position) for message_id, key, position, *_ in rows}
-    telling = lookup.telling(analysis, places.values(), {places[row_id] for row_id in said_before})
+    pages = {places[row[0]]: row[_TEXT] for row in rows if len(row[_TEXT]) > MAX_FULL_SIZE}
+    telling = lookup.telling(analysis, places.values(), {places[row_id] for row_id in said_before}, pages)
     if analysis.names:
         telling = telling.with_match()
     times = [row[_TIMESTAMP] for row in rows]

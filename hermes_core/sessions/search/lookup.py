@@ -26,6 +26,7 @@ from hermes_core.recall.rank import (
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
 from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRequest, IndexRow, Postings
+from hermes_core.sessions.search.snippets import best_part, holds
 
 # A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
@@ -43,6 +44,9 @@ MAX_WEIGHED_PLACES = 160
 # of a pair become candidates. In 100,000 messages this raises recall@10 from 48.5 to 60.2 (`bench/recall.py --turns
 # 100000`) for 3 ms.
 PAIRED_TERMS = 3
+
+# Number of long messages of which the part that answers is sought, to count the telling words there.
+MAX_READ_PAGES = 5
 
 # A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
@@ -128,7 +132,13 @@ class Lookup:
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    def telling(self, analysis: Analysis, places: Collection[Place], repeats: Collection[Place]) -> Telling:
+    def telling(
+        self,
+        analysis: Analysis,
+        places: Collection[Place],
+        repeats: Collection[Place],
+        long_texts: Mapping[Place, str],
+    ) -> Telling:
         """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
 
         Call it after `scores`.
@@ -138,9 +148,11 @@ class Lookup:
             places: The places of the messages that may be recalled.
             repeats: Those places whose message is the question itself. A greeting that was said before finds nothing, but
                 a question of several words finds its earlier answer.
+            long_texts: Texts of those places at which words may stand by chance, because the message is so long.
         """
         people = {word for name in analysis.names for word in words(name.casefold())}
         weighed = {term: self._weighed.get(term, TermHits(0, {})) for term in analysis.terms}
+        weighed, sizes = self._in_parts(weighed, long_texts)
         terms = [
             (hits, 1.0)
             for term, hits in weighed.items()
@@ -148,14 +160,36 @@ class Lookup:
         ]
         grams = {term.text: hits for term, hits in weighed.items() if term.kind == "gram"}
         terms += telling_characters(analysis.text, grams)
-        telling = count_telling(terms, self._reader.total, self._sizes, places)
+        telling = count_telling(terms, self._reader.total, sizes, places)
         if not repeats or telling.exchange >= MIN_TELLING_WORDS:
             return telling
         others = [
             (replace(hits, places={at: w for at, w in hits.places.items() if at not in repeats}), weight)
             for hits, weight in terms
         ]
-        return count_telling(others, self._reader.total, self._sizes, places)
+        return count_telling(others, self._reader.total, sizes, places)
+
+    def _in_parts(
+        self, terms: Mapping[Term, TermHits], texts: Mapping[Place, str]
+    ) -> tuple[dict[Term, TermHits], dict[Place, int]]:
+        """Return the hits of terms, and the sizes of messages, with the part that answers in place of a long message.
+
+        Words in one part of a page hardly stand together by chance. The pages with most terms are read.
+        """
+        found, sizes = dict(terms), dict(self._sizes)
+        counts = {place: sum(place in hits.places for hits in terms.values()) for place in texts}
+        for place in heapq.nlargest(MAX_READ_PAGES, counts, key=counts.__getitem__):
+            matches = {term: match_of(term) for term, hits in found.items() if place in hits.places}
+            span = best_part(texts[place], list(matches.values()))
+            part = texts[place][slice(*span)] if span else texts[place]
+            present = {term for term, match in matches.items() if holds(part, match)}
+            if not present:  # the words have other forms there
+                continue
+            sizes[place] = len(part)
+            for term in matches.keys() - present:
+                elsewhere = {at: weight for at, weight in found[term].places.items() if at != place}
+                found[term] = replace(found[term], places=elsewhere)
+        return found, sizes
 
     def scores_among(
         self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]

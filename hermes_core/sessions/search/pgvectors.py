@@ -395,6 +395,7 @@ class PostgresVectors:
                     "give all machines the same version and the same settings recall.embeddings, then start this "
                     "program again",
                 )
+            log.warning("all vectors are made again by %r; they were made by %r", self._model, state.model)
             self._renew(self._first_dimension)
         self._has_begun = True
         if (state := self._read_state()) is None:
@@ -445,9 +446,11 @@ class PostgresVectors:
                 (row[0],),
             ).fetchone()
             if last is not None:
+                # One that was stored meanwhile was in the queue by itself, and may have its vectors.
                 connection.execute(
                     f"""INSERT INTO missing_vectors (message_id, owner_key)
-                        SELECT id, owner_key FROM messages WHERE id > ? AND id <= ? AND {HAS_TEXT}
+                        SELECT id, owner_key FROM messages m WHERE id > ? AND id <= ? AND {HAS_TEXT}
+                            AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.message_id = m.id)
                         ON CONFLICT (message_id) DO NOTHING""",
                     (row[0], last),
                 )

@@ -104,6 +104,14 @@ def best_part(
     return _whole_words(content, start, start + MAX_EXCERPT_CHARS)
 
 
+def holds(text: str, match: Match) -> bool:
+    """Return True if a text has a word or gram of a condition."""
+    if next(_starts(text.lower().replace("’", "'"), match), None) is not None:
+        return True
+    stems = _words_of([match]) if _is_of_words(match) and not text.isascii() else ()
+    return next(_places_of_stems(text, stems), None) is not None
+
+
 def _starts(lowered: str, match: Match) -> Iterator[int]:
     """Yield the places of a condition's words or gram in a text in lower case."""
     if _is_of_words(match):

@@ -83,7 +83,9 @@ def _skills(site: Site) -> Iterator[SkillStore]:
 def _skill_lines(change: SkillChange) -> list[str]:
     """Return the lines in which a change of a skill differs, each behind a sign as in a diff."""
     before, after = ((text or "").splitlines() for text in (change.before, change.after))
-    lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
+    # Without the two names of files, and the numbers of lines before the first part.
+    diff = list(difflib.unified_diff(before, after, lineterm="", n=1))[3:]
+    lines = ["  …" if line.startswith("@@") else line for line in diff]
     rest = len(lines) - MAX_SKILL_LINES
     return [*lines[:MAX_SKILL_LINES], *([f"  and {counted(rest, 'more line')}"] if rest > 0 else ())]
 

@@ -158,7 +158,7 @@ def test_a_turn_waits_for_a_slow_server_no_longer_than_it_is_told(start: Start, 
     began = time.monotonic()
     with pytest.raises(BackendUnavailable):
         agent.ask(QUESTION)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_what_honcho_knows_about_the_agent_is_recalled_after_the_first_turn(agent: Agent) -> None:

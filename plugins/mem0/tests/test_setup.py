@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from hermes_core import HermesHome
 from hermes_core.cli import main
 from hermes_core.config import Credentials, load_config, set_value
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
+from tests.forked import python
 
 FILES = ("config.yaml", ".env", "mem0.json")
 
@@ -167,7 +167,7 @@ def survives_being_killed(
         shutil.rmtree(home.path)
         home.path.mkdir(mode=0o700)
         set_value(home, "memory.provider", "holographic")
-        program = [sys.executable, "-c", KILLED, str(step), *words]
+        program = [*python(), "-c", KILLED, str(step), *words]
         environment = {**os.environ, "HERMES_HOME": str(home.path)}
         code = subprocess.run(program, env=environment, capture_output=True, timeout=120).returncode
         found = configuration(home)

@@ -1,0 +1,179 @@
+"""Notes in an editor and as files in a folder: `memory edit`, `memory export` and `memory import`, on both engines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import HermesHome, open_memory
+from hermes_core.config import load_config, set_value
+
+Editor = Callable[[str], None]
+
+
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"],
+    autouse=True,
+)
+def engine(hermes_home: HermesHome, request: pytest.FixtureRequest) -> str:
+    """Notes in files, or on a server."""
+    if request.param == "postgresql":
+        set_value(hermes_home, "storage.url", request.getfixturevalue("postgres_url"))
+        set_value(hermes_home, "storage.schema", request.getfixturevalue("postgres_schema"))
+    return str(request.param)
+
+
+def change(home: HermesHome, *calls: str) -> str:
+    """Code of an editor during which an agent changes the notes."""
+    config = load_config(home)
+    storage = {"storage": {"url": config.storage.url, "schema": config.storage.schema}}
+    lines = [
+        "from hermes_core import open_memory",
+        f"memory = open_memory({str(home.path)!r}, config={storage if config.storage.url else {}!r})",
+        *(f"assert memory.curated.{call}['success']" for call in calls),
+        "memory.close()",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_an_edit_is_stored_as_one_by_hand_and_can_be_undone(hermes: Any, data: Any, editor: Editor) -> None:
+    hermes("memory", "add", "Uses ruff")
+    editor("text += '§\\n  Uses mypy \\n\\n'")
+    done = hermes("memory", "edit")
+    assert done.stdout == "Edited: 1 added, 0 removed. 0% — 21/2,200 chars\n"
+    assert data("memory", "show")["memory"] == ["Uses ruff", "Uses mypy"]
+    assert [version["action"] for version in data("memory", "history")] == ["edit", "add"]
+    hermes("memory", "undo")
+    assert data("memory", "show")["memory"] == ["Uses ruff"]
+    editor("")
+    assert hermes("memory", "edit").stdout == "nothing was changed\n"
+
+
+def test_the_notes_of_a_user_are_edited_alone(hermes: Any, data: Any, editor: Editor) -> None:
+    hermes("memory", "add", "Is called Ann", "--target", "user", "--user", "telegram:ann")
+    editor("text = text.replace('Ann', 'Anna')")
+    hermes("memory", "edit", "--target", "user", "--user", "telegram:ann")
+    assert data("memory", "show", "--user", "telegram:ann")["user"] == ["Is called Anna"]
+    assert data("memory", "show")["user"] == []
+
+
+def test_what_the_agent_adds_meanwhile_stays(
+    hermes: Any, data: Any, editor: Editor, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Uses ruff")
+    hermes("memory", "add", "Likes tea")
+    agent = change(hermes_home, "add('memory', 'Has a cat')", "replace('memory', 'ruff', 'Uses uv')")
+    editor(f"{agent}text = text.replace('Likes tea', 'Likes rye')")
+    assert "2 added" not in hermes("memory", "edit").stdout
+    assert data("memory", "show")["memory"] == ["Uses uv", "Likes rye", "Has a cat"]
+
+
+def test_of_a_conflict_nothing_is_lost_and_the_person_is_told_where_it_is(
+    hermes: Any, data: Any, editor: Editor, hermes_home: HermesHome
+) -> None:
+    hermes("memory", "add", "Likes tea", "--target", "user")
+    agent = change(hermes_home, "replace('user', 'tea', 'Likes coffee')")
+    editor(f"{agent}text = 'Likes rye'")
+    done = hermes("memory", "edit", "--target", "user", code=1)
+    [kept] = hermes_home.memories.glob("USER.md.mine.*")
+    assert kept.read_text() == "Likes rye"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert str(kept) in done.stderr
+    assert "the same entry was changed by another program" in done.stderr
+    assert len(done.stderr.strip().split("\n")) == 1
+    assert data("memory", "show")["user"] == ["Likes coffee"]
+
+
+def test_a_text_that_can_not_be_stored_is_kept(hermes: Any, editor: Editor, hermes_home: HermesHome) -> None:
+    editor("text = 'before\\0after'")
+    done = hermes("memory", "edit", code=1)
+    assert "NUL" in done.stderr
+    assert [path.read_text() for path in hermes_home.memories.glob("*.mine.*")] == ["before\0after"]
+
+
+def test_notes_go_into_a_folder_and_into_another_home(
+    hermes: Any, data: Any, hermes_home: HermesHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hermes("memory", "add", "Uses ruff")
+    hermes("memory", "add", "Is called Mel", "--target", "user")
+    hermes("memory", "add", "Is called Ann", "--target", "user", "--user", "telegram:ann")
+    with open_memory(hermes_home) as memory:
+        memory.curated.origins.record({"Uses ruff": "web"}, "s1")
+        project = memory.curated.of_repository("pond-0123456789ab")
+        assert project.add("project", "Tests run with make")["success"]
+    done = hermes("memory", "export", tmp_path / "out", "--all-users")
+    files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.md")}
+    [folder] = (tmp_path / "out" / "users").iterdir()
+    assert files == {
+        "MEMORY.md",
+        "USER.md",
+        "projects/pond-0123456789ab/PROJECT.md",
+        f"users/{folder.name}/USER.md",
+    }
+    assert done.stdout.count("1 entry") == 4
+    assert json.loads((tmp_path / "out" / "origins.json").read_text())["entries"]
+
+    other = HermesHome(tmp_path / "other")
+    with open_memory(other, config={}) as memory:
+        from hermes_core.actions.note_files import import_note_files
+
+        results = import_note_files(memory, tmp_path / "out", all_users=True)
+        assert {result.file for result in results} == files
+        assert all(result.result["success"] for result in results)
+        # A text of a page waits there as well.
+        assert [note.entry for note in memory.curated.waiting_notes()] == ["Uses ruff"]
+        assert memory.curated.entries("user") == ("Is called Mel",)
+        assert memory.curated.repositories() == ["pond-0123456789ab"]
+        assert memory.curated.owners() == ["telegram:ann"]
+
+
+def test_an_import_makes_the_notes_what_the_files_say_and_can_be_undone(
+    hermes: Any, data: Any, tmp_path: Path
+) -> None:
+    hermes("memory", "add", "Uses ruff")
+    hermes("memory", "add", "Likes tea")
+    hermes("memory", "add", "Is called Mel", "--target", "user")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "MEMORY.md").write_text("Uses uv\r\n§\r\nLikes tea\r\n")
+    assert "MEMORY.md: Edited: 1 added, 1 removed." in hermes("memory", "import", folder).stdout
+    assert data("memory", "show") == {"memory": ["Uses uv", "Likes tea"], "user": ["Is called Mel"]}
+    assert data("memory", "history")[0]["action"] == "import"
+    hermes("memory", "undo")
+    assert data("memory", "show")["memory"] == ["Uses ruff", "Likes tea"]
+
+
+def test_files_with_a_damaged_file_of_origins_wait(hermes: Any, data: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "MEMORY.md").write_text("Uses uv")
+    (tmp_path / "notes" / "origins.json").write_text("{")
+    hermes("memory", "import", tmp_path / "notes")
+    assert data("memory", "show", "--origin")["memory"][0]["waits"]
+
+
+def test_a_folder_without_notes_or_the_own_one_is_refused(
+    hermes: Any, hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    assert "has no MEMORY.md" in hermes("memory", "import", tmp_path, code=1).stderr
+    hermes("memory", "add", "Uses ruff")
+    hermes_home.memories.mkdir(exist_ok=True)
+    assert "is the folder of the notes" in hermes("memory", "export", hermes_home.memories, code=1).stderr
+
+
+def test_the_files_from_before_a_server_are_told_and_imported(
+    hermes: Any, data: Any, hermes_home: HermesHome, engine: str
+) -> None:
+    if engine == "sqlite":
+        return
+    hermes_home.memories.mkdir()
+    hermes_home.memory_md.write_text("Uses ruff")
+    findings = {one["what"]: one for one in data("doctor", code=None)["findings"]}
+    assert "not read" in findings["memories/MEMORY.md"]["detail"]
+    assert "hermes-memory memory import" in findings["memories/MEMORY.md"]["remedy"]
+    assert data("memory", "show")["memory"] == []
+    hermes("memory", "import", hermes_home.memories)
+    assert data("memory", "show")["memory"] == ["Uses ruff"]
