@@ -19,12 +19,13 @@ def chosen_rows(memory: Memory, rows: Sequence[int], *, waiting: bool = False) -
         OutboxError: One of the rows does not exist. Nothing was done to the others.
     """
     outbox = memory.manager.outbox
-    dead_letters = tuple(row.number for row in outbox.dead_letters())
-    existing = {*dead_letters, *(row.number for row in outbox.pending())} if waiting else dead_letters
+    if not rows:
+        return tuple(row.number for row in outbox.dead_letters())
+    existing = {row.number for row in outbox.rows(rows) if waiting or row.state == "dead letter"}
     if missing := [str(row) for row in rows if row not in existing]:
         kind = "row" if waiting else "dead letter"
         raise OutboxError(f"no {kind} {', '.join(missing)}", "hermes-memory outbox list shows them")
-    return tuple(rows) or dead_letters
+    return tuple(rows)
 
 
 def retry_rows(memory: Memory, rows: Sequence[int]) -> tuple[str, list[str]]:
@@ -32,11 +33,12 @@ def retry_rows(memory: Memory, rows: Sequence[int]) -> tuple[str, list[str]]:
     outbox = memory.manager.outbox
     count = outbox.retry(rows)
     memory.flush()
-    waiting = any(row.number in rows for row in outbox.pending())
+    present = outbox.rows(rows)
+    waiting = any(row.state == "pending" for row in present)
     again = [
         f"row {row.number} is a dead letter again: {row.error}"
-        for row in outbox.dead_letters()
-        if row.number in rows
+        for row in present
+        if row.state == "dead letter"
     ]
     return f"{counted(count, 'row')} to be tried again{'; some are still waiting' if waiting else ''}", again
 

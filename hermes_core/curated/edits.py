@@ -238,6 +238,13 @@ def merge(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tu
     return tuple(merged)
 
 
+def replacements(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each entry that an edit of the whole text changed, with the entry in its place."""
+    for start, end, entries in _hunks(before, after):
+        if end - start == len(entries) == 1:
+            yield before[start], entries[0]
+
+
 def _hunks(base: Sequence[str], edited: Sequence[str]) -> Iterator[tuple[int, int, list[str]]]:
     """Yield the changed ranges of `base`, each with the entries in its place, entry by entry as far as they pair up."""
     for tag, start, end, first, last in SequenceMatcher(None, base, edited, autojunk=False).get_opcodes():

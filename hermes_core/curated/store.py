@@ -69,6 +69,7 @@ from hermes_core.curated.edits import (
     names_entry,
     over_budget,
     preview,
+    replacements,
     reverse,
 )
 from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
@@ -622,14 +623,16 @@ class MemoryStore:
         """
         if off := self._off(target):
             return self.refuse(off, target, self._local)
-        entries = self.entries(target)
-        place = find(entries, old_text)
+        # Under the lock of the file: a model that changes it now has not seen the pin.
+        with self._journal.opened(target, self._files[target], self._local) as opened:
+            place = find(opened.entries, old_text)
+            if not isinstance(place, Refusal):
+                entry = opened.entries[place]
+                if self.origins.read().of(entry).pinned != on:
+                    self.record("pin" if on else "unpin", entry_hash(entry))
+                    self.origins.pin(entry, on=on)
         if isinstance(place, Refusal):
             return self.refuse(place, target, self._local)
-        entry = entries[place]
-        if self.origins.read().of(entry).pinned != on:
-            self.record("pin" if on else "unpin", entry_hash(entry))
-            self.origins.pin(entry, on=on)
         message = "Entry pinned: only you can change or remove it." if on else "Entry no longer pinned."
         return {"success": True, "done": True, "target": target, "message": message, "entry": entry}
 
@@ -733,13 +736,19 @@ class MemoryStore:
         """Apply all operations, or none if one is refused. The limit applies to the final entries only."""
         return self.write(target, operations, session, batch=True)
 
-    def reset(self, target: MemoryTarget, *, session: Session | None = None) -> Result:
-        """Remove all entries of a file. `undo` can restore them."""
+    def reset(
+        self, target: MemoryTarget, *, session: Session | None = None, reading: Reading | None = None
+    ) -> Result:
+        """Remove all entries of a file. `undo` can restore them.
+
+        Args:
+            reading: What the model that calls this has read; None if a person calls it.
+        """
 
         def plan(entries: tuple[str, ...]) -> Edit:
             return Edit((), tuple(NoteChange(0, "remove", "", entry) for entry in entries))
 
-        return self._restore(target, "reset", plan, session)
+        return self._restore(target, "reset", plan, session, reading=reading)
 
     def undo(
         self, change: int | None = None, *, target: MemoryTarget | None = None, session: Session | None = None
@@ -844,8 +853,13 @@ class MemoryStore:
                 if after != opened.entries
                 else _NOTHING,
             }
-            if after != opened.entries and (warning := self._journal.write(opened, action, after, ())):
-                result["warning"] = redact(warning)
+            if after != opened.entries:
+                table = self.origins.read()
+                for before, now in replacements(opened.entries, after):
+                    if table.of(before).pinned:
+                        self.origins.pin(now)
+                if warning := self._journal.write(opened, action, after, ()):
+                    result["warning"] = redact(warning)
         gone = Edit(after, tuple(NoteChange(0, "remove", "", entry) for entry in removed))
         return result | _caution(gone) | notice
 
@@ -1038,6 +1052,7 @@ class MemoryStore:
         plan: Plan,
         session: Session | None,
         undoes: int | None = None,
+        reading: Reading | None = None,
     ) -> Result:
         """Commit an undo or a reset. The scan and observers may refuse it; the limit does not apply."""
         who = session or self._local
@@ -1063,7 +1078,7 @@ class MemoryStore:
                     )
             return edit
 
-        return self._commit(target, action, scanned, who, undoes=undoes)
+        return self._commit(target, action, scanned, who, undoes=undoes, reading=reading)
 
     def _vet(
         self,
@@ -1187,8 +1202,11 @@ class MemoryStore:
             pinned = [
                 change for change in edit.changes if change.previous and known.of(change.previous).pinned
             ]
-            if pinned and reading is not None:
-                return {}, _pinned(pinned[0].previous), notice
+            if reading is not None:
+                # Not only those that the changes name: equal texts of another Unicode form go with them.
+                for entry in opened.entries:
+                    if known.of(entry).pinned and entry not in edit.entries:
+                        return {}, _pinned(entry), notice
             table = _CHANGED if edit.changes else _UNCHANGED
             count = len(writes) if action == "batch" else len(edit.changes)
             result: Result = {
@@ -1349,6 +1367,11 @@ class MemoryStore:
 
         If a write can't be stored, return a refusal, because the write would be lost.
         """
+        table, entries = self.origins.read(), self.entries(target) if reading is not None else ()
+        for write in writes:
+            place = find(entries, write.old_text) if write.old_text else None
+            if isinstance(place, int) and table.of(entries[place]).pinned:
+                return self.refuse(_pinned(entries[place]), target, session)
         origins = self._origins_of([write.content for write in writes if write.content], (), session, reading)
         for stored, write in enumerate(writes):
             origin = {"origin": origins[write.content]} if write.content else {}

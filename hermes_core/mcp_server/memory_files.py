@@ -20,7 +20,7 @@ from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.mcp_server.toolset import MAX_INPUT, ToolAnswer, ToolSet
 from hermes_core.memory import Memory
-from hermes_core.safety.origin import current_reading, lowest
+from hermes_core.safety.origin import Reading, current_reading, lowest
 from hermes_core.safety.redact import redact
 
 ROOT = "/memories"
@@ -141,7 +141,8 @@ class MemoryFiles:
     def _delete(self, given: Mapping[str, Any]) -> str:
         path = _path(given, "path")
         self._existing(path)
-        self._checked(self._store.reset(self._target(path), session=self._session))
+        reading = self._reading()
+        self._checked(self._store.reset(self._target(path), session=self._session, reading=reading))
         return f"Successfully deleted {path}"
 
     def _rename(self, given: Mapping[str, Any]) -> str:
@@ -189,8 +190,11 @@ class MemoryFiles:
         operations = operations_between(shown, stored, split_entries(storable(text)))
         if operations:
             self._store.start_turn(self._session)
-            reading = current_reading() or self._memory.reading_of(self._session)
+            reading = self._reading()
             self._checked(self._store.write(target, operations, self._session, batch=True, reading=reading))
+
+    def _reading(self) -> Reading:
+        return current_reading() or self._memory.reading_of(self._session)
 
     def _checked(self, result: Mapping[str, Any]) -> None:
         if not result.get("success"):

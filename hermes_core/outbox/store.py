@@ -309,6 +309,10 @@ class Outbox:
         """Return at most `limit` dead letters with a number above `after`, oldest first. Their `error` is the reason."""
         return self._rows("dead letter", provider, limit, after)
 
+    def rows(self, numbers: Iterable[int]) -> list[Row]:
+        """Return the rows with these numbers, as far as they exist, each once."""
+        return [row for number in dict.fromkeys(numbers) for row in self._select("number = ?", (number,))]
+
     def retry(self, numbers: Sequence[int] | None = None) -> int:
         """Make dead letters pending again, for the account in use now. Return the number of these rows.
 
@@ -316,7 +320,8 @@ class Outbox:
             numbers: Numbers of the rows; default: all dead letters.
         """
         with self.transaction() as connection:
-            rows = self._chosen(self.dead_letters(), numbers)
+            rows = self.dead_letters() if numbers is None else self.rows(numbers)
+            rows = [row for row in rows if row.state == "dead letter"]
             connection.executemany(
                 "UPDATE outbox_rows SET state = 'pending', attempts = 0, error = '', fingerprint = ? WHERE number = ?",
                 [(ANY_ACCOUNT, row.number) for row in rows],
@@ -334,8 +339,7 @@ class Outbox:
             numbers: Numbers of the rows; default: all dead letters.
         """
         with self.transaction() as connection:
-            rows = self.dead_letters() if numbers is None else [*self.pending(), *self.dead_letters()]
-            return self._settle(connection, self._chosen(rows, numbers))
+            return self._settle(connection, self.dead_letters() if numbers is None else self.rows(numbers))
 
     # --------------------------------------------------------- rewind and delete
 
@@ -434,9 +438,6 @@ class Outbox:
     def _rows(self, state: RowState, provider: str | None, limit: int | None, after: int) -> list[Row]:
         condition = "state = ? AND provider = coalesce(?, provider) AND number > ? ORDER BY number LIMIT ?"
         return self._select(condition, (state, provider, after, 2**62 if limit is None else limit))
-
-    def _chosen(self, rows: Sequence[Row], numbers: Sequence[int] | None) -> list[Row]:
-        return [row for row in rows if numbers is None or row.number in numbers]
 
     def _settle(self, connection: Connection, rows: Sequence[Row]) -> int:
         now = self._wall()

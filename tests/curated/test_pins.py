@@ -94,3 +94,34 @@ def test_the_command_and_the_page_pin_and_unpin(memory: Memory, hermes_home: Her
 def notes_of(site: Site) -> list[Any]:
     page = notes.show(site, PageRequest({}))
     return [note for file in page.values["files"] for note in file.notes]
+
+
+def test_equal_text_of_another_form_does_not_take_a_pinned_note_with_it(
+    memory: Memory, hermes_home: HermesHome
+) -> None:
+    composed, decomposed = "Drinks caf\u00e9 noir.", "Drinks cafe\u0301 noir."
+    hermes_home.memory_md.write_text(f"{composed}\n§\n{decomposed}", "utf-8")
+    assert memory.curated.pin("memory", composed)["success"]
+    handle = next(note.handle for note in notes_of(Site(memory)) if note.entry == decomposed)
+    answer = call(memory, target="memory", action="remove", old_text=handle)
+    assert "the person pinned the entry" in answer["error"]
+    assert memory.curated.entries("memory") == (composed, decomposed)
+
+
+def test_a_pin_stays_on_a_note_that_a_person_edits_in_the_file(memory: Memory) -> None:
+    base = memory.curated.entries("memory")
+    text = "\n§\n".join(entry.replace("Lund", "Malmo") for entry in base)
+    assert memory.curated.edit("memory", text, base)["success"]
+    assert "pinned" in call(memory, target="memory", action="remove", old_text="Malmo")["error"]
+    assert memory.curated.in_order("memory")[0] == "Lives in Malmo."
+
+
+def test_a_pinned_note_is_not_taken_from_a_provider_that_keeps_the_notes(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.curated, "_suppresses", lambda target: True)
+    for arguments in ({"action": "remove"}, {"action": "replace", "content": "Lives in Malmo."}):
+        answer = call(memory, target="memory", old_text="Lund", **arguments)
+        assert "the person pinned the entry" in answer["error"]
+    answer = call(memory, target="memory", action="remove", old_text="uv")
+    assert "pinned" not in answer.get("error", "")

@@ -147,6 +147,16 @@ def test_deleting_a_file_can_be_undone(run: Run, memory: Memory) -> None:
     assert memory.curated.entries("memory") == ("one", "two")
 
 
+def test_a_file_with_a_pinned_note_is_not_deleted(run: Run, memory: Memory) -> None:
+    run("create", path=MEMORY, file_text="one\n§\ntwo")
+    memory.curated.pin("memory", "two")
+    refused = run("delete", path=MEMORY)
+    assert refused.failed
+    assert "the person pinned the entry 'two'" in refused.text
+    assert memory.curated.entries("memory") == ("one", "two")
+    assert memory.curated.reset("memory")["success"]
+
+
 def test_a_file_that_exists_is_not_created_again(run: Run, memory: Memory) -> None:
     run("create", path=USER, file_text="one")
     assert "already exists" in run("create", path=USER, file_text="two").text

@@ -114,4 +114,5 @@ def open_page(browser: Browser) -> Iterator[Open]:
             return page
 
         yield open_served
-        assert messages == []
+        # Chromium says of a list that comes later that it has no focus by itself. htmx gives it the focus.
+        assert [text for text in messages if not text.startswith("Autofocus processing was blocked")] == []

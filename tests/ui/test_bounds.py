@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,10 +20,11 @@ from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions.search import index
 from hermes_core.skills.store import open_skills
 from hermes_core.storage import sqlite
+from hermes_core.storage.sqlite import Database
 from hermes_core.ui.answers import PageRequest
 from hermes_core.ui.routes import PAGES
 from hermes_core.ui.site import Site
-from hermes_core.ui.views import facts, notes, timeline
+from hermes_core.ui.views import facts, notes, providers, timeline
 
 MAX_STATEMENTS = 250
 MAX_ROWS = 1500
@@ -220,18 +223,74 @@ def test_all_rows_of_the_outbox_and_all_users_are_on_some_page(hermes_home: Herm
             assert len(pages) == 5
 
 
+def _copy_row(database: Database, table: str, changes: Iterable[dict[str, object]]) -> None:
+    """Insert copies of the first row of a table, each with other values of some columns."""
+    with database.transaction() as connection:
+        row = dict(connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone())  # noqa: S608
+        query = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608
+        connection.executemany(query, [tuple((row | change).values()) for change in changes])
+
+
+@pytest.mark.sqlite_only("steps of SQLite are counted")
+def test_one_of_five_thousand_dead_letters_is_read_alone(
+    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_memory(hermes_home) as memory:
+        memory.start_session("theirs", platform="telegram", user_id="1")
+        outbox = memory.manager.outbox
+        outbox.put("mem0", NewRow("sync_turn", "turn", "theirs", "{}"))
+        numbers = range(100, 5_100)
+        letters = ({"number": number, "event": f"{number}", "state": "dead letter"} for number in numbers)
+        _copy_row(outbox.database, "outbox_rows", letters)
+        site = Site(memory)
+        for action in (
+            lambda: _page(site, "/providers"),
+            lambda: _page(site, "/outbox/drop", row="4000"),
+            lambda: providers.drop(site, PageRequest({}, {"row": "4000"})),
+            lambda: providers.retry(site, PageRequest({}, {"row": "4001"})),
+        ):
+            with counted(memory, monkeypatch) as work:
+                action()
+            assert work.rows <= 150
+        assert [row.number for row in outbox.rows([4_000, 4_001, 4_001])] == [4_001]
+        assert len(outbox.dead_letters()) == 4_998
+
+
+def _copy_facts(path: Path, count: int) -> None:
+    """Store copies of the first fact, with its entities and statements, until there are `count` more."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TEMP TABLE copies (fact_id INTEGER, content TEXT)")
+        rows = [(1_000 + number, f"Ann owns the boat {number}.") for number in range(count)]
+        connection.executemany("INSERT INTO copies VALUES (?, ?)", rows)
+        for table, replaced in (
+            ("facts", {"fact_id": "c.fact_id", "content": "c.content", "content_key": "c.content"}),
+            ("fact_entities", {"fact_id": "c.fact_id"}),
+            ("fact_slots", {"fact_id": "c.fact_id", "value": "c.content"}),
+        ):
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            values = ", ".join(replaced.get(name, f"t.{name}") for name in columns)
+            connection.execute(
+                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM copies c, {table} t"  # noqa: S608
+                " WHERE t.fact_id = (SELECT min(fact_id) FROM facts)"
+            )
+
+
 def test_ten_thousand_facts_are_a_page_of_fifty(hermes_home: HermesHome) -> None:
     pytest.importorskip("hermes_holographic")
     hermes_home.path.mkdir()
     hermes_home.config_yaml.write_text("memory:\n  provider: holographic\n")
     with open_memory(hermes_home) as memory:
+        memory.manager.initialize_all(memory.local_session, wait=30)
+        arguments = {"action": "add", "content": "Ann owns the boat Petrel."}
+        memory.call_tool(memory.local_session, "fact_store", arguments)
+    _copy_facts(hermes_home.path / "memory_store.db", 10_000)
+    with open_memory(hermes_home) as memory:
         site = Site(memory)
         memory.manager.initialize_all(site.session, wait=30)
-        for number in range(120):
-            arguments = {"action": "add", "content": f"Ann{number % 60} owns the boat {number}."}
-            memory.call_tool(site.session, "fact_store", arguments)
         page = _page(site, "/facts")
         assert page.count("<tr><td>") == facts.MAX_FACTS
+        assert len(page) < 200_000
+        assert "Ann owns the boat" in _page(site, "/facts", entity="Ann")
 
 
 SKILL = "---\nname: tea\ndescription: How we make tea.\n---\nBoil the water {number} times.\n"

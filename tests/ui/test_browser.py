@@ -449,6 +449,21 @@ def test_no_view_has_a_serious_fault_for_people_with_disabilities(
         assert overflow(page) == [], path
 
 
+def test_more_rows_have_the_focus_where_they_begin(serve: Serve, open_page: Open) -> None:
+    served = serve()
+    for number in range(60):
+        served.memory.curated.reset("memory")
+        served.memory.curated.add("memory", f"Note {number}")
+    page = open_page(served, "/timeline")
+    for lists in (2, 3):
+        page.get_by_role("link", name="Earlier changes").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".rows")).to_have_count(lists)
+        expect(page.locator(".rows").last).to_be_focused()
+        page.keyboard.press("Tab")
+        assert page.locator(".rows").last.locator(":focus").count() == 1
+
+
 def test_everything_is_reached_with_the_keyboard(serve: Serve, open_page: Open) -> None:
     served = serve()
     prepare(served.memory)
