@@ -51,7 +51,7 @@ SUBJECTS = (
         "Notes and past sessions",
         "The stores behind a memory. `Memory.curated` is a `MemoryStore`. `Memory.sessions` is a "
         "`hermes_core.sessions.db.SessionDB`, whose name a program needs for annotations only.",
-        ("MemoryStore", "SessionDB"),
+        ("MemoryStore", "SessionDB", "open_notes"),
     ),
     Subject(
         "agent",

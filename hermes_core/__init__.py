@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from hermes_core.memory import Conversation, Memory, OpenTurn, ToolResult, open_memory
     from hermes_core.safety.fence import sanitize_context
     from hermes_core.safety.scrubber import StreamingContextScrubber
+    from hermes_core.sessions.home_store import open_notes
     from hermes_core.turn_recall import TurnRecall
 
 _HOMES = {
@@ -93,6 +94,7 @@ _HOMES = {
     "load_provider": "loader.load",
     "open_memory": "memory",
     "open_memory_async": "aio",
+    "open_notes": "sessions.home_store",
     "register_in_hermes_agent": "loader.hermes_agent.export",
     "sanitize_context": "safety.fence",
 }
@@ -140,6 +142,7 @@ __all__ = [
     "load_provider",
     "open_memory",
     "open_memory_async",
+    "open_notes",
     "register_in_hermes_agent",
     "sanitize_context",
 ]

@@ -761,7 +761,7 @@ class Memory:
         """Return the notes and the provider's block for the system prompt.
 
         As long as this memory is open, the text is the same for the whole session. Only if the origin of a note in it
-        was lowered, or `memory.trust` was changed, it is built anew.
+        was lowered, `memory.trust` was changed, or notes could not be read when it was built, it is built anew.
         """
         session = self.complete(session)
         prompt = self.manager.build_system_prompt(session)
@@ -770,16 +770,17 @@ class Memory:
         return prompt
 
     def is_outdated(self, session: Session, prompt: str) -> bool:
-        """Return True if a stored prompt of a session holds a note that may not stand in it any more.
+        """Return True if a stored prompt of a session has to be built anew.
 
-        The origin of the note was lowered, or it is a note on another repository than that of the working folder. What the
-        model wrote so far may follow a note of low origin, so that the session counts as having read it.
+        The origin of a note in it was lowered, it holds notes on another repository than that of the working folder, or it
+        was built while notes on a server could not be read. What the model wrote so far may follow a note of low origin,
+        so that the session counts as having read it.
         """
         notes = self.curated.of(session)
         origin = notes.outdated_origin(prompt)
         if origin is not None:
             self.note_read(session, origin)
-        return origin is not None or notes.is_of_another_project(prompt)
+        return origin is not None or notes.is_of_another_project(prompt) or notes.is_renewable(prompt)
 
     def frozen_prompt(self, session: Session) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
@@ -1052,7 +1053,10 @@ class Memory:
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
-        problems = (*self._faults(session), *self._sharing_problems(session), *seen.left_out)
+        # A server is asked in the first turn of a session only, because that is a round trip.
+        asks = pending.is_first or self.shared_database is None
+        sharing = self._sharing_problems(session) if asks else []
+        problems = (*self._faults(session), *sharing, *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
     def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str, frozenset[str]]:

@@ -165,5 +165,5 @@ def drop_schema(url: str, schema: str) -> None:
                 connection.execute("SET lock_timeout = '2s'")
                 connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
                 return
-            except psycopg.errors.LockNotAvailable:
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                 time.sleep(0.1)

@@ -247,6 +247,50 @@ def test_while_the_server_is_down_a_note_is_not_acknowledged_and_the_turn_says_w
     assert "Uses ruff" in memory.system_prompt(memory.start_session("next"))
 
 
+def test_a_running_session_keeps_its_notes_and_its_trust_while_the_server_is_down(
+    server: PostgresServer, open_machine: OpenMachine
+) -> None:
+    memory = open_machine("one", server.url)
+    memory.change_memory("add", content="Uses ruff", by_person=True)
+    session = memory.start_session("chat")
+    prompt = memory.system_prompt(session)
+    assert "Uses ruff" in prompt
+    server.stop()
+    assert memory.system_prompt(session) == prompt
+    recalled = memory.begin_turn(session, "Which linter is it?")
+    assert "removed" not in recalled.context
+    assert memory.system_prompt(session) == prompt
+    server.start()
+    assert memory.reading_of(session).origin == "person"
+    assert memory.system_prompt(session) == prompt
+
+
+def test_a_prompt_that_was_built_during_an_outage_gets_the_notes_when_the_server_is_back(
+    server: PostgresServer, open_machine: OpenMachine
+) -> None:
+    memory = open_machine("one", server.url)
+    memory.change_memory("add", content="Uses ruff", by_person=True)
+    memory.change_memory("add", "user", content="Likes kumquats", by_person=True)
+    server.stop()
+    session = memory.session("chat")
+    memory.manager.initialize_all(session)
+    agent = Agent(memory, Says("First.", "Second."), session_id="other")
+    assert agent.run_turn("one").text == "First."
+    prompt = memory.system_prompt(session)
+    assert "Uses ruff" not in prompt
+    assert "can't be read at the moment" in prompt
+    assert memory.system_prompt(session) == prompt
+    server.start()
+    prompt = memory.system_prompt(session)
+    assert "Uses ruff" in prompt
+    assert "Likes kumquats" in prompt
+    assert "can't be read at the moment" not in prompt
+    assert agent.run_turn("two").text == "Second."
+    assert "Uses ruff" in memory.sessions.system_prompt(agent.session.id)
+    agent.close()
+    assert memory.reading_of(session).origin == "person"
+
+
 # ------------------------------------------------------------------ one program in a session
 
 

@@ -31,9 +31,10 @@ from hermes_core.sessions.records import meta_key, read_meta, text_of, turn_ref
 
 log = logging.getLogger(__name__)
 
-# The note in place of messages without a summary, at the end of a text.
+# The note in place of messages without a summary, at the end of a text, also as earlier versions wrote it.
 _LEFT_OUT = re.compile(
-    r"\((\d+) messages are left out here\. They are stored: session_search finds them\.\)\Z"
+    r"\((\d+) messages? (?:is|are) left out here"
+    r"(?: and stored: session_search finds what was said|\. They are stored: session_search finds them)\.\)\Z"
 )
 # Second line of a summary that is made of texts of a low origin.
 _LABEL = "[Parts of this summary come from "

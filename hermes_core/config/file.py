@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import hashlib
 import io
 import itertools
 import json
@@ -47,6 +48,7 @@ _LenientLoader.add_multi_constructor("!", lambda _loader, _suffix, node: yaml.se
 _NAME = re.compile(r"[\w-]+")
 _MAX_LINE_CHARS = 1 << 20
 _STORAGE_URL = "storage.url"
+_STORAGE_SCHEMA = "storage.schema"
 
 # Blocks in whose place the file may have the value of one key. Other programs that share it write the model's name so.
 _SHORT_KEYS = {"model": "name", "storage": "url"}
@@ -69,12 +71,24 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     if env.get(STORAGE):
         _refuse_password(env[STORAGE], STORAGE)
         config = dataclasses.replace(config, storage=dataclasses.replace(config.storage, url=env[STORAGE]))
+    if home.path.parent.name == "profiles" and _STORAGE_SCHEMA not in config.configured:
+        # Else profiles would share their sessions and notes if all of them got one HERMES_STORAGE. The folder tells,
+        # because the home of a profile can be given by its path as well.
+        schema = _schema_of(home.path.name)
+        config = dataclasses.replace(config, storage=dataclasses.replace(config.storage, schema=schema))
     if env.get(SEMANTIC):
         config = dataclasses.replace(config, recall=_semantic(config.recall, env[SEMANTIC]))
     if LOAD_PROVIDERS not in env:
         return config
     names = tuple(name.strip() for name in env[LOAD_PROVIDERS].split(",") if name.strip())
     return dataclasses.replace(config, providers=dataclasses.replace(config.providers, allow=names))
+
+
+def _schema_of(profile: str) -> str:
+    """Return the default of `storage.schema` for a profile, which no other profile has."""
+    name = re.sub(r"[^a-z0-9_]", "_", profile)[:40]
+    ending = "" if name == profile else "_" + hashlib.sha256(profile.encode()).hexdigest()[:8]
+    return f"hermes_{name}{ending}"
 
 
 def override_config(config: Config, values: Mapping[str, Any]) -> Config:

@@ -275,7 +275,11 @@ class StorageConfig:
         "set, the sessions are in state.db of the home. The password is HERMES_STORAGE_PASSWORD in .env, or in the file "
         "of PGPASSFILE; it must not stand here.",
     )
-    schema: str = _key("hermes", "The schema with the tables of this home: each home has one of its own.")
+    schema: str = _key(
+        "hermes",
+        "The schema with the tables of this home: each home has one of its own. The default of the profile NAME is "
+        "hermes_NAME.",
+    )
     pool: int = _key(8, "Largest number of connections of one process.", minimum=1, maximum=200)
     prepare: Literal["auto", "off"] = _key(
         "auto",

@@ -372,6 +372,19 @@ def prompt_block(
     return _framed(_BLOCK_LABELS[target], shown, f" [{usage}]{f' {project}' if project else ''}")
 
 
+def unreadable_block(target: MemoryTarget) -> str:
+    """Return the line that stands in a system prompt for notes on a server that can't be reached."""
+    return (
+        f"{_BLOCK_LABELS[target]}: they can't be read at the moment, which does not mean that there are none."
+    )
+
+
+def is_incomplete(prompt: str) -> bool:
+    """Return True if a system prompt was built while notes on a server could not be read."""
+    lines = prompt.split("\n")
+    return any(unreadable_block(target) in lines for target in _BLOCK_LABELS)
+
+
 def _framed(head: str, entries: Sequence[str], usage: str = "") -> str:
     """Return the block of these entries with its head and foot, which no entry can imitate."""
     return "\n".join((BAR, head + usage, BAR, join_entries(entries), BAR, _foot(head)))

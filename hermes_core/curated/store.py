@@ -45,6 +45,7 @@ from hermes_core.curated.document import (
     entry_handle,
     flag_entries,
     flag_entry,
+    is_incomplete,
     join_entries,
     measure,
     normalize_entry,
@@ -54,6 +55,7 @@ from hermes_core.curated.document import (
     scanned_entries,
     split_threat,
     text_fault,
+    unreadable_block,
 )
 from hermes_core.curated.edits import (
     Edit,
@@ -333,7 +335,7 @@ class MemoryStore:
         """Read both files and return their blocks for the system prompt.
 
         Notes of low origin are left out; `data_notes` returns them. A file that can't be read or is not UTF-8 text has no
-        block; `problems` reports it.
+        block, and notes on a server that can't be reached have a line that says so; `problems` reports both.
         """
         blocks = {}
         table = self.origins.read()
@@ -352,6 +354,8 @@ class MemoryStore:
                 )
             except MemoryConflict as exc:
                 log.warning("notes are left out of the prompt: %s", exc)
+                if self._files[target].in_database:
+                    blocks[target] = unreadable_block(target)
                 continue
             if text:
                 blocks[target] = text
@@ -478,7 +482,12 @@ class MemoryStore:
 
     @_read_once
     def changes_since(self, prompt: str) -> tuple[list[str], list[str]]:
-        """Return the entries that a stored prompt does not show although a new one would, and those that are gone."""
+        """Return the entries that a stored prompt does not show although a new one would, and those that are gone.
+
+        Both are empty while notes on a server can't be read.
+        """
+        if self._is_on_server and self.problems():
+            return [], []
         return entry_changes(prompt, without_turns(self.take_snapshot().render()))
 
     @_read_once
@@ -489,8 +498,9 @@ class MemoryStore:
         """
         shown, base = entries_of_prompt(prompt)
         origins = list[str]()
-        if shown:
-            table = self.origins.read()
+        table = self.origins.read() if shown else OriginTable()
+        # A server that can't be reached says nothing new of notes that were allowed when the prompt was built.
+        if shown and not (table.fault and self._is_on_server):
             known = [table.of(entry) for entry in shown]
             # The prompt breaks tokens of chat templates, so that the hash of such an entry is another one.
             known += [note.origin for note in self.waiting_notes() if without_turns(note.entry) in shown]
@@ -503,6 +513,14 @@ class MemoryStore:
         """Return True if the notes on another repository than that of the working folder stand in a stored prompt."""
         key = project_of_prompt(prompt)
         return bool(key) and (self.project is None or self.project.key != key)
+
+    def is_renewable(self, prompt: str) -> bool:
+        """Return True if notes on a server could not be read when a stored prompt was built, and can be read now."""
+        return is_incomplete(prompt) and not self.problems()
+
+    @property
+    def _is_on_server(self) -> bool:
+        return any(file.in_database for file in self._files.values())
 
     def _may_command(self, origin: NoteOrigin) -> bool:
         # A note whose origin was lost may come from anywhere, also if imports are accepted.

@@ -6,6 +6,7 @@ import of the same file, or of a later export that continues the same sessions, 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, islice
@@ -160,14 +161,18 @@ def _first_lines(file: Path, first: bytes) -> list[JsonLine]:
 def _read_document(file: Path, wanted: Format, skips: SkipLog) -> Iterator[StreamedSession]:
     """Read a file that is one JSON value over many lines, or a list."""
     values = read_values(file)
-    first = next(values, None)
-    found = _detect([first]) if wanted == "auto" else wanted
-    whole = chain([first] if first is not None else [], values)
-    if found == "locomo":
-        return _read_locomo(list(whole))
-    if stream := _WHOLE_CONVERSATIONS.get(found):
-        return stream(whole, skips)
-    raise ImportFailed(f"the format {found!r} has one object a line", "name another format")
+    with contextlib.ExitStack() as refused:
+        # Else the file stays open for as long as anybody keeps the exception.
+        refused.callback(values.close)
+        first = next(values, None)
+        found = _detect([first]) if wanted == "auto" else wanted
+        whole = chain([first] if first is not None else [], values)
+        if found == "locomo":
+            return _read_locomo(list(whole))
+        if stream := _WHOLE_CONVERSATIONS.get(found):
+            refused.pop_all()
+            return stream(whole, skips)
+        raise ImportFailed(f"the format {found!r} has one object a line", "name another format")
 
 
 def _read_locomo(samples: list[Any]) -> Iterator[StreamedSession]:

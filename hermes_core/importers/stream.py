@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -69,7 +69,7 @@ def lines_at(path: Path, places: Iterable[tuple[int, int]]) -> Iterator[JsonLine
                 continue
 
 
-def read_values(path: Path) -> Iterator[Any]:
+def read_values(path: Path) -> Generator[Any, None, None]:
     """Yield the elements of the list that the file holds, one after the other, or the one value that it holds.
 
     Elements before a fault are yielded before `ImportFailed` is raised, with the line of the fault.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from hermes_core.config import STORAGE_PASSWORD, Config, Credentials
+from hermes_core.config import STORAGE_PASSWORD, Config, Credentials, load_config
+from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
@@ -79,3 +82,25 @@ def open_sessions(
         marked=bool(moving),
     )
     return SessionDB(database, semantic=semantic, embeddings=embeddings)
+
+
+@contextlib.contextmanager
+def open_notes(home: HermesHome) -> Iterator[MemoryStore]:
+    """Open the notes of a home for the block: its files, or the rows on the server of `storage.url`.
+
+    Use this in a program that has no `Memory`, such as a provider that reads the notes once. `MemoryStore(home)` reads
+    files, and a home whose notes are on a server has none, or old ones.
+
+    Raises:
+        DatabaseUnavailable: The server can't be reached.
+    """
+    config = load_config(home)
+    if not config.storage.url:
+        with contextlib.closing(MemoryStore(home)) as store:
+            yield store
+        return
+    with contextlib.closing(open_sessions(home, config)) as sessions:
+        # Else a server that is down would pass for notes of which each one is damaged.
+        sessions.database.execute("SELECT 1")
+        with contextlib.closing(MemoryStore(home, database=sessions.database)) as store:
+            yield store

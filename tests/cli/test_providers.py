@@ -132,6 +132,7 @@ def test_rows_are_named_or_all(hermes: Any, words: list[str]) -> None:
     assert "Usage: hermes-memory outbox" in hermes("outbox", *words, code=2).stderr
 
 
+@pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
 def test_status_counts_what_a_provider_keeps_for_a_batch(
     hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
 ) -> None:
@@ -330,6 +331,7 @@ def test_what_has_no_effect_here_is_listed(hermes: Hermes, data: Callable[..., A
     assert entry["notes"] == [note]
 
 
+@pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
 def test_a_folder_with_a_bundled_name_is_set_up_and_reported_as_that(
     hermes: Any, data: Any, hermes_home: HermesHome, notes: Path
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,14 @@ def test_a_tree_that_is_none_is_refused() -> None:
     mapping = {"a": node("user", "x", "b"), "b": node("assistant", "y", "a")}
     with pytest.raises(ImportFailed, match="its own ancestor"):
         read_openai([{"mapping": mapping, "current_node": "a"}])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_file_that_is_refused_is_closed_while_the_exception_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps([{"role": "admin", "name": "Ann"}]))
+    with pytest.raises(ImportFailed, match="no known format") as kept:
+        read_file(path)
+    files = [entry.resolve() for entry in Path("/proc/self/fd").iterdir()]
+    assert path.resolve() not in files
+    assert kept.value.__traceback__ is not None

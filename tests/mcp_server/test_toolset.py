@@ -276,6 +276,7 @@ def test_a_turn_without_the_persons_words_is_refused(
     assert memory.sessions.counts()["messages"] == 0
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_turn_that_can_not_be_stored_is_an_error(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
     hermes_home.state_db.write_bytes(b"garbage" * 1000)

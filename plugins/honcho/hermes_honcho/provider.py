@@ -15,16 +15,17 @@ from hermes_core import (
     Capabilities,
     Check,
     Delegation,
+    HermesError,
     HermesHome,
     MemoryPage,
     MemoryRecord,
-    MemoryStore,
     MemoryWrite,
     Query,
     Recall,
     Session,
     SessionSwitch,
     Turn,
+    open_notes,
 )
 from hermes_core.kit import (
     BackendProvider,
@@ -446,9 +447,18 @@ class HonchoProvider(BackendProvider[Client]):
         return store_each(self.client, place.observer, place.user, self.local_entries())
 
     def local_entries(self) -> list[str]:
-        """Return the entries of USER.md and MEMORY.md that may be sent, without secrets."""
-        store = MemoryStore(HermesHome(self.home))
-        spoilt, flagged = store.problems(), {one.entry for one in store.flagged()}
+        """Return the entries of USER.md and MEMORY.md that may be sent, without secrets.
+
+        Raises:
+            BackendUnavailable: The notes are on a server that can't be reached.
+        """
         targets: tuple[MemoryTarget, ...] = ("user", "memory")
-        found = [entry for target in targets if target not in spoilt for entry in store.entries(target)]
+        try:
+            with open_notes(HermesHome(self.home)) as store:
+                spoilt, flagged = store.problems(), {one.entry for one in store.flagged()}
+                found = [
+                    entry for target in targets if target not in spoilt for entry in store.entries(target)
+                ]
+        except HermesError as exc:
+            raise BackendUnavailable(f"the notes can't be read: {exc.message}", exc.remedy) from exc
         return [redact(entry) for entry in found if entry not in flagged]

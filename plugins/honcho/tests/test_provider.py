@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hermes_honcho.settings import SETTINGS
 
 from hermes_core import (
     BackendNotFound,
+    BackendUnavailable,
     Delegation,
     HermesHome,
     MemoryManager,
@@ -370,6 +372,32 @@ def test_a_file_that_can_not_be_read_stops_no_turn(
     home.user_md.write_bytes(b"\xff\xfe broken")
     start().say("Hello.")
     assert "Runs Debian" in server.concluded()
+
+
+def test_the_notes_of_a_server_are_given_and_not_old_files_beside_it(
+    start: Start, home: HermesHome, server: HonchoServer, postgres_url: str, postgres_schema: str
+) -> None:
+    home.config_yaml.write_text(
+        f"storage: {{url: '{postgres_url}', schema: {postgres_schema}, local_host: {gethostname()}}}\n"
+    )
+    remember(home, "An old file", "")
+    with open_memory(home) as memory:
+        memory.change_memory("add", content="Runs Debian", by_person=True)
+    start().say("Hello.")
+    assert "Runs Debian" in server.concluded()
+    assert "An old file" not in server.concluded()
+
+
+def test_old_files_are_not_given_while_the_server_of_the_notes_is_down(
+    start: Start, home: HermesHome, server: HonchoServer
+) -> None:
+    home.config_yaml.write_text("storage: {url: 'postgresql://127.0.0.1:1/none'}\n")
+    remember(home, "An old file", "")
+    agent = start()
+    agent.say("Hello.")
+    assert "An old file" not in server.concluded()
+    with pytest.raises(BackendUnavailable, match="the notes can't be read"):
+        agent.provider.local_entries()
 
 
 # ------------------------------------------------------------------------- whose
