@@ -261,6 +261,26 @@ def test_doctor_does_not_advise_to_import_notes_that_were_moved(hermes_home: Her
     assert "import" not in finding.remedy
 
 
+def test_a_role_without_rights_is_refused_before_the_source_is_marked(
+    hermes_home: HermesHome, url: str, postgres_url: str
+) -> None:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    fill(hermes_home)
+    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute("DROP ROLE IF EXISTS hermes_without_rights")
+        connection.execute("CREATE ROLE hermes_without_rights LOGIN")
+        try:
+            user = conninfo_to_dict(postgres_url)["user"]
+            with pytest.raises(DatabaseUnavailable, match="permission denied"):
+                move(hermes_home, url.replace(f"//{user}@", "//hermes_without_rights@"))
+        finally:
+            connection.execute("DROP ROLE hermes_without_rights")
+    with open_memory(hermes_home) as memory:
+        assert memory.change_memory("add", content="Still stored", by_person=True)["success"]
+
+
 def test_notes_take_no_writes_on_the_side_that_was_moved(hermes_home: HermesHome, url: str) -> None:
     fill(hermes_home)
     with open_memory(hermes_home) as earlier:
