@@ -22,6 +22,7 @@ from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.inventory import NOTE_STORES, Inventory, LostStore
+from hermes_core.storage.moved import read_mark
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
 PROBE_TIMEOUT_S = 2.0
@@ -198,8 +199,13 @@ def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
     mirrors = [path for path in files if config.memory.mirror and is_mirror(path)]
     unread = [path.relative_to(home.path).as_posix() for path in files if path not in mirrors]
     if unread:
-        remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
-        yield Finding(_some(unread), "note", "not read: storage.url names a server", remedy)
+        if _was_moved(home):
+            # An import would put these old texts in the place of what was stored on the server since.
+            fact, remedy = "not read: they were moved to a server", "keep them, or move them away"
+        else:
+            fact = "not read: storage.url names a server"
+            remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
+        yield Finding(_some(unread), "note", fact, remedy)
     if not mirrors:
         return
     try:
@@ -213,6 +219,16 @@ def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
             name = path.relative_to(home.path).as_posix()
             remedy = "nothing is to be done: the next session on this machine writes it anew"
             yield Finding(name, "note", "a read-only copy of notes that were changed since", remedy)
+
+
+def _was_moved(home: HermesHome) -> bool:
+    """Return True if the journal of the notes says that they were moved to a server."""
+    try:
+        with contextlib.closing(Database(home.journal_db, read_only=True)) as journal:
+            mark = read_mark(journal)
+    except HermesError:  # the finding about the file tells
+        return False
+    return mark is not None and mark.role == "source"
 
 
 def _some(names: list[str]) -> str:

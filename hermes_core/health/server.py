@@ -66,7 +66,7 @@ _FACTS = {
     """,
     "extensions": """
         SELECT a.name, a.installed_version IS NOT NULL AS installed FROM pg_available_extensions a
-        WHERE a.name IN ('btree_gin', 'vector')
+        WHERE a.name = 'btree_gin'
     """,
     "connections": "SELECT count(*) AS used, count(*) FILTER (WHERE usename = current_user) AS mine FROM pg_stat_activity WHERE datid IS NOT NULL AND usesysid IS NOT NULL",
     "transaction": """
@@ -154,7 +154,7 @@ def _examine(sessions: SessionDB, config: Config, clock: Callable[[], float]) ->
         _examine_address(sessions, config, facts),
         _examine_load(facts, config),
         _examine_clock(facts, asked),
-        _examine_extensions(facts, config),
+        _examine_extensions(facts),
         _examine_collations(facts),
         _examine_tables(facts, schema),
         _examine_indexes(facts),
@@ -343,21 +343,13 @@ def _examine_clock(facts: Facts, asked: float) -> Iterator[Finding]:
 # ------------------------------------------------------------------ tables
 
 
-def _examine_extensions(facts: Facts, config: Config) -> Iterator[Finding]:
+def _examine_extensions(facts: Facts) -> Iterator[Finding]:
     installed = {row["name"]: row["installed"] for row in facts["extensions"]}
     if not installed.get("btree_gin"):
         yield failed(
             "extension btree_gin",
             "it is not there, so that searches have no index",
             "CREATE EXTENSION btree_gin WITH SCHEMA public, then make the indexes that are named below",
-        )
-    if config.recall.semantic != "off" and not installed.get("vector"):
-        yield Finding(
-            "extension vector",
-            "note",
-            "it is not there, so that each program keeps vectors in memory and compares them itself",
-            f"{'' if 'vector' in installed else 'install pgvector on the server, then '}"
-            "CREATE EXTENSION vector WITH SCHEMA public, then hermes-memory sessions rebuild",
         )
 
 

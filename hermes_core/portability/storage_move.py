@@ -248,6 +248,10 @@ class StorageMove:
         started = self._clock()
         if not plan.goes_on and (users := self.other_programs()):
             raise DatabaseUnavailable(users, "stop them, or wait with --wait; nothing was changed")
+        if self._target_config.storage.url and not (plan.goes_on or plan.aside):
+            # Makes the tables. A role that may not must fail before the source is marked, which stops all programs.
+            with self._open(self._target_config, "write") as target:
+                read_mark(target.database)
         with self._open(self._config, "write") as source:
             mark = self._mark_source(source, plan.target)
             receipt = StorageMoveReceipt(mark.move_id, plan.source, plan.target)

@@ -20,6 +20,7 @@ from hermes_core.config import load_config, set_value
 from hermes_core.curated.journal import journal_database
 from hermes_core.curated.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
 from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.health.databases import examine_databases
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.portability import storage_move
@@ -249,6 +250,35 @@ def test_an_edit_by_hand_is_in_the_history_that_is_moved(hermes_home: HermesHome
     kept = [path.read_text() for path in hermes_home.memories.glob("MEMORY.md.bak.*")]
     assert "An old text that nobody reads\n" in kept
     assert project.read_text() == "Run the tests with make."
+
+
+def test_doctor_does_not_advise_to_import_notes_that_were_moved(hermes_home: HermesHome, url: str) -> None:
+    fill(hermes_home)
+    move(hermes_home, url)
+    findings = examine_databases(hermes_home)
+    (finding,) = [finding for finding in findings if "MEMORY.md" in finding.what]
+    assert finding.detail == "not read: they were moved to a server"
+    assert "import" not in finding.remedy
+
+
+def test_a_role_without_rights_is_refused_before_the_source_is_marked(
+    hermes_home: HermesHome, url: str, postgres_url: str
+) -> None:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    fill(hermes_home)
+    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute("DROP ROLE IF EXISTS hermes_without_rights")
+        connection.execute("CREATE ROLE hermes_without_rights LOGIN")
+        try:
+            user = conninfo_to_dict(postgres_url)["user"]
+            with pytest.raises(DatabaseUnavailable, match="permission denied"):
+                move(hermes_home, url.replace(f"//{user}@", "//hermes_without_rights@"))
+        finally:
+            connection.execute("DROP ROLE hermes_without_rights")
+    with open_memory(hermes_home) as memory:
+        assert memory.change_memory("add", content="Still stored", by_person=True)["success"]
 
 
 def test_notes_take_no_writes_on_the_side_that_was_moved(hermes_home: HermesHome, url: str) -> None:
