@@ -82,6 +82,7 @@ from hermes_core.safety.origin import (
 )
 from hermes_core.safety.redact import redact, redact_value
 from hermes_core.safety.scrubber import StreamingContextScrubber
+from hermes_core.sessions.db import as_conversation
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.lineage import delegated
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
@@ -89,6 +90,7 @@ from hermes_core.sessions.records import (
     SYSTEM_ROLES,
     Content,
     StoredMessage,
+    TurnStart,
     epoch_seconds,
     in_text,
     sqlite_text,
@@ -603,10 +605,51 @@ class Memory:
             session = create(again)
         if session.owner:
             self._drop_shared_prompts()
+        return self.continue_session(session)
+
+    def continue_session(self, session: Session) -> Session:
+        """Start the providers for a stored session, and what is due of the work on the home. Return the session."""
         self._prune_idle()
         self._backups.start_if_due()
         self.manager.initialize_all(session)
         return session
+
+    def read_turn_start(
+        self, session: Session, *, title: str, recent: int, expired_before: float
+    ) -> tuple[Session, TurnStart | None]:
+        """Return the session with its owner, and what a turn needs of it; None if something of it must be stored first.
+
+        All of it is one round trip, also the notes if the caller reads them within `reading` of their store.
+
+        Args:
+            title: Title that the session must have; "" for any.
+            recent: Number of latest messages to read.
+            expired_before: Time in epoch seconds before which an unfinished turn has expired.
+        """
+        session = self._with_owner(session)
+        notes = self.curated.of(session)
+        fields = {
+            "identity": session.id,
+            "parent_id": session.parent_id,
+            "relation": session.parent_id if session.agent_context == "subagent" else "",
+            "title": title,
+        }
+        try:
+            start, rows = self.sessions.established_session(
+                session.id,
+                session.owner,
+                fields,
+                recent=recent,
+                expired_before=expired_before,
+                meta_key=SHARED_NOTES_KEY,
+                further=notes.unread_rows(),
+            )
+        except StorageError:  # each of the reads of its own reports what can't be read
+            return session, None
+        notes.take_rows(rows)
+        if start is None or (session.owner and (start.meta == "1") == self.config.memory.per_user):
+            return session, None
+        return self._with_id(session, session.id), start
 
     def conversation(
         self,
@@ -782,14 +825,21 @@ class Memory:
             self.note_read(session, origin)
         return origin is not None or notes.is_of_another_project(prompt) or notes.is_renewable(prompt)
 
-    def frozen_prompt(self, session: Session) -> str:
+    def frozen_prompt(self, session: Session, start: TurnStart | None = None) -> str:
         """Return the text of `system_prompt` as it was when the session began, also in another process.
 
         The first call for a stored session stores the text. A text with a note that may not stand in a system prompt any
         more is replaced.
+
+        Args:
+            start: What `read_turn_start` returned for this turn; None to read it.
         """
-        session = self.complete(session)
-        stored = prompt = self.sessions.memory_prompt(session.id)
+        if start is None:
+            session = self.complete(session)
+            stored = self.sessions.memory_prompt(session.id)
+        else:
+            stored = start.prompt
+        prompt = stored
         if prompt is None or self.is_outdated(session, prompt):
             # A framework may ask for the prompt before the first turn; the provider's block must stand in it.
             self.manager.initialize_all(session)
@@ -990,21 +1040,26 @@ class Memory:
         origin: Origin | None = None,
         begins_turn: bool = True,
         at: float | None = None,
+        start: TurnStart | None = None,
     ) -> PendingTurn:
         """Begin a turn as `begin_turn` does, and do not wait for the recall of the providers.
 
         Args:
             begins_turn: False to ask for recall alone, without a turn of which the providers are notified.
             at: Time of the message in seconds since the epoch; default: now.
+            start: What `read_turn_start` returned for this turn; None to read it.
         """
         session, at = self._with_owner(session), epoch_seconds(at)
-        # In one round trip, because a server may be far away.
-        own, turns, lineage = self._read(
-            "turns so far",
-            lambda: self.sessions.id_turns_and_lineage(session.id, session.owner),
-            (session.id, 0, frozenset([session.id])),
-        )
-        session = self._with_id(session, own)
+        if start is not None:
+            turns, lineage = start.turns, start.lineage
+        else:
+            # In one round trip, because a server may be far away.
+            own, turns, lineage = self._read(
+                "turns so far",
+                lambda: self.sessions.id_turns_and_lineage(session.id, session.owner),
+                (session.id, 0, frozenset([session.id])),
+            )
+            session = self._with_id(session, own)
         if begins_turn:
             self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
@@ -1098,6 +1153,7 @@ class Memory:
         author: str = "",
         origin: Origin | None = None,
         recalled_origin: Origin = "person",
+        facts: tuple[str, int, Origin] | None = None,
     ) -> Turn:
         """Store a completed turn and its outbox row in one commit. A search finds the turn as soon as this returns.
 
@@ -1112,13 +1168,14 @@ class Memory:
             author: Name of the person, if several people speak in the session.
             origin: Origin of the message, if no person of the session wrote it; default: as `begin_turn` got it.
             recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
+            facts: Result of `SessionDB.id_turns_and_origin` for this turn; None to read it.
 
         Raises:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
         session = self._with_owner(session)
-        own, turns, stored_origin = self.sessions.id_turns_and_origin(session.id, session.owner)
+        own, turns, stored_origin = facts or self.sessions.id_turns_and_origin(session.id, session.owner)
         session = self._with_id(session, own)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
@@ -1289,7 +1346,10 @@ class Memory:
         Args:
             session: A session of the user whose notes are checked; default: the person at home.
         """
-        session = self.local_session if session is None else self.complete(session)
+        return self.problems_of(self.local_session if session is None else self.complete(session))
+
+    def problems_of(self, session: Session) -> list[str]:
+        """Return `problems` for a session that `complete` returned."""
         return [*map(redact, self._late_warnings), *self._faults(session)]
 
     @property
@@ -1755,12 +1815,23 @@ class Conversation:
         memory, now, turn_id = self.memory, time.time(), sqlite_text(str(turn_id or ""))
         if origin is not None:
             origin = message_origin(self._own(), author, origin)
-        self._begin()
+        expired_before = now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR
+        self.session, start = memory.read_turn_start(
+            self.session, title=self._title, recent=RECENT_MESSAGES, expired_before=expired_before
+        )
+        if start is None:
+            self._begin()
+        else:
+            memory.continue_session(self.session)
         if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
             return TurnDraft(stored)
-        self._open_turns.expire(before=now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR)
+        if start is None or start.has_expired_turns:
+            self._open_turns.expire(before=expired_before)
         clean = without_context(text)
-        recent = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
+        if start is None:
+            recent: Sequence[StoredMessage] = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
+        else:
+            recent = start.recent
         if read_your_writes:
             memory.wait_for_writes()
         user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
@@ -1771,9 +1842,11 @@ class Conversation:
         stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
         self._open_turns.create(stored, at=now)
         # Frozen before recall, which leaves out what the prompt says.
-        prompt = memory.frozen_prompt(self.session)
+        prompt = memory.frozen_prompt(self.session, start)
         messages = [message.as_text() for message in recent]
-        recall = memory.ask_recall(self.session, clean, recent=messages, author=author, origin=origin, at=at)
+        recall = memory.ask_recall(
+            self.session, clean, recent=messages, author=author, origin=origin, at=at, start=start
+        )
         return TurnDraft(stored, recall, prompt)
 
     def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
@@ -1782,8 +1855,10 @@ class Conversation:
             return self._continue(draft.turn, history)
         recall = self.memory.collect_recall(draft.recall)
         stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
-        self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
-        return OpenTurn(self, stored, recall, history, draft.prompt)
+        messages = self._open_turns.set_contexts_and_read(
+            stored.id, recall.contexts, recall.origin, self.session.id
+        )
+        return OpenTurn(self, stored, recall, history, draft.prompt, messages)
 
     def drop(self, draft: TurnDraft) -> None:
         """Delete a turn that `prepare_turn` began and nobody waits for."""
@@ -1951,15 +2026,16 @@ class OpenTurn:
         recall: TurnRecall,
         history: int | None,
         prompt: str | None = None,
+        earlier: Sequence[StoredMessage] | None = None,
     ) -> None:
         self.id, self.conversation, self.recall = stored.id, conversation, recall
         self.problems: list[str] = list(recall.problems)
         self._memory, self._session = conversation.memory, conversation.session
         self._user, self._author = stored.user, stored.author
         self._messages: list[Mapping[str, Any]] = list(stored.messages)
-        self._history = _last_turns(
-            self._memory.sessions.get_messages_as_conversation(self._session.id), history
-        )
+        if earlier is None:
+            earlier = self._memory.sessions.get_messages(self._session.id)
+        self._history = _last_turns(as_conversation(earlier), history)
         self._open_turns = OpenTurnStore(self._memory.sessions)
         self._scrubber = StreamingContextScrubber()
         self._prompt = conversation.system_prompt if prompt is None else prompt
@@ -2041,7 +2117,12 @@ class OpenTurn:
             SessionError: The turn was cancelled, has expired, or was undone.
             DatabaseUnavailable: The turn could not be stored.
         """
-        stored = self._open_turns.get(self.id)
+        # What is reported at the end looks at the notes, which may be on a server.
+        with self._memory.curated.of(self._session).reading():
+            return self._finish(answer, native, at, warm)
+
+    def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
+        stored, facts = self._read_for_finish()
         # Another process may have added messages to the turn.
         messages = [self._user, *(self._messages if stored is None else stored.messages)]
         last = messages[-1]
@@ -2066,9 +2147,25 @@ class OpenTurn:
             warm=warm,
             author=self._author,
             recalled_origin=self.recall.origin,
+            facts=facts,
         )
-        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problems(self._session)]))
+        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problems_of(self._session)]))
         return turn
+
+    def _read_for_finish(self) -> tuple[StoredOpenTurn | None, tuple[str, int, Origin] | None]:
+        """Return the stored turn, and the facts that `Memory.end_turn` needs, in one round trip with the notes.
+
+        The facts are None if `end_turn` reads them itself.
+        """
+        sessions, session = self._memory.sessions, self._session
+        if sessions.database.kind == "sqlite":  # there is no round trip to save
+            return self._open_turns.get(self.id), None
+        notes = self._memory.curated.of(session)
+        statements = sessions.id_turns_and_origin_statements(session.id, session.owner)
+        stored, rows = self._open_turns.get_with(self.id, [*statements, *notes.unread_rows()])
+        notes.take_rows(rows[len(statements) :])
+        facts = sessions.id_turns_and_origin_from(rows[: len(statements)], session.id, session.owner)
+        return stored, facts
 
     def _require_stored(self, answer: Content) -> None:
         """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""

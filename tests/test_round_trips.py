@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core import Memory, open_memory
+from hermes_core import Memory, OpenTurn, open_memory
 from hermes_core.testing.fakes import RecordingProvider
 
 MAX_PER_TURN = 6
 MAX_PER_SEARCH = 5
+
+# A turn of a conversation whose session is stored, without its search: what it needs is read at once, the unfinished turn
+# is stored, and its recall is stored while the history is read.
+MAX_PER_BEGIN = 5
+# What the turn needs is read at once; then the session is locked, the messages are stored, and the commit.
+MAX_PER_FINISH = 4
 
 QUESTIONS = (
     "Where does my kumquat tree stand, and since when?",
@@ -95,7 +101,10 @@ def memory(proxy: CountingProxy, postgres_url: str, postgres_schema: str, tmp_pa
 
     parts = conninfo_to_dict(postgres_url)
     url = f"postgresql://{parts['user']}@127.0.0.1:{proxy.port}/{parts['dbname']}?sslmode=disable"
-    config = {"storage": {"url": url, "schema": postgres_schema}, "recall": {"sessions": "auto"}}
+    config = {
+        "storage": {"url": url, "schema": postgres_schema},
+        "recall": {"sessions": "auto"},
+    }
     with open_memory(tmp_path / "home", config=config) as opened:
         for number in range(30):
             chat = opened.conversation(f"old-{number % 5}", user_id="ann", platform="telegram")
@@ -109,6 +118,10 @@ def count(proxy: CountingProxy, call: Callable[[], object]) -> int:
     before = proxy.trips
     call()
     return proxy.trips - before
+
+
+def storage_of(memory: Memory) -> dict[str, str]:
+    return {"url": memory.config.storage.url, "schema": memory.config.storage.schema}
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -132,10 +145,34 @@ def test_a_turn_that_a_provider_gets_takes_as_few(
     proxy: CountingProxy, memory: Memory, tmp_path: Path
 ) -> None:
     provider = RecordingProvider()
-    storage = {"url": memory.config.storage.url, "schema": memory.config.storage.schema}
-    with open_memory(tmp_path / "other", config={"storage": storage}, provider=provider) as other:
+    with open_memory(tmp_path / "other", config={"storage": storage_of(memory)}, provider=provider) as other:
         session = other.start_session("new", user_id="ann", platform="telegram")
         other.manager.outbox.on_row = lambda _provider: None  # no worker sends meanwhile
         other.begin_turn(session, QUESTIONS[0])
         end = count(proxy, lambda: other.end_turn(session, QUESTIONS[0], "In Ghana."))
     assert end <= MAX_PER_TURN - 1
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_turn_of_a_conversation_takes_few_round_trips(
+    memory: Memory, proxy: CountingProxy, question: str
+) -> None:
+    chat = memory.conversation("new", user_id="ann", platform="telegram")
+    chat.turn(question).finish("In Ghana.")  # stores the session and its prompt
+    turns: list[OpenTurn] = []
+    for _ in range(3):
+        begin = count(proxy, lambda: turns.append(chat.turn(question)))
+        finish = count(proxy, lambda: turns[-1].finish("In Ghana."))
+        assert begin <= MAX_PER_BEGIN + MAX_PER_SEARCH
+        assert finish <= MAX_PER_FINISH
+    assert len(chat.history()) == 8
+
+
+def test_a_change_by_another_program_reaches_the_next_turn(memory: Memory) -> None:
+    chat = memory.conversation("new", user_id="ann", platform="telegram")
+    chat.turn("Good morning!").finish("Good morning.")
+    with open_memory(memory.home, config={"storage": storage_of(memory)}) as other:
+        same = other.conversation("new", user_id="ann", platform="telegram")
+        same.turn("And the tree?").finish("In Ghana.")
+    turn = chat.turn("What do I grow?")
+    assert [message["content"] for message in turn.messages[-3:-1]] == ["And the tree?", "In Ghana."]

@@ -11,7 +11,7 @@ import logging
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -372,6 +372,11 @@ class NotePlaces:
             return contextlib.nullcontext()
         return self._reads.block([place.key for place in places], self._key(folder))
 
+    @property
+    def shared_reads(self) -> SharedReads | None:
+        """The reads that a block of `reading` shares; None for files."""
+        return self._reads
+
     def _key(self, path: Path) -> str:
         return path.relative_to(self._home.memories).as_posix().removeprefix(".")
 
@@ -426,15 +431,31 @@ class SharedReads:
         if wanted is None or (name != wanted[1] if origins else name not in wanted[0]):
             return None
         if self._local.rows is None:
-            keys, folder = wanted
-            notes = "SELECT file, version, text FROM notes WHERE file = ANY (?)"
-            table = "SELECT hash, origin, at, session, confirmed, pinned FROM note_origins WHERE folder = ?"
             try:
-                self._local.rows = self._database.read([(notes, (list(keys),)), (table, (folder,))])
+                self._local.rows = self._database.read(self.statements())
             except StorageError:  # the look of its own reports it
                 return None
         rows, table_rows = self._local.rows
         return list(table_rows) if origins else [row for row in rows if row["file"] == name]
+
+    def statements(self) -> list[Statement]:
+        """Return the statements that the block still has to read, to be read in one round trip with others."""
+        wanted: tuple[tuple[str, ...], str] | None = getattr(self._local, "wanted", None)
+        if wanted is None or self._local.rows is not None:
+            return []
+        keys, folder = wanted
+        return [
+            ("SELECT file, version, text FROM notes WHERE file = ANY (?)", (list(keys),)),
+            (
+                "SELECT hash, origin, at, session, confirmed, pinned FROM note_origins WHERE folder = ?",
+                (folder,),
+            ),
+        ]
+
+    def take(self, rows: Sequence[list[Any]]) -> None:
+        """Take the rows of `statements`, in the block in which it returned them."""
+        if rows:
+            self._local.rows = list(rows)
 
     def forget(self) -> None:
         """Forget what was read, because this program has changed it."""

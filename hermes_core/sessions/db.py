@@ -37,6 +37,7 @@ from hermes_core.sessions.records import (
     StoredMessage,
     StoredSession,
     StoredTranscript,
+    TurnStart,
     Window,
     epoch_seconds,
     sqlite_text,
@@ -76,6 +77,8 @@ _TURN_COUNT = (
     "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
 )
 
+_META = "SELECT value FROM state_meta WHERE key = ?"
+
 # The condition has to be that of the partial index, word for word.
 _ORIGINS = f"""SELECT DISTINCT role, origin, tool_name FROM messages
     WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND {MAY_BE_LOWER} AND state IN (0, 3)"""
@@ -90,6 +93,40 @@ def _ids_of_user(session_id: str, user: str) -> Statement:
     """Return the statement that reads the owners of the ids which a session of `user` may have."""
     sql = "SELECT s.id, s.user FROM sessions s WHERE s.id IN (?, ?)"
     return sql, (session_id, _composed_id(session_id, user))
+
+
+def messages_statement(
+    session_id: str,
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+    last_message_id: int | None = None,
+    last: int | None = None,
+) -> Statement:
+    """Return the statement of `SessionDB.get_messages`."""
+    # Positions have no gaps, so that a part is reached without reading what stands before it.
+    sql = f"""{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.position >= s.message_count - ? AND m.id <= ?
+              ORDER BY m.position LIMIT ?"""
+    return sql, (
+        session_id,
+        offset,
+        2**62 if last is None else max(last, 0),
+        2**62 if last_message_id is None else last_message_id,
+        2**62 if limit is None else limit,
+    )
+
+
+def as_conversation(messages: Iterable[StoredMessage], copied: bool = True) -> list[dict[str, Any]]:
+    """Return messages of a session in chat form, as `SessionDB.get_messages_as_conversation` does.
+
+    Args:
+        copied: True to return also messages that a compression copied from the previous session.
+    """
+    return [
+        message.as_chat() if message.role == "tool" else without_context(message.as_chat())
+        for message in messages
+        if not (message.compacted or (message.copied and not copied)) and message.role not in SYSTEM_ROLES
+    ]
 
 
 def _turns_and_origin(counts: Sequence[Any], origins: Iterable[Any]) -> tuple[int, Origin]:
@@ -953,11 +990,28 @@ class SessionDB:
     @_detecting_damage
     def id_turns_and_origin(self, session_id: str, user: str) -> tuple[str, int, Origin]:
         """Return `id_for`, and `turns_and_origin` of the session with that id, in one round trip as a rule."""
-        session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self.database.exists:
-            return session_id, 0, "person"
-        rows, counts, origins = self._read_standing(session_id, [_ids_of_user(session_id, user)])
-        own = self._id_among(rows, session_id, user)
+            return sqlite_text(session_id), 0, "person"
+        try:
+            rows = self.database.read(self.id_turns_and_origin_statements(session_id, user))
+        except sqlite3.OperationalError as exc:
+            raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
+        return self.id_turns_and_origin_from(rows, session_id, user)
+
+    @staticmethod
+    def id_turns_and_origin_statements(session_id: str, user: str) -> list[Statement]:
+        """Return the statements that `id_turns_and_origin_from` needs the rows of."""
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        return [_ids_of_user(session_id, user), (_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))]
+
+    @_detecting_damage
+    def id_turns_and_origin_from(
+        self, rows: Sequence[list[Any]], session_id: str, user: str
+    ) -> tuple[str, int, Origin]:
+        """Return `id_turns_and_origin` from the rows of its statements."""
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        ids, counts, origins = rows
+        own = self._id_among(ids, session_id, user)
         if own != session_id:
             return own, *self.turns_and_origin(own)
         return own, *_turns_and_origin(counts, origins)
@@ -980,10 +1034,66 @@ class SessionDB:
             return own, self.turn_count(own), self.lineage(own)
         return own, int(counts[0][0]), lineage.family_from(self.database, session_id, *related)
 
-    def _read_standing(self, session_id: str, statements: Sequence[Statement] = ()) -> list[list[Any]]:
-        """Return the rows of `statements`, and those with the number of turns and with the origins of a session."""
+    @_detecting_damage
+    def established_session(
+        self,
+        session_id: str,
+        user: str,
+        fields: Mapping[str, str],
+        *,
+        recent: int,
+        expired_before: float,
+        meta_key: str,
+        further: Sequence[Statement] = (),
+    ) -> tuple[TurnStart | None, list[list[Any]]]:
+        """Return what a turn needs of a stored session, and the rows of `further`, in one round trip as a rule.
+
+        Return None for a session that is not stored under just this id and owner, or lacks one of the fields.
+
+        Args:
+            fields: Columns of the session that must be filled if their value here is not "".
+            recent: Number of latest messages to return.
+            expired_before: Time in epoch seconds before which an unfinished turn has expired.
+            meta_key: Key whose value of `get_meta` is returned.
+            further: Statements that read something else.
+        """
+        session_id, user = sqlite_text(session_id), sqlite_text(user)
+        if not self.database.exists:
+            return None, []
+        names = ", ".join(f's."{name}"' for name in fields)
+        rows, stored, metas, expired, latest, counts, above, under, *others = self.database.read(
+            [
+                _ids_of_user(session_id, user),
+                (f"SELECT s.memory_prompt, {names} FROM sessions s WHERE s.id = ?", (session_id,)),
+                (_META, (meta_key,)),
+                ("SELECT 1 FROM open_turns WHERE updated_at < ? LIMIT 1", (expired_before,)),
+                messages_statement(session_id, last=recent),
+                (_TURN_COUNT, (session_id,)),
+                *lineage.family_statements(session_id),
+                *further,
+            ]
+        )
+        owners = {row[0]: row[1] for row in rows}
+        # The second id of a user goes before the first one; see `id_for`.
+        if owners.get(session_id) != user or owners.get(_composed_id(session_id, user)) == user or not stored:
+            return None, others
+        row = stored[0]
+        if not all(row[name] or not value for name, value in fields.items()):
+            return None, others
+        start = TurnStart(
+            turns=int(counts[0][0]),
+            lineage=lineage.family_from(self.database, session_id, above, under),
+            prompt=None if row["memory_prompt"] is None else str(row["memory_prompt"]),
+            recent=tuple(records.message_of(message) for message in latest),
+            meta=metas[0][0] if metas else None,
+            has_expired_turns=bool(expired),
+        )
+        return start, others
+
+    def _read_standing(self, session_id: str) -> list[list[Any]]:
+        """Return the rows with the number of turns and with the origins of a session."""
         try:
-            return self.database.read([*statements, (_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
+            return self.database.read([(_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
         except sqlite3.OperationalError as exc:
             raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
 
@@ -1014,18 +1124,10 @@ class SessionDB:
             offset: Number of messages to skip.
             last_message_id: Id of the last message to return; None for the end of the session.
         """
-        rows = self.database.execute(
-            # Positions have no gaps, so that a part is reached without reading what stands before it.
-            f"""{_MESSAGES} WHERE s.id = ? AND m.position >= ? AND m.position >= s.message_count - ? AND m.id <= ?
-                ORDER BY m.position LIMIT ?""",
-            (
-                sqlite_text(session_id),
-                offset,
-                2**62 if last is None else max(last, 0),
-                2**62 if last_message_id is None else last_message_id,
-                2**62 if limit is None else limit,
-            ),
+        statement = messages_statement(
+            sqlite_text(session_id), limit=limit, offset=offset, last_message_id=last_message_id, last=last
         )
+        rows = self.database.execute(*statement)
         return [records.message_of(row) for row in rows]
 
     def first_messages(self, source: str, count: int) -> Iterator[StoredMessage]:
@@ -1054,11 +1156,9 @@ class SessionDB:
         if include_ancestors:
             chain = lineage.compressed_from(self.database, session_id)
         return [
-            message.as_chat() if message.role == "tool" else without_context(message.as_chat())
+            message
             for link in chain
-            for message in self.get_messages(link)
-            if not (message.compacted or (message.copied and link != chain[0]))
-            and message.role not in SYSTEM_ROLES
+            for message in as_conversation(self.get_messages(link), link == chain[0])
         ]
 
     @_detecting_damage
@@ -1510,7 +1610,7 @@ class SessionDB:
 
     def get_meta(self, key: str) -> str | None:
         """Return the value that `set_meta` stored under `key`; None if there is none."""
-        row = self.database.execute("SELECT value FROM state_meta WHERE key = ?", (key,)).fetchone()
+        row = self.database.execute(_META, (key,)).fetchone()
         return row[0] if row else None
 
     def set_meta(self, key: str, value: str) -> None:

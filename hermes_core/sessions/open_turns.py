@@ -14,9 +14,9 @@ from typing import Any, Literal
 from hermes_core.contract.values import Origin
 from hermes_core.errors import SessionError
 from hermes_core.safety.origin import as_origin
-from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.records import sqlite_text
-from hermes_core.storage.engine import Connection
+from hermes_core.sessions.db import SessionDB, messages_statement
+from hermes_core.sessions.records import StoredMessage, message_of, sqlite_text
+from hermes_core.storage.engine import Connection, Statement
 
 # Whose values a state holds: one conversation, all conversations of a user, or all users of a platform.
 StateScope = Literal["session", "user", "app"]
@@ -87,23 +87,43 @@ class OpenTurnStore:
             origin: The lowest origin of the recall.
         """
         with self._db.transaction() as connection:
-            sql = "UPDATE open_turns SET contexts = ? WHERE id = ?"
-            value = {"contexts": contexts, "origin": origin}
-            connection.execute(sql, (_json(value), sqlite_text(turn_id)))
+            connection.execute(*self._contexts_statement(turn_id, contexts, origin))
+
+    @staticmethod
+    def _contexts_statement(turn_id: str, contexts: Sequence[tuple[str, str]], origin: Origin) -> Statement:
+        value = {"contexts": contexts, "origin": origin}
+        return "UPDATE open_turns SET contexts = ? WHERE id = ?", (_json(value), sqlite_text(turn_id))
+
+    def set_contexts_and_read(
+        self, turn_id: str, contexts: Sequence[tuple[str, str]], origin: Origin, session_id: str
+    ) -> list[StoredMessage]:
+        """Store the recall of a turn as `set_contexts` does, and return the messages of its session."""
+        if self._db.database.kind == "sqlite":  # other writers would wait while the messages are read
+            self.set_contexts(turn_id, contexts, origin)
+            return self._db.get_messages(session_id)
+        statement = self._contexts_statement(turn_id, contexts, origin)
+        _, rows = self._db.database.batch([statement, messages_statement(sqlite_text(session_id))])
+        return [message_of(row) for row in rows]
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
+        return self.get_with(turn_id, ())[0]
+
+    def get_with(
+        self, turn_id: str, further: Sequence[Statement]
+    ) -> tuple[StoredOpenTurn | None, list[list[Any]]]:
+        """Return the result of `get`, and the rows of further statements, in one round trip."""
         sql = """SELECT s.id, o.user, o.author, o.contexts FROM open_turns o
                  JOIN sessions s ON s.key = o.session_key WHERE o.id = ?"""
         sql_of_messages = """SELECT message FROM open_messages
                              WHERE turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
         value = (sqlite_text(turn_id),)
-        rows, messages = self._db.database.read([(sql, value), (sql_of_messages, value)])
+        rows, messages, *others = self._db.database.read([(sql, value), (sql_of_messages, value), *further])
         if not rows:
-            return None
+            return None, others
         session_id, user, author, recall = rows[0]
         contexts, origin = _recall(recall)
-        return StoredOpenTurn(
+        turn = StoredOpenTurn(
             turn_id,
             session_id,
             json.loads(user),
@@ -112,6 +132,7 @@ class OpenTurnStore:
             tuple(json.loads(message) for (message,) in messages),
             origin,
         )
+        return turn, others
 
     def open_in(self, session_id: str) -> list[StoredOpenTurn]:
         """Return the unfinished turns of a session."""

@@ -528,6 +528,27 @@ _FINER = (1e3, 1e6, 1e9)
 _MILLISECONDS_OF_1973 = 1e11
 
 
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """The facts of a stored session that a turn needs when it begins.
+
+    Attributes:
+        turns: Number of finished turns.
+        lineage: Ids of the session and of all sessions that are connected with it.
+        prompt: The frozen notes and provider's block; None if none are stored.
+        recent: The latest messages, oldest first.
+        meta: A value of `SessionDB.get_meta`.
+        has_expired_turns: True if unfinished turns of the store have expired.
+    """
+
+    turns: int
+    lineage: frozenset[str]
+    prompt: str | None
+    recent: tuple[StoredMessage, ...]
+    meta: str | None
+    has_expired_turns: bool
+
+
 def epoch_seconds(value: object) -> float | None:
     """Return a time in epoch seconds; None for a value that is no time.
 
