@@ -28,9 +28,9 @@ settings.register_profile(
 )
 settings.load_profile("behaviour")
 
-pytest_plugins = []
+# Not defined at all without need: pytest refuses the name, even of an empty list, below another rootdir.
 if os.environ.get("HERMES_TEST_ENGINE") == "postgresql":
-    pytest_plugins.append("tests.engine.plugin")
+    pytest_plugins = ["tests.engine.plugin"]
     sitecustomize.install()
 
 

@@ -32,6 +32,8 @@ from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.portability.home_export import export_home
 from hermes_core.testing.fakes import RecordingProvider
 
+pytestmark = pytest.mark.sqlite_only("a backup of files")
+
 Run = Callable[..., Result]
 DAY_4 = 1_767_484_800.0
 
@@ -39,7 +41,6 @@ WRITER = """
 import sys
 from hermes_core import open_memory
 
-pytestmark = pytest.mark.sqlite_only("a backup of files")
 name = sys.argv[2]
 with open_memory(sys.argv[1]) as memory:
     session = memory.start_session(name)

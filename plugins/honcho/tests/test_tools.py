@@ -42,7 +42,7 @@ def test_with_recall_alone_there_are_no_tools_and_none_are_spoken_of(start: Star
 
 def test_the_card_is_read_written_and_cleared(agent: Agent) -> None:
     assert agent.tool("honcho_profile")["hint"]
-    written = {"result": "Peer card updated (1 facts).", "card": ["Likes tea"]}
+    written = {"result": "Peer card updated (1 fact).", "card": ["Likes tea"]}
     assert agent.tool("honcho_profile", card=["Likes tea"]) == written
     assert agent.tool("honcho_profile") == {"result": ["Likes tea"]}
     assert agent.tool("honcho_profile", peer="ai")["result"] == "No profile facts available yet."
