@@ -98,6 +98,8 @@ class PostgresServer:
             sql = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'"
             while connection.execute(sql).fetchone() == (0,):
                 time.sleep(0.02)
+            # Commits wait only when the checkpointer knows of the setting; it reads it before it does anything.
+            connection.execute("CHECKPOINT")
 
     def promote(self) -> None:
         """Make a standby take writes."""

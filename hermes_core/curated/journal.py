@@ -31,7 +31,7 @@ from hermes_core.errors import DatabaseCorrupt, MemoryConflict, OutboxError, Sto
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.inventory import remove_from_inventory
-from hermes_core.storage.postgres import CommitInDoubt
+from hermes_core.storage.postgres import CommitInDoubt, CommitUnconfirmed
 from hermes_core.storage.sqlite import Database
 
 log = logging.getLogger(__name__)
@@ -268,6 +268,8 @@ class NoteJournal:
                 warning = self._enqueue_all(change, rows, opened.session)
                 # Last: all changes of a home wait for one another from here to the commit, because of their hashes.
                 self._finish(change, enqueued=not warning)
+        except CommitUnconfirmed:
+            raise  # it is there, and lost with the primary
         except CommitInDoubt:
             if self._database.in_transaction or not self._has(change):
                 raise
@@ -275,9 +277,12 @@ class NoteJournal:
 
     def _has(self, change: int) -> bool:
         """Return True if a change is known to be stored. The id of one that was rolled back is never used again."""
+        query = f"SELECT 1 FROM {self._table} WHERE id = ?{self._database.row_lock}"
         with contextlib.suppress(StorageError):
-            query = f"SELECT 1 FROM {self._table} WHERE id = ?"
-            return self._database.execute(query, (change,)).fetchone() is not None
+            # The lock makes this a commit that waits for the standby, which then has the change as well.
+            with self._database.transaction() as connection:
+                exists = connection.execute(query, (change,)).fetchone() is not None
+            return exists
         return False
 
     def writers(self) -> set[str]:

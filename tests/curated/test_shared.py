@@ -25,7 +25,7 @@ from hermes_core.errors import LockTimeout, MemoryConflict
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase
+from hermes_core.storage.postgres import CommitInDoubt, CommitUnconfirmed, PostgresDatabase
 
 ANN = Session("of-ann", platform="telegram", user_id="ann")
 
@@ -144,9 +144,12 @@ def test_the_write_for_the_provider_is_in_the_commit_of_the_change(
     assert len(store.history()) == 1
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_commit_in_doubt_is_looked_up(
-    make_machine: MakeMachine, database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, stored: bool
+@pytest.mark.parametrize(
+    ("error", "stored"),
+    [(CommitInDoubt, True), (CommitInDoubt, False), (CommitUnconfirmed, True)],
+)
+def test_a_commit_in_doubt_is_looked_up_unless_it_is_on_the_primary_only(
+    make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch, error: type[CommitInDoubt], stored: bool
 ) -> None:
     store = make_machine("one")
     store.add("memory", "Uses ruff")
@@ -159,18 +162,18 @@ def test_a_commit_in_doubt_is_looked_up(
             with transaction(self) as connection:
                 yield connection
                 if outer and not stored:
-                    raise CommitInDoubt("the connection was lost", "look")
+                    raise error("the connection was lost", "look")
         finally:
             if outer:
                 monkeypatch.setattr(PostgresDatabase, "transaction", transaction)
         if outer:
-            raise CommitInDoubt("the connection was lost", "look")
+            raise error("the connection was lost", "look")
 
     monkeypatch.setattr(PostgresDatabase, "transaction", lost)
-    if stored:
+    if stored and error is CommitInDoubt:
         assert store.replace("memory", "ruff", "Uses mypy")["replaced_entry"] == "Uses ruff"
     else:
-        with pytest.raises(CommitInDoubt):
+        with pytest.raises(error):
             store.replace("memory", "ruff", "Uses mypy")
     assert store.entries("memory") == (("Uses mypy",) if stored else ("Uses ruff",))
 
