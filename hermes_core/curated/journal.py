@@ -281,8 +281,7 @@ class NoteJournal:
         with contextlib.suppress(StorageError):
             # The lock makes this a commit that waits for the standby, which then has the change as well.
             with self._database.transaction() as connection:
-                exists = connection.execute(query, (change,)).fetchone() is not None
-            return exists
+                return connection.execute(query, (change,)).fetchone() is not None
         return False
 
     def writers(self) -> set[str]:
