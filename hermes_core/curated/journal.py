@@ -278,10 +278,9 @@ class NoteJournal:
     def _has(self, change: int) -> bool:
         """Return True if a change is known to be stored. The id of one that was rolled back is never used again."""
         query = f"SELECT 1 FROM {self._table} WHERE id = ?{self._database.row_lock}"
-        with contextlib.suppress(StorageError):
-            # The lock makes this a commit that waits for the standby, which then has the change as well.
-            with self._database.transaction() as connection:
-                return connection.execute(query, (change,)).fetchone() is not None
+        # The lock makes this a commit that waits for the standby, which then has the change as well.
+        with contextlib.suppress(StorageError), self._database.transaction() as connection:
+            return connection.execute(query, (change,)).fetchone() is not None
         return False
 
     def writers(self) -> set[str]:
