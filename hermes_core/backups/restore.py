@@ -44,8 +44,8 @@ class RestoreReport:
     """Result of a restore.
 
     Attributes:
-        kept: Files with keys, and secrets in files, that stayed in the home, because the backup has none.
-        lost: Files whose secrets are in `aside` alone, because the file itself has changed.
+        local_secrets: Files with keys, and secrets in files, that stayed in the home, because the backup has none.
+        unmerged_secrets: Files whose secrets are in `aside` alone, because the file itself has changed.
         aside: Folder with what was in the home before; None if it was empty.
         outside: Folder in the home with the files from outside the home -> the place that they were copied from.
         put_back: The places outside the home that were replaced.
@@ -57,8 +57,8 @@ class RestoreReport:
     aside: Path | None = None
     outside: dict[str, str] = field(default_factory=dict)
     put_back: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
+    local_secrets: tuple[str, ...] = ()
+    unmerged_secrets: tuple[str, ...] = ()
 
 
 def holds_files(home: HermesHome) -> bool:
@@ -120,7 +120,7 @@ def restore_backup(
             )
         ensure_folder(root)
         ensure_folder(staging / HOME_FOLDER)
-        kept, lost = _keep_secrets(root, staging / HOME_FOLDER)
+        local, unmerged = _keep_secrets(root, staging / HOME_FOLDER)
         with moves.undone_on_error(home.path):
             _exchange(moves, root, staging / HOME_FOLDER, aside, [staging])
             for target, (copy, old) in copies.items():
@@ -139,8 +139,8 @@ def restore_backup(
         aside if aside.is_dir() else None,
         folders,
         tuple(str(target) for target in put_back),
-        tuple(kept),
-        tuple(lost),
+        tuple(local),
+        tuple(unmerged),
     )
 
 
@@ -179,7 +179,7 @@ def _keep_secrets(home: Path, new: Path) -> tuple[list[str], list[str]]:
     Returns:
         What was copied, and the files whose secrets could not be.
     """
-    kept, lost = list[str](), list[str]()
+    local, unmerged = list[str](), list[str]()
     stores = (home / name for name in STORES if (home / name).is_dir() and not (home / name).is_symlink())
     for path in [
         *files_below(home, lambda _: None, is_home=True),
@@ -192,7 +192,7 @@ def _keep_secrets(home: Path, new: Path) -> tuple[list[str], list[str]]:
             if not os.path.lexists(copy) and not any((new / one).is_file() for one in name.parents):
                 ensure_folder(copy.parent)
                 shutil.copy2(path, copy, follow_symlinks=False)
-                kept.append(repr(name.as_posix()))
+                local.append(repr(name.as_posix()))
         elif may_be_settings(path.name) and copy.is_file() and not path.is_symlink():
             if max(path.stat().st_size, copy.stat().st_size) > MAX_SETTINGS_BYTES:
                 continue
@@ -200,10 +200,10 @@ def _keep_secrets(home: Path, new: Path) -> tuple[list[str], list[str]]:
             whole = with_secrets(path, data, old)
             if whole != data:
                 copy.write_bytes(whole)
-                kept.append(f"the secrets in {name.as_posix()!r}")
+                local.append(f"the secrets in {name.as_posix()!r}")
             elif data != old and without_secrets(path, old) != old and without_secrets(path, data) == data:
-                lost.append(repr(name.as_posix()))
-    return kept, lost
+                unmerged.append(repr(name.as_posix()))
+    return local, unmerged
 
 
 def _files_of(folder: Path) -> Iterator[Path]:

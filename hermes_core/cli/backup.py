@@ -102,9 +102,11 @@ def restore(ctx: click.Context, file: Path, force: bool, outside: bool, yes: boo
     click.echo(printable(f"{counted(report.files, 'file')} restored into {report.home}"))
     if report.aside is not None:
         click.echo(printable(f"what was there is in {report.aside}; delete it when nothing is missing"))
-    if report.kept:
-        click.echo(hanging(f"stays as it was here, since the backup has none: {', '.join(report.kept)}"))
-    for name in report.lost:
+    if report.local_secrets:
+        click.echo(
+            hanging(f"stays as it was here, since the backup has none: {', '.join(report.local_secrets)}")
+        )
+    for name in report.unmerged_secrets:
         click.echo(
             hanging(f"{name} is as the backup has it, without its secrets: they are in {report.aside}")
         )

@@ -248,7 +248,7 @@ def _origin_of(row: Any) -> NoteOrigin:
 
 
 class NotePlaces:
-    """Where a home has its notes: in files of its own, or in a database that several machines share.
+    """Places of the notes of a home: files of its own, or rows of a database that several machines share.
 
     Args:
         database: The shared database; None for files.

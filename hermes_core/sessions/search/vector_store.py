@@ -100,7 +100,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """How near messages are to a question. Of each message, the nearest piece counts.
+    """Cosines between messages and a question. Of each message, the nearest piece counts.
 
     Attributes:
         ids: Message ids, ascending. These may be some of the messages only.
