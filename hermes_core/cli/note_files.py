@@ -51,10 +51,10 @@ def edit_notes(ctx: click.Context, target: str, user: str) -> None:
         except HermesError as exc:  # the server is down, or the disk is full
             result, error = {}, f"{exc}."
         if error:
-            kept = keep_text(opened, store, name, text)
+            copy = keep_text(opened, store, name, text)
             again = f"hermes-memory memory edit{f' --target {target}' if target != 'memory' else ''}"
             again += f" --user {shlex.quote(user)}" if user else ""
-            raise Failure(f"{error} Your text is in {str(kept)!r}; take what is missing over with: {again}")
+            raise Failure(f"{error} Your text is in {str(copy)!r}; take what is missing over with: {again}")
         flagged, problems = store.flagged(name), opened.problems(session)
     click.echo(printable(" ".join([result["message"], result["usage"], result.get("notice", "")]).strip()))
     warn(filter(None, [result.get("caution"), result.get("warning"), *(one.problem for one in flagged)]))

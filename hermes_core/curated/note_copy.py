@@ -309,8 +309,10 @@ class NoteFiles:
 
     def _folders(self) -> list[str]:
         memories = self._home.memories
-        found = [path.parent.relative_to(memories).as_posix() for path in memories.glob(f"users/*/{ORIGINS}")]
-        return ["", *sorted(folder for folder in found if owner_of_key(f"{folder}/MEMORY.md"))]
+        folders = [
+            path.parent.relative_to(memories).as_posix() for path in memories.glob(f"users/*/{ORIGINS}")
+        ]
+        return ["", *sorted(folder for folder in folders if owner_of_key(f"{folder}/MEMORY.md"))]
 
 
 def owner_of_key(key: str) -> str:

@@ -415,20 +415,20 @@ class SharedReads:
             keys: The keys of the notes.
             folder: The folder of their origins.
         """
-        if getattr(self._local, "wanted", None) is not None:
+        if getattr(self._local, "request", None) is not None:
             yield
             return
-        self._local.wanted, self._local.rows = (tuple(keys), folder), None
+        self._local.request, self._local.rows = (tuple(keys), folder), None
         try:
             yield
         finally:
-            self._local.wanted = None
+            self._local.request = None
             self.forget()
 
     def rows_of(self, name: str, *, origins: bool = False) -> list[Any] | None:
         """Return the rows of a note or of a folder of origins; None outside of a block, or if they can't be read."""
-        wanted: tuple[tuple[str, ...], str] | None = getattr(self._local, "wanted", None)
-        if wanted is None or (name != wanted[1] if origins else name not in wanted[0]):
+        request: tuple[tuple[str, ...], str] | None = getattr(self._local, "request", None)
+        if request is None or (name != request[1] if origins else name not in request[0]):
             return None
         if self._local.rows is None:
             try:
@@ -440,10 +440,10 @@ class SharedReads:
 
     def statements(self) -> list[Statement]:
         """Return the statements that the block still has to read, to be read in one round trip with others."""
-        wanted: tuple[tuple[str, ...], str] | None = getattr(self._local, "wanted", None)
-        if wanted is None or self._local.rows is not None:
+        request: tuple[tuple[str, ...], str] | None = getattr(self._local, "request", None)
+        if request is None or self._local.rows is not None:
             return []
-        keys, folder = wanted
+        keys, folder = request
         return [
             ("SELECT file, version, text FROM notes WHERE file = ANY (?)", (list(keys),)),
             (
