@@ -532,18 +532,22 @@ class PostgresDatabase:
         """Send statements in one round trip, after those of `before`, and return the results of `statements`."""
         # As a pipeline and not as one text: the server then keeps the plans, which cost it more than their execution.
         cursors: list[psycopg.Cursor[Any]] = []
-        lost: psycopg.OperationalError | None = None
-        with connection.pipeline():
-            try:
-                for text in before:
-                    connection.execute(text)
-                for sql, parameters in statements:
-                    cursors.append(connection.execute(psycopg_sql(sql), parameters))
-            except self._psycopg.OperationalError as exc:
-                # The end of the pipeline raises it again. With an error on its way, psycopg would log a line about it.
-                lost = exc
-        if lost is not None:
-            raise lost
+        error: BaseException | None = None
+        try:
+            with connection.pipeline():
+                try:
+                    for text in before:
+                        connection.execute(text)
+                    for sql, parameters in statements:
+                        cursors.append(connection.execute(psycopg_sql(sql), parameters))
+                except self._psycopg.Error as exc:
+                    # With an error on its way, psycopg would log a line about the end of the pipeline.
+                    error = exc
+        except self._psycopg.errors.PipelineAborted as exc:
+            # It says only that later statements were not run, and may hide the error of the one that failed.
+            error = error or exc.__context__ or exc
+        if error is not None:
+            raise error.with_traceback(None)
         return [_rows_of(cursor) for cursor in cursors]
 
     def commit(self, connection: psycopg.Connection[Any]) -> None:

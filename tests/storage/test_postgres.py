@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,13 @@ import hermes_core
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection
-from hermes_core.storage.postgres import CommitInDoubt, PostgresDatabase, TransactionAborted, psycopg_sql
+from hermes_core.storage.postgres import (
+    CommitInDoubt,
+    PostgresDatabase,
+    RowConflict,
+    TransactionAborted,
+    psycopg_sql,
+)
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
 
@@ -420,6 +427,48 @@ def test_a_commit_that_no_standby_confirmed_is_not_taken_for_stored(server: Post
             database.retry(write, idempotent=True)
         assert "may be lost" in failure.value.remedy
         assert len(tries) == 1  # another try would wait as long, and find the row
+
+
+@pytest.mark.parametrize("further", [0, 1, 5])
+@pytest.mark.parametrize("pause", [0.0, 0.02])
+def test_the_error_of_a_statement_is_raised_and_not_that_later_ones_were_not_run(
+    database: PostgresDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    further: int,
+    pause: float,
+) -> None:
+    """The error may arrive while statements are sent, at their end, or between the two."""
+    leave = psycopg.Pipeline.__exit__
+
+    def leave_late(self: psycopg.Pipeline, *error: Any) -> None:
+        time.sleep(pause)
+        leave(self, *error)
+
+    monkeypatch.setattr(psycopg.Pipeline, "__exit__", leave_late)
+    database.execute(ADD, (1, "a"))
+    for _ in range(20):
+        with pytest.raises(RowConflict, match="another program stored the same row"):
+            database.batch([(ADD, (1, "b")), *[("SELECT 1", ())] * further])
+    assert [record for record in caplog.records if record.name == "psycopg"] == []
+
+
+def test_an_error_that_arrives_just_before_the_end_is_raised(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Psycopg then raises that later statements were not run, while it handles the error of the one that failed."""
+    leave = psycopg.Pipeline.__exit__
+
+    def leave_with_two_errors(self: psycopg.Pipeline, *error: Any) -> None:
+        try:
+            leave(self, *error)
+        except psycopg.Error:
+            raise psycopg.errors.PipelineAborted("pipeline aborted")  # noqa: B904  as psycopg does
+
+    database.execute(ADD, (1, "a"))
+    monkeypatch.setattr(psycopg.Pipeline, "__exit__", leave_with_two_errors)
+    with pytest.raises(RowConflict, match="another program stored the same row"):
+        database.batch([(ADD, (1, "b"))])
 
 
 def test_a_fork_opens_connections_of_its_own(database: PostgresDatabase) -> None:
