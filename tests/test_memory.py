@@ -36,6 +36,7 @@ from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.testing.fakes import RecordingProvider
+from tests.outbox_of import end_pauses
 from tests.sessions.test_index import damage
 
 
@@ -1111,6 +1112,7 @@ def test_writes_for_one_account_wait_when_an_own_provider_is_set_to_another(herm
     for source, bank, down in ((Herd(kept), "a", True), (Herd, "b", False), (Herd(kept), "b", False)):
         hermes_home.provider_json("herd").write_text(json.dumps({"bank": bank}))
         Herd.down = down
+        end_pauses(hermes_home)
         with open_memory(hermes_home, provider=source) as memory:
             say(memory, memory.start_session(), f"said to {bank}")
             memory.flush(2)

@@ -16,6 +16,7 @@ from hermes_core.outbox.delivery import MAX_ATTEMPTS
 from hermes_core.testing.fakes import Clock, RecordingProvider
 from hermes_core.testing.model_server import Reply
 from tests.manager.conftest import until
+from tests.outbox_of import end_pauses
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
@@ -131,6 +132,7 @@ def refused(memory: Any, clock: Clock) -> bool:
     """Let time pass until each write was taken or is a dead letter."""
     for _ in range(200):
         clock.advance(61)
+        end_pauses(memory.home)
         if memory.flush(0.1):
             return True
     return False
