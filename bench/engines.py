@@ -292,7 +292,7 @@ def round_trips() -> Iterator[list[str]]:
     """Yield a list that gets an entry for each round trip of the current thread to a server."""
     trips: list[str] = []
     thread = threading.get_ident()
-    execute, send = psycopg.Cursor.execute, PostgresDatabase.send
+    execute, send = psycopg.Cursor.execute, PostgresDatabase._send
 
     def note(self: Any, query: Any, *args: Any, **options: Any) -> Any:
         if threading.get_ident() == thread and not self.connection.pgconn.pipeline_status:
@@ -304,11 +304,11 @@ def round_trips() -> Iterator[list[str]]:
             trips.append("several")
         return send(self, *args)
 
-    psycopg.Cursor.execute, PostgresDatabase.send = note, note_pipeline  # type: ignore[method-assign, assignment]
+    psycopg.Cursor.execute, PostgresDatabase._send = note, note_pipeline  # type: ignore[method-assign, assignment]
     try:
         yield trips
     finally:
-        psycopg.Cursor.execute, PostgresDatabase.send = execute, send  # type: ignore[method-assign]
+        psycopg.Cursor.execute, PostgresDatabase._send = execute, send  # type: ignore[method-assign]
 
 
 def turns(store: Store, folder: Path, count: int, meter: Meter) -> dict[str, Any]:

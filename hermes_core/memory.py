@@ -15,7 +15,7 @@ import socket
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -627,7 +627,7 @@ class Memory:
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
         """
         session = self._with_owner(session)
-        notes = self.curated.of(session)
+        unread, take = self._unread_rows(session)
         fields = {
             "identity": session.id,
             "parent_id": session.parent_id,
@@ -642,14 +642,35 @@ class Memory:
                 recent=recent,
                 expired_before=expired_before,
                 meta_key=SHARED_NOTES_KEY,
-                further=notes.unread_rows(),
+                further=unread,
             )
         except StorageError:  # each of the reads of its own reports what can't be read
             return session, None
-        notes.take_rows(rows)
+        take(rows)
         if start is None or (session.owner and (start.meta == "1") == self.config.memory.per_user):
             return session, None
         return self._with_id(session, session.id), start
+
+    @contextlib.contextmanager
+    def reading(self, session: Session) -> Iterator[None]:
+        """Look at the notes of a session, and at what waits for the providers, at most once within the block.
+
+        That is so on a server only; files are read each time.
+        """
+        with self.curated.of(session).reading(), self.manager.outbox.reading():
+            yield
+
+    def _unread_rows(self, session: Session) -> tuple[list[Statement], Callable[[Sequence[list[Any]]], None]]:
+        """Return the statements that a block of `reading` still has to read, and the function that takes their rows."""
+        notes, backlogs = self.curated.of(session), self.manager.unread_rows()
+
+        def take(rows: Sequence[list[Any]]) -> None:
+            if rows:  # the sessions may have none to read yet
+                first = len(rows) - len(backlogs)
+                notes.take_rows(rows[:first])
+                self.manager.outbox.take_rows(dict(zip(backlogs, rows[first:], strict=True)))
+
+        return [*notes.unread_rows(), *backlogs.values()], take
 
     def conversation(
         self,
@@ -1202,27 +1223,26 @@ class Memory:
         # Before the transaction: redaction takes time, and other writers wait for the lock.
         row = self.manager.turn_row(turn, session)
 
-        further: Sequence[Statement] = ()
+        puts = self.manager.put_statements(row, session)
+        record: Sequence[Statement] = ()
         if begun.record is not None:
-            further = record_statements(turn.id, session.owner, turn.at, begun.record)
-
-        def store() -> None:
-            with self.sessions.transaction():
-                # Reopened, or the provider would not be notified of the end of what follows the first end.
-                self.sessions.append_turn(
-                    session.id,
-                    stored,
-                    turn.id,
-                    turn.number,
-                    author=author,
-                    at=turn.at,
-                    reopen=True,
-                    further=further,
-                )
-                self._enqueue(partial(self.manager.put, row, session))
-
-        # A second try finds the turn by its id, if a lost connection left open whether the first one stored it.
-        self.sessions.database.retry(partial(self.sessions.with_index, store), idempotent=True)
+            record = record_statements(turn.id, session.owner, turn.at, begun.record)
+        _, results = self.sessions.append_turn_with(
+            session.id,
+            stored,
+            turn.id,
+            turn.number,
+            author=author,
+            at=turn.at,
+            # Or the provider would not be notified of the end of what follows the first end.
+            reopen=True,
+            further=[*puts.values(), *record],
+        )
+        if results is not None and all(results[: len(puts)]):
+            self._failures.pop("outbox", None)
+            self.manager.wake(puts)
+        else:  # the turn or its row was stored before, or the outbox is full
+            self._enqueue(partial(self.manager.put, row, session))
         for message in stored:  # now they are stored with their origins
             self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self._updates.remember(session, begun.updates)
@@ -1787,8 +1807,7 @@ class Conversation:
             SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
             DatabaseUnavailable: The session or the turn could not be stored.
         """
-        # The prompt and the recall look at the notes, which may be on a server.
-        with self.memory.curated.of(self.session).reading():
+        with self.memory.reading(self.session):
             draft = self.prepare_turn(
                 text,
                 turn_id=turn_id,
@@ -2117,8 +2136,7 @@ class OpenTurn:
             SessionError: The turn was cancelled, has expired, or was undone.
             DatabaseUnavailable: The turn could not be stored.
         """
-        # What is reported at the end looks at the notes, which may be on a server.
-        with self._memory.curated.of(self._session).reading():
+        with self._memory.reading(self._session):
             return self._finish(answer, native, at, warm)
 
     def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
@@ -2160,10 +2178,10 @@ class OpenTurn:
         sessions, session = self._memory.sessions, self._session
         if sessions.database.kind == "sqlite":  # there is no round trip to save
             return self._open_turns.get(self.id), None
-        notes = self._memory.curated.of(session)
+        unread, take = self._memory._unread_rows(session)
         statements = sessions.id_turns_and_origin_statements(session.id, session.owner)
-        stored, rows = self._open_turns.get_with(self.id, [*statements, *notes.unread_rows()])
-        notes.take_rows(rows[len(statements) :])
+        stored, rows = self._open_turns.get_with(self.id, [*statements, *unread])
+        take(rows[len(statements) :])
         facts = sessions.id_turns_and_origin_from(rows[: len(statements)], session.id, session.owner)
         return stored, facts
 

@@ -35,6 +35,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import MAX_EXCERPT_CHARS
+from hermes_core.storage.engine import Statement
 from hermes_core.testing.fakes import RecordingProvider
 from tests.outbox_of import end_pauses
 from tests.sessions.test_index import damage
@@ -274,14 +275,12 @@ def test_a_turn_given_twice_is_stored_and_told_once(hermes_home: HermesHome) -> 
 
 
 def test_a_turn_and_its_row_are_one_commit(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
+    faulty: dict[str, Statement] = {"elephant": ("INSERT INTO outbox_rows (number) VALUES (NULL)", ())}
     with open_memory(hermes_home, provider=Elephant()) as memory:
         session = memory.start_session(user_id="ann", platform="chat")
-        with monkeypatch.context() as kill:
-            kill.setattr(memory.manager, "put", killed)
-            with pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as broken:
+            broken.setattr(memory.manager, "put_statements", lambda *_: faulty)
+            with pytest.raises(memory.sessions.database.value_errors):
                 say(memory, session, "remember me")
         assert memory.sessions.get_messages(session.id) == []
         assert memory.manager.outbox.depth == 0

@@ -48,6 +48,7 @@ from hermes_core.safety.fence import clean_result, sanitize_context, without_con
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.templates import without_turns
 from hermes_core.stopping import stopped
+from hermes_core.storage.engine import Statement
 from hermes_core.tracing import Tracer, traced
 
 log = logging.getLogger(__name__)
@@ -219,6 +220,10 @@ class MemoryManager:
             *self._registry.refused.values(),
         )
 
+    def unread_rows(self) -> dict[str, Statement]:
+        """Return the statements that `problems` needs the rows of, for `Outbox.take_rows`."""
+        return self._writes.unread_rows()
+
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable, and for each malformed tool."""
         conditions = []
@@ -377,7 +382,8 @@ class MemoryManager:
     def turn_row(self, turn: Turn, session: Session) -> NewRow | None:
         """Return the redacted outbox row of a turn; None if no provider takes turns.
 
-        Pass the row to `put` in the transaction that stores the turn itself, so that both are one commit.
+        Pass the row to `put` in the transaction that stores the turn itself, so that both are one commit; or run the
+        `put_statements` there.
         """
         session = self._complete(session)
         if not session.primary or not self._writes.recipients("sync_turn"):
@@ -389,6 +395,18 @@ class MemoryManager:
         session = self._complete(session)
         if row is not None:
             self._writes.put(session, row)
+
+    def put_statements(self, row: NewRow | None, session: Session) -> dict[str, Statement]:
+        """Return the statement that stores a row for each provider, by its name; {} for None.
+
+        A statement returns a row, unless the outbox has the row or no room for it. Call `wake` after the commit.
+        """
+        return {} if row is None else self._writes.put_statements(self._complete(session), row)
+
+    def wake(self, providers: Iterable[str]) -> None:
+        """Let the workers of these providers look for new rows."""
+        for name in providers:
+            self.outbox.on_row(name)
 
     @traced
     def on_memory_write(self, write: MemoryWrite, session: Session) -> bool:

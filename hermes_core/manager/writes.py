@@ -24,6 +24,7 @@ from hermes_core.outbox.delivery import Delivery, OutboxWorker
 from hermes_core.outbox.rows import DELIVERED_ROW, NewRow, Row, Transcripts, decode, encode_switch
 from hermes_core.outbox.store import ANY_ACCOUNT, UNKNOWN_ACCOUNT, Outbox
 from hermes_core.safety.terminal import counted
+from hermes_core.storage.engine import Statement
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,15 @@ class Writes:
                 raise
         return bool(recipients)
 
+    def put_statements(self, session: Session, row: NewRow) -> dict[str, Statement]:
+        """Return the statement that stores a row for each provider that has the hook; see `Outbox.put_statement`."""
+        recipients = self.recipients(row.hook) if session.primary else {}
+        self._waited = 0.0
+        return {
+            name: self.outbox.put_statement(name, row, fingerprint)
+            for name, fingerprint in recipients.items()
+        }
+
     def switch(self, switch: SessionSwitch) -> None:
         """Store a session switch for the provider in use.
 
@@ -157,6 +167,10 @@ class Writes:
         for name, worker in self._workers.items():
             if not worker.stop(timeout) and self._waited >= UNANSWERED_S:
                 self._note_unanswered(name)
+
+    def unread_rows(self) -> dict[str, Statement]:
+        """Return the statement that reads the backlog of each provider; see `Outbox.unread_rows`."""
+        return self.outbox.unread_rows(handle.name for handle in self._durable())
 
     def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
         """Return `health` with the counts of the outbox.

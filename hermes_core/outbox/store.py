@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.rows import NewRow, Row, RowState, names_rewound_turns
 from hermes_core.safety.terminal import counted
-from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.engine import Connection, Engine, Statement
 from hermes_core.storage.sqlite import Database
 
 MAX_ROWS = 100_000
@@ -132,6 +133,7 @@ _PUT = """
     SELECT ?, ?, ?, ?, ?, ?, ? FROM outbox_totals WHERE count < ? AND bytes + ? <= ?
         AND NOT EXISTS (SELECT 1 FROM outbox_rows WHERE provider = ? AND hook = ? AND event = ?)
         AND NOT EXISTS (SELECT 1 FROM outbox_settled WHERE provider = ? AND hook = ? AND event = ?)
+    RETURNING number
 """
 
 _BACKLOG = """
@@ -165,6 +167,7 @@ class Outbox:
         self.held_back = ""
         """The reason why no row may be sent: older rows, which must be sent first, can't be read. "" if rows may be sent."""
         self._wall = wall
+        self._looks = threading.local()
         self._max_rows = max_rows
         self._max_bytes = max_bytes
 
@@ -218,12 +221,10 @@ class Outbox:
         Raises:
             OutboxFull: The outbox is full. The row is not stored, and no older row is deleted for it.
         """
+        key = (provider, row.hook, row.event)
         with self.transaction() as connection:
-            key = (provider, row.hook, row.event)
-            created_at = self._wall() if at is None else at
-            values = (provider, row.session_id, row.hook, row.event, created_at, fingerprint, row.body)
-            most = (self._max_rows, len(row.body), self._max_bytes) if bounded else (2**62, 0, 2**62)
-            if connection.execute(_PUT, (*values, *most, *key, *key)).rowcount:
+            statement = self.put_statement(provider, row, fingerprint, bounded=bounded, at=at)
+            if connection.execute(*statement).fetchall():
                 # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
                 self.database.after_commit(partial(self.on_row, provider))
                 return True
@@ -240,6 +241,25 @@ class Outbox:
             f"the outbox in {self.database.label!r} is full: {counted(count, 'write')}, {size:,} bytes wait for a provider",
             "see what is wrong with `hermes-memory providers`, then `hermes-memory outbox list`; this write was not accepted",
         )
+
+    def put_statement(
+        self,
+        provider: str,
+        row: NewRow,
+        fingerprint: str = "",
+        *,
+        bounded: bool = True,
+        at: float | None = None,
+    ) -> Statement:
+        """Return the statement that stores a row as `put` does. It returns nothing if the row is known or has no room.
+
+        Whoever runs it calls `on_row` after the commit.
+        """
+        key = (provider, row.hook, row.event)
+        created_at = self._wall() if at is None else at
+        values = (provider, row.session_id, row.hook, row.event, created_at, fingerprint, row.body)
+        most = (self._max_rows, len(row.body), self._max_bytes) if bounded else (2**62, 0, 2**62)
+        return _PUT, (*values, *most, *key, *key)
 
     def knows(self, provider: str, hook: str, event: str) -> bool:
         """Return True if a row with this event id is stored, or was delivered or dropped in the last 30 days."""
@@ -402,10 +422,38 @@ class Outbox:
 
     def backlog(self, provider: str) -> Backlog:
         """Return the counts of pending rows and dead letters of one provider."""
-        found = {row[0]: row[1:] for row in self.database.execute(_BACKLOG, (provider,))}
+        looks: dict[str, list[Any]] = getattr(self._looks, "rows", None) or {}
+        rows = looks[provider] if provider in looks else self.database.execute(_BACKLOG, (provider,))
+        found = {row[0]: row[1:] for row in rows}
         depth, oldest, error = found.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
         return Backlog(depth, age, found.get("dead letter", (0,))[0], error or "")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let `backlog` answer within the block from the rows that `take_rows` gets, for the current thread."""
+        if getattr(self._looks, "rows", None) is not None:
+            yield
+            return
+        self._looks.rows = dict[str, list[Any]]()
+        try:
+            yield
+        finally:
+            self._looks.rows = None
+
+    def unread_rows(self, providers: Iterable[str]) -> dict[str, Statement]:
+        """Return the statement of `backlog` for each provider, to be read in one round trip with others.
+
+        Pass the rows to `take_rows`. It is {} for a file, which has no round trips, and outside of `reading`.
+        """
+        looks: dict[str, list[Any]] | None = getattr(self._looks, "rows", None)
+        if looks is None or self.database.kind == "sqlite":
+            return {}
+        return {name: (_BACKLOG, (name,)) for name in providers if name not in looks}
+
+    def take_rows(self, rows: Mapping[str, list[Any]]) -> None:
+        """Take the rows of `unread_rows`, in the block in which it returned them."""
+        self._looks.rows |= rows
 
     def refused(self, provider: str) -> int:
         """Return the number of rows for this provider that a full outbox refused in the last 30 days."""

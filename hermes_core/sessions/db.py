@@ -786,16 +786,17 @@ class SessionDB:
         }
 
         def write() -> int:
+            last = not self.database.in_transaction
             with self.transaction() as connection:
                 key, known, position = self._begin_append(session_id, [message])[:3]
-                return self._append(connection, key, [message], self._clock(), known, position)[0]
+                ids, _ = self._append(connection, key, [message], self._clock(), known, position, last=last)
+                return ids[0]
 
         # Without a `ref`, a second try could store the message twice.
         message_id = self.database.retry(write, idempotent=bool(ref))
         self._wake_vectors()
         return message_id
 
-    @_with_index
     def append_turn(
         self,
         session_id: str,
@@ -811,7 +812,29 @@ class SessionDB:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
         If a turn with this id is stored already, change nothing and return the ids of its messages, so that an import
-        may run twice.
+        may run twice. The arguments are those of `append_turn_with`.
+        """
+        ids, _ = self.append_turn_with(
+            session_id, messages, turn_id, number, author=author, at=at, reopen=reopen, further=further
+        )
+        return ids
+
+    @_with_index
+    def append_turn_with(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        turn_id: str,
+        number: int,
+        *,
+        author: str = "",
+        at: float | None = None,
+        reopen: bool = False,
+        further: Sequence[Statement] = (),
+    ) -> tuple[list[int], list[list[Any]] | None]:
+        """Store a completed turn as `append_turn` does; return the ids of its messages, and the rows of each of `further`.
+
+        These rows are None if the turn was stored already, because the statements are not run then.
 
         Args:
             session_id: Id of the session.
@@ -839,9 +862,9 @@ class SessionDB:
             reopen=reopen,
             further=further,
         )
-        ids = self.database.retry(write, idempotent=True)
+        stored = self.database.retry(write, idempotent=True)
         self._wake_vectors()
-        return ids
+        return stored
 
     def _append_turn(
         self,
@@ -855,8 +878,9 @@ class SessionDB:
         now: float,
         reopen: bool,
         further: Sequence[Statement],
-    ) -> list[int]:
+    ) -> tuple[list[int], list[list[Any]] | None]:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
+        last = not self.database.in_transaction
         with self.transaction() as connection:
             key, known, position, turn, hidden = self._begin_append(session_id, messages, turn_id)
             if turn is not None:
@@ -871,7 +895,7 @@ class SessionDB:
                     "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
                     (key, turn["first_message_id"], turn["last_message_id"]),
                 )
-                return [row[0] for row in rows]
+                return [row[0] for row in rows], None
             if hidden:
                 raise rewound
             # The ids of the new messages are higher than those of the stored ones, and are not known yet.
@@ -887,8 +911,10 @@ class SessionDB:
             ]
             if reopen:
                 statements.append((_REOPEN, (key,)))
-            statements += further
-            return self._append(connection, key, messages, at, known, position, statements)
+            ids, results = self._append(
+                connection, key, messages, at, known, position, [*statements, *further], last=last
+            )
+            return ids, results[len(results) - len(further) :]
 
     def _begin_append(
         self, session_id: str, messages: Sequence[Mapping[str, Any]], turn_id: str = ""
@@ -934,15 +960,19 @@ class SessionDB:
         known: Mapping[str, int],
         position: int,
         further: Sequence[Statement] = (),
-    ) -> list[int]:
-        """Insert messages into the session with this row key, add them to the search index, and return their ids.
+        *,
+        last: bool,
+    ) -> tuple[list[int], list[list[Any]]]:
+        """Insert messages into the session with this row key, and add them to the search index.
 
-        A message whose `ref` is in `known` is not inserted; its id is there.
+        Return their ids, and the rows of the further statements. A message whose `ref` is in `known` is not inserted;
+        its id is there.
 
         Args:
             now: Time of messages without one.
             position: The next position in the session.
             further: Statements to run after the messages are stored.
+            last: True if nothing follows in the transaction.
         """
         rows: list[dict[str, Any]] = []
         calls = 0
@@ -970,9 +1000,10 @@ class SessionDB:
                     (len(rows), calls, latest, latest, key),
                 )
             )
-        new_ids = self.database.insert("messages", rows, "id", [*statements, *further])
+        new_ids, results = self.database.insert("messages", rows, "id", [*statements, *further], last=last)
         self.index.add(connection, new_ids)
-        return [new_ids[number] if stored is None else stored for stored, number in places]
+        ids = [new_ids[number] if stored is None else stored for stored, number in places]
+        return ids, results[len(statements) :]
 
     @_detecting_damage
     def lowest_origin(self, session_id: str) -> Origin:

@@ -57,28 +57,31 @@ class OpenTurnStore:
         Raises:
             SessionError: There is an open or finished turn with this id.
         """
-        with self._db.transaction() as connection:
-            turn_id = sqlite_text(turn.id)
-            cursor = connection.execute(
-                """INSERT INTO open_turns (id, session_key, "user", author, contexts, updated_at)
-                   SELECT ?, key, ?, ?, ?, ? FROM sessions
-                   WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turns WHERE id = ?) ON CONFLICT (id) DO NOTHING""",
+        turn_id, user = sqlite_text(turn.id), _json(turn.user)
+        session_id, author = sqlite_text(turn.session_id), sqlite_text(turn.author)
+        inserted, same, finished = self._db.database.batch(
+            [
                 (
-                    turn_id,
-                    _json(turn.user),
-                    sqlite_text(turn.author),
-                    "",
-                    at,
-                    sqlite_text(turn.session_id),
-                    turn_id,
+                    """INSERT INTO open_turns (id, session_key, "user", author, contexts, updated_at)
+                       SELECT ?, key, ?, ?, ?, ? FROM sessions
+                       WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turns WHERE id = ?)
+                       ON CONFLICT (id) DO NOTHING RETURNING 1""",
+                    (turn_id, user, author, "", at, session_id, turn_id),
                 ),
+                # The server may have stored the row before its connection was lost.
+                (
+                    'SELECT 1 FROM open_turns WHERE id = ? AND "user" = ? AND updated_at = ?',
+                    (turn_id, user, at),
+                ),
+                ("SELECT 1 FROM turns WHERE id = ?", (turn_id,)),
+            ]
+        )
+        if finished:
+            raise SessionError(f"turn {turn.id!r} is finished", "give each turn an id of its own")
+        if not (inserted or same):
+            raise SessionError(
+                f"turn {turn.id!r} is open already", "continue it, or give each turn an id of its own"
             )
-            if not cursor.rowcount:
-                if connection.execute("SELECT 1 FROM turns WHERE id = ?", (turn_id,)).fetchone():
-                    raise SessionError(f"turn {turn.id!r} is finished", "give each turn an id of its own")
-                raise SessionError(
-                    f"turn {turn.id!r} is open already", "continue it, or give each turn an id of its own"
-                )
 
     def set_contexts(self, turn_id: str, contexts: Sequence[tuple[str, str]], origin: Origin) -> None:
         """Store the recall of a turn, so that another process that continues the turn sends the same request.

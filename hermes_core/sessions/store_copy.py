@@ -233,7 +233,7 @@ def _store(
             target.database.insert(table.name, values, f'"{table.key[0]}"')
             return
         values = [row | target.index.columns(row) for row in values]
-        ids = target.database.insert(table.name, values, "id")
+        ids, _ = target.database.insert(table.name, values, "id")
         target.index.add(connection, ids)
 
 

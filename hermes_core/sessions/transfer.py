@@ -252,7 +252,7 @@ def _insert(database: Engine, table: str, rows: Sequence[Mapping[str, Any]]) -> 
     for names, group in groupby(rows, lambda row: [name for name in columns if name in row]):
         values = [{name: row[name] for name in names} for row in group]
         try:
-            ids += database.insert(table, values, key)
+            ids += database.insert(table, values, key)[0]
         except database.value_errors as exc:
             raise SessionError(
                 f"a row of {table!r} has a wrong or a missing value ({exc})", "export the session again"

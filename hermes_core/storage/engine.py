@@ -89,18 +89,30 @@ class Engine(Protocol):
         """Run statements that change nothing, in one round trip, and return the rows of each."""
 
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
-        """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips."""
+        """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips.
+
+        They must change nothing if they are run again: a server whose connection was lost may have stored them.
+        """
 
     def insert(
-        self, table: str, rows: Sequence[Mapping[str, Any]], key: str, further: Sequence[Statement] = ()
-    ) -> list[int]:
-        """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
+        self,
+        table: str,
+        rows: Sequence[Mapping[str, Any]],
+        key: str,
+        further: Sequence[Statement] = (),
+        *,
+        last: bool = False,
+    ) -> tuple[list[int], list[list[Any]]]:
+        """Insert rows with the same columns, and run further statements.
+
+        Return the keys of the rows in order, and the rows of each further statement.
 
         Args:
             table: The table, whose keys the database numbers.
             rows: The rows as values by column.
             key: The column of the key.
             further: Statements to run afterwards, in the same round trip.
+            last: True if nothing follows in the current transaction: a server then commits in the same round trip.
         """
 
     def after_commit(self, callback: Callable[[], None]) -> None:

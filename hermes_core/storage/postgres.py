@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import re
+import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -365,18 +366,31 @@ class PostgresDatabase:
         return self._again_if_lost(run)
 
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
-        """Run statements in one round trip, as one transaction, and return the rows of each."""
+        """Run statements in one round trip, as one transaction, and return the rows of each.
+
+        If the connection was lost meanwhile, they are run again.
+        """
+        return self.retry(lambda: self._run(statements, last=not self.in_transaction), idempotent=True)
+
+    def _run(self, statements: Sequence[Statement], *, last: bool) -> list[list[Any]]:
         with self.transaction():
             transaction = self._transaction
             assert transaction is not None
-            return [result.fetchall() for result in transaction.run(statements)]
+            return [result.fetchall() for result in transaction.run(statements, last=last)]
 
     def insert(
-        self, table: str, rows: Sequence[Mapping[str, Any]], key: str, further: Sequence[Statement] = ()
-    ) -> list[int]:
+        self,
+        table: str,
+        rows: Sequence[Mapping[str, Any]],
+        key: str,
+        further: Sequence[Statement] = (),
+        *,
+        last: bool = False,
+    ) -> tuple[list[int], list[list[Any]]]:
         """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
 
-        All of this is one round trip.
+        All of this is one round trip, also the commit if it is the last of the transaction. The rows of the further
+        statements are returned as well.
         """
         inserts: list[Statement] = []
         for start in range(0, len(rows), ROWS_PER_INSERT):
@@ -386,9 +400,10 @@ class PostgresDatabase:
             marks = ", ".join([f"({', '.join('?' * len(part[0]))})"] * len(part))
             sql = f"INSERT INTO {table} ({names}) VALUES {marks} RETURNING {key}"  # noqa: S608  our own names
             inserts.append((sql, [value for row in part for value in row.values()]))
-        results = self.batch([*inserts, *further])
+        results = self._run([*inserts, *further], last=last)
         # Rows are numbered in the order in which they stand in the statement.
-        return sorted(row[0] for result in results[: len(inserts)] for row in result)
+        keys = sorted(row[0] for result in results[: len(inserts)] for row in result)
+        return keys, results[len(inserts) :]
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` after the commit of the current thread's transaction. After a rollback it is not called."""
@@ -530,14 +545,18 @@ class PostgresDatabase:
         self, connection: psycopg.Connection[Any], statements: Sequence[Statement], before: Sequence[str] = ()
     ) -> list[ResultRows]:
         """Send statements in one round trip, after those of `before`, and return the results of `statements`."""
+        cursors = self._send(connection, [*((text, ()) for text in before), *statements])
+        return [_rows_of(cursor) for cursor in cursors[len(before) :]]
+
+    def _send(
+        self, connection: psycopg.Connection[Any], statements: Sequence[Statement]
+    ) -> list[psycopg.Cursor[Any]]:
         # As a pipeline and not as one text: the server then keeps the plans, which cost it more than their execution.
         cursors: list[psycopg.Cursor[Any]] = []
         error: BaseException | None = None
         try:
             with connection.pipeline():
                 try:
-                    for text in before:
-                        connection.execute(text)
                     for sql, parameters in statements:
                         cursors.append(connection.execute(psycopg_sql(sql), parameters))
                 except self._psycopg.Error as exc:
@@ -548,10 +567,20 @@ class PostgresDatabase:
             error = error or exc.__context__ or exc
         if error is not None:
             raise error.with_traceback(None)
-        return [_rows_of(cursor) for cursor in cursors]
+        return cursors
 
-    def commit(self, connection: psycopg.Connection[Any]) -> None:
-        """Commit the transaction of a connection.
+    def commit(
+        self,
+        connection: psycopg.Connection[Any],
+        statements: Sequence[Statement] = (),
+        before: Sequence[str] = (),
+    ) -> list[ResultRows]:
+        """Commit the transaction of a connection, and return the results of `statements`.
+
+        Args:
+            connection: The connection.
+            statements: Last statements of the transaction, which travel with the commit.
+            before: Statements that begin the transaction, if these are all of it.
 
         Raises:
             CommitInDoubt: The connection was lost, or no standby confirmed the commit: it may have been stored.
@@ -564,12 +593,13 @@ class PostgresDatabase:
 
         connection.add_notice_handler(note)
         timeout = min(COMMIT_TIMEOUT_S, self._timeout)
+        begin: list[Statement] = [(text, ()) for text in before]
         try:
             with self._errors(in_doubt=True), self._commit_timer.limit(connection, timeout):
-                status = connection.execute("COMMIT").statusmessage
+                *cursors, end = self._send(connection, [*begin, *statements, ("COMMIT", ())])
         finally:
             connection.remove_notice_handler(note)
-        if status != "COMMIT":
+        if end.statusmessage != "COMMIT":
             raise TransactionAborted(
                 f"a transaction on {self.label!r} was rolled back", f"try again; {_NOT_STORED}"
             )
@@ -579,6 +609,7 @@ class PostgresDatabase:
                 f"no standby of {self.label!r} confirmed a commit within {timeout:g} s",
                 "see why the synchronous standby does not answer; the write is on the primary only, and may be lost with it",
             )
+        return [_rows_of(cursor) for cursor in cursors[len(before) :]]
 
     def _idle_connection(self) -> psycopg.Connection[Any] | None:
         with self._lock:
@@ -589,8 +620,9 @@ class PostgresDatabase:
                 self._process, self._parents, self._idle = os.getpid(), self._idle, []
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.closed:
+                if _is_alive(connection):
                     return connection
+                connection.close()
         return None
 
     def _new_connection(self) -> psycopg.Connection[Any]:
@@ -825,12 +857,14 @@ class _Transaction:
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._connection: psycopg.Connection[Any] | None = None
+        self._committed = False
         self.callbacks: list[Callable[[], None]] = []
 
     def execute(self, sql: str, parameters: Any = (), /) -> ResultRows:
         """Run one statement."""
         if self._connection is None:
             return self.run([(sql, parameters)])[0]
+        assert not self._committed, "a statement after the last one of its transaction"
         with self._database._errors():
             return _rows_of(self._connection.execute(psycopg_sql(sql), parameters))
 
@@ -839,29 +873,43 @@ class _Transaction:
         results = self.run([(sql, values) for values in parameters])
         return ResultRows([], sum(result.rowcount for result in results))
 
-    def run(self, statements: Sequence[Statement]) -> list[ResultRows]:
-        """Run statements in one round trip, with the BEGIN if they are the first ones."""
+    def run(self, statements: Sequence[Statement], *, last: bool = False) -> list[ResultRows]:
+        """Run statements in one round trip, with the BEGIN if they are the first ones.
+
+        Args:
+            statements: The statements.
+            last: True to commit in the same round trip. No statement of this transaction may follow.
+        """
         if not statements:
             return []
+        assert not self._committed, "statements after the last one of their transaction"
+        database = self._database
+        if last:
+            begin = database.begin() if self._connection is None else ()
+            if self._connection is None:
+                self._connection = database.take()
+            results = database.commit(self._connection, statements, begin)
+            self._committed = True
+            return results
         if self._connection is not None:
-            with self._database._errors():
-                return self._database.send(self._connection, statements)
+            with database._errors():
+                return database.send(self._connection, statements)
 
         def first() -> list[ResultRows]:
-            connection = self._database.take()
-            with contextlib.ExitStack() as undo, self._database._errors():
+            connection = database.take()
+            with contextlib.ExitStack() as undo, database._errors():
                 undo.callback(self._roll_back, connection)
-                results = self._database.send(connection, statements, self._database.begin())
+                results = database.send(connection, statements, database.begin())
                 undo.pop_all()
             self._connection = connection
             return results
 
         # Nothing else has been done in this transaction, so its beginning may be repeated on another connection.
-        return self._database._again_if_lost(first)
+        return database._again_if_lost(first)
 
     def commit(self) -> None:
         """Commit what was done, as `PostgresDatabase.commit` does."""
-        if self._connection is not None:
+        if self._connection is not None and not self._committed:
             self._database.commit(self._connection)
 
     def end(self) -> None:
@@ -876,6 +924,25 @@ class _Transaction:
             with contextlib.suppress(psycopg.Error):
                 connection.execute("ROLLBACK")
         self._database.put_back(connection)
+
+
+def _is_alive(connection: psycopg.Connection[Any]) -> bool:
+    """Return False if the server has closed a connection that nobody uses, as all are after its restart."""
+    import psycopg
+
+    if connection.closed:
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.fileno(), selectors.EVENT_READ)
+        # It may also have sent a notice. A message of its end is followed by the end.
+        for _ in range(3):
+            if not selector.select(0):
+                return True
+            try:
+                connection.pgconn.consume_input()
+            except psycopg.OperationalError:
+                return False
+    return False
 
 
 def _rows_of(cursor: psycopg.Cursor[Any]) -> ResultRows:

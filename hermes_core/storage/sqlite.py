@@ -239,8 +239,13 @@ class Database:
         rows: Sequence[Mapping[str, Any]],
         key: str,  # noqa: ARG002  always the row id
         further: Sequence[Statement] = (),
-    ) -> list[int]:
-        """Insert rows with the same columns, run further statements, and return the keys of the rows in order."""
+        *,
+        last: bool = False,  # noqa: ARG002  a file has no round trip to save
+    ) -> tuple[list[int], list[list[Any]]]:
+        """Insert rows with the same columns, run further statements, and return the keys of the rows in order.
+
+        The rows of the further statements are returned as well.
+        """
         keys: list[int] = []
         with self.transaction() as connection:
             # One by one: for an INSERT of several rows, or with RETURNING, SQLite opens a savepoint, at which FTS5
@@ -249,9 +254,7 @@ class Database:
                 names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
                 sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608  our own names
                 keys.append(int(connection.execute(sql, tuple(row.values())).lastrowid or 0))
-            for sql, parameters in further:
-                connection.execute(sql, parameters)
-        return keys
+            return keys, [connection.execute(sql, parameters).fetchall() for sql, parameters in further]
 
     def among(self, column: str, values: Iterable[Any]) -> tuple[str, tuple[Any, ...]]:
         """Return the condition that a column has one of these values, and its parameters."""

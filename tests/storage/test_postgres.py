@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -403,6 +404,52 @@ def test_a_commit_without_an_answer_may_have_been_stored(
             relay.cuts = 1
             database.retry(write, idempotent=True)
         assert words(direct) == ["a"]
+
+
+@pytest.mark.parametrize("passed_on", [True, False])
+def test_statements_that_travel_with_their_commit_are_repeated_only_if_they_may_be(
+    postgres_url: str, postgres_schema: str, passed_on: bool
+) -> None:
+    with (
+        contextlib.closing(Relay(postgres_url, pass_on=passed_on)) as relay,
+        contextlib.closing(PostgresDatabase(relay.url, MIGRATIONS, schema=postgres_schema)) as database,
+    ):
+        relay.cuts = 0
+        assert words(database) == []
+        relay.cuts = 1
+        database.batch(
+            [(f"{ADD} ON CONFLICT DO NOTHING", (1, "a")), (f"{ADD} ON CONFLICT DO NOTHING", (2, "b"))]
+        )
+        assert (relay.cuts, words(database)) == (0, ["a", "b"])
+
+        relay.cuts = 1
+        row = {"id": 3, "word": "c"}
+        with pytest.raises(CommitInDoubt):
+            database.retry(lambda: database.insert("words", [row], "id", last=True), idempotent=False)
+        assert words(database) == (["a", "b", "c"] if passed_on else ["a", "b"])
+
+
+def test_nothing_may_follow_the_commit_of_a_transaction(database: PostgresDatabase) -> None:
+    with database.transaction() as connection:
+        database.insert("words", [{"id": 1, "word": "a"}], "id", last=True)
+        with pytest.raises(AssertionError, match="last one"):
+            connection.execute(ADD, (2, "b"))
+    assert words(database) == ["a"]
+
+
+def test_an_idle_connection_that_the_server_closed_is_not_used(
+    database: PostgresDatabase, postgres_url: str
+) -> None:
+    """Or each write that is one round trip would be in doubt after a restart of the server."""
+    for number in (1, 2, 3):
+        pid = database.link().pid
+        with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
+            admin.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        database.retry(
+            partial(database.insert, "words", [{"id": number, "word": f"w{number}"}], "id", last=True),
+            idempotent=False,
+        )
+    assert words(database) == ["w1", "w2", "w3"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
