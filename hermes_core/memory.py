@@ -619,7 +619,7 @@ class Memory:
     ) -> tuple[Session, TurnStart | None]:
         """Return the session with its owner, and what a turn needs of it; None if something of it must be stored first.
 
-        All of it is one round trip, also the notes if the caller reads them within `reading` of their store.
+        All of it is one round trip, with the notes and what waits for the providers if the caller is within `reading`.
 
         Args:
             title: Title that the session must have; "" for any.
@@ -627,7 +627,6 @@ class Memory:
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
         """
         session = self._with_owner(session)
-        unread, take = self._unread_rows(session)
         fields = {
             "identity": session.id,
             "parent_id": session.parent_id,
@@ -635,18 +634,16 @@ class Memory:
             "title": title,
         }
         try:
-            start, rows = self.sessions.established_session(
+            start = self.sessions.established_session(
                 session.id,
                 session.owner,
                 fields,
                 recent=recent,
                 expired_before=expired_before,
                 meta_key=SHARED_NOTES_KEY,
-                further=unread,
             )
         except StorageError:  # each of the reads of its own reports what can't be read
             return session, None
-        take(rows)
         if start is None or (session.owner and (start.meta == "1") == self.config.memory.per_user):
             return session, None
         return self._with_id(session, session.id), start
@@ -657,20 +654,8 @@ class Memory:
 
         That is so on a server only; files are read each time.
         """
-        with self.curated.of(session).reading(), self.manager.outbox.reading():
+        with self.curated.of(session).reading(), self.manager.reading():
             yield
-
-    def _unread_rows(self, session: Session) -> tuple[list[Statement], Callable[[Sequence[list[Any]]], None]]:
-        """Return the statements that a block of `reading` still has to read, and the function that takes their rows."""
-        notes, backlogs = self.curated.of(session), self.manager.unread_rows()
-
-        def take(rows: Sequence[list[Any]]) -> None:
-            if rows:  # the sessions may have none to read yet
-                first = len(rows) - len(backlogs)
-                notes.take_rows(rows[:first])
-                self.manager.outbox.take_rows(dict(zip(backlogs, rows[first:], strict=True)))
-
-        return [*notes.unread_rows(), *backlogs.values()], take
 
     def conversation(
         self,
@@ -2178,12 +2163,9 @@ class OpenTurn:
         sessions, session = self._memory.sessions, self._session
         if sessions.database.kind == "sqlite":  # there is no round trip to save
             return self._open_turns.get(self.id), None
-        unread, take = self._memory._unread_rows(session)
-        statements = sessions.id_turns_and_origin_statements(session.id, session.owner)
-        stored, rows = self._open_turns.get_with(self.id, [*statements, *unread])
-        take(rows[len(statements) :])
-        facts = sessions.id_turns_and_origin_from(rows[: len(statements)], session.id, session.owner)
-        return stored, facts
+        facts = sessions.database.ask(sessions.id_turns_and_origin_statements(session.id, session.owner))
+        stored = self._open_turns.get(self.id)
+        return stored, sessions.id_turns_and_origin_from(facts(), session.id, session.owner)
 
     def _require_stored(self, answer: Content) -> None:
         """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""

@@ -11,7 +11,7 @@ import logging
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -372,11 +372,6 @@ class NotePlaces:
             return contextlib.nullcontext()
         return self._reads.block([place.key for place in places], self._key(folder))
 
-    @property
-    def shared_reads(self) -> SharedReads | None:
-        """The reads that a block of `reading` shares; None for files."""
-        return self._reads
-
     def _key(self, path: Path) -> str:
         return path.relative_to(self._home.memories).as_posix().removeprefix(".")
 
@@ -409,7 +404,7 @@ class SharedReads:
 
     @contextlib.contextmanager
     def block(self, keys: Iterable[str], folder: str) -> Iterator[None]:
-        """Read notes and origins at the first look within the block, and not again. An inner block joins the outer one.
+        """Read notes and origins once in the block, with the first other read. An inner block joins the outer one.
 
         Args:
             keys: The keys of the notes.
@@ -418,45 +413,36 @@ class SharedReads:
         if getattr(self._local, "request", None) is not None:
             yield
             return
-        self._local.request, self._local.rows = (tuple(keys), folder), None
+        self._local.request = tuple(keys), folder
+        self.forget()
         try:
             yield
         finally:
-            self._local.request = None
-            self.forget()
+            self._local.request = self._local.rows = None
 
     def rows_of(self, name: str, *, origins: bool = False) -> list[Any] | None:
         """Return the rows of a note or of a folder of origins; None outside of a block, or if they can't be read."""
         request: tuple[tuple[str, ...], str] | None = getattr(self._local, "request", None)
         if request is None or (name != request[1] if origins else name not in request[0]):
             return None
-        if self._local.rows is None:
-            try:
-                self._local.rows = self._database.read(self.statements())
-            except StorageError:  # the look of its own reports it
-                return None
-        rows, table_rows = self._local.rows
+        try:
+            rows, table_rows = self._local.rows()
+        except StorageError:  # the look of its own reports it
+            return None
         return list(table_rows) if origins else [row for row in rows if row["file"] == name]
 
-    def statements(self) -> list[Statement]:
-        """Return the statements that the block still has to read, to be read in one round trip with others."""
-        request: tuple[tuple[str, ...], str] | None = getattr(self._local, "request", None)
-        if request is None or self._local.rows is not None:
-            return []
-        keys, folder = request
-        return [
-            ("SELECT file, version, text FROM notes WHERE file = ANY (?)", (list(keys),)),
-            (
-                "SELECT hash, origin, at, session, confirmed, pinned FROM note_origins WHERE folder = ?",
-                (folder,),
-            ),
-        ]
-
-    def take(self, rows: Sequence[list[Any]]) -> None:
-        """Take the rows of `statements`, in the block in which it returned them."""
-        if rows:
-            self._local.rows = list(rows)
-
     def forget(self) -> None:
-        """Forget what was read, because this program has changed it."""
-        self._local.rows = None
+        """Read anew at the next look, because this program has changed something."""
+        request: tuple[tuple[str, ...], str] | None = getattr(self._local, "request", None)
+        if request is None:
+            return
+        keys, folder = request
+        self._local.rows = self._database.ask(
+            [
+                ("SELECT file, version, text FROM notes WHERE file = ANY (?)", (list(keys),)),
+                (
+                    "SELECT hash, origin, at, session, confirmed, pinned FROM note_origins WHERE folder = ?",
+                    (folder,),
+                ),
+            ]
+        )

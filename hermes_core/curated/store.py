@@ -91,7 +91,7 @@ from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.templates import without_turns
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.chain import ChainReport
-from hermes_core.storage.engine import Engine, Statement
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS
 from hermes_core.storage.postgres import RowConflict
@@ -317,16 +317,6 @@ class MemoryStore:
         """Return a context manager within which notes on a server are read at most once. Files are read each time."""
         folder = self._home.folder_of(self._owner) if self._owner else self._home.memories
         return self._places.reading(self._files.values(), folder)
-
-    def unread_rows(self) -> list[Statement]:
-        """Return the statements that a block of `reading` still has to read; pass their rows to `take_rows`."""
-        reads = self._places.shared_reads
-        return [] if reads is None else reads.statements()
-
-    def take_rows(self, rows: Sequence[list[Any]]) -> None:
-        """Take the rows of `unread_rows`, which the caller read in one round trip with others."""
-        if (reads := self._places.shared_reads) is not None:
-            reads.take(rows)
 
     @property
     def targets(self) -> tuple[MemoryTarget, ...]:

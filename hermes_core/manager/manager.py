@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -220,9 +221,9 @@ class MemoryManager:
             *self._registry.refused.values(),
         )
 
-    def unread_rows(self) -> dict[str, Statement]:
-        """Return the statements that `problems` needs the rows of, for `Outbox.take_rows`."""
-        return self._writes.unread_rows()
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager within which `problems` looks into an outbox on a server at most once."""
+        return self._writes.reading()
 
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable, and for each malformed tool."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import dataclasses
 import logging
@@ -168,9 +169,9 @@ class Writes:
             if not worker.stop(timeout) and self._waited >= UNANSWERED_S:
                 self._note_unanswered(name)
 
-    def unread_rows(self) -> dict[str, Statement]:
-        """Return the statement that reads the backlog of each provider; see `Outbox.unread_rows`."""
-        return self.outbox.unread_rows(handle.name for handle in self._durable())
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager within which `with_backlog` looks into the outbox at most once; see `Outbox.reading`."""
+        return self.outbox.reading(handle.name for handle in self._durable())
 
     def with_backlog(self, handle: ProviderHandle, health: ProviderHealth) -> ProviderHealth:
         """Return `health` with the counts of the outbox.

@@ -11,7 +11,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -422,38 +422,24 @@ class Outbox:
 
     def backlog(self, provider: str) -> Backlog:
         """Return the counts of pending rows and dead letters of one provider."""
-        looks: dict[str, list[Any]] = getattr(self._looks, "rows", None) or {}
-        rows = looks[provider] if provider in looks else self.database.execute(_BACKLOG, (provider,))
+        looks = getattr(self._looks, "rows", None) or {}
+        rows = looks[provider]()[0] if provider in looks else self.database.execute(_BACKLOG, (provider,))
         found = {row[0]: row[1:] for row in rows}
         depth, oldest, error = found.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
         return Backlog(depth, age, found.get("dead letter", (0,))[0], error or "")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let `backlog` answer within the block from the rows that `take_rows` gets, for the current thread."""
-        if getattr(self._looks, "rows", None) is not None:
+    def reading(self, providers: Iterable[str]) -> Iterator[None]:
+        """Let `backlog` look at these providers once in the block, with the first other read, if the rows are on a server."""
+        if self.database.kind == "sqlite" or getattr(self._looks, "rows", None) is not None:
             yield
             return
-        self._looks.rows = dict[str, list[Any]]()
+        self._looks.rows = {name: self.database.ask([(_BACKLOG, (name,))]) for name in providers}
         try:
             yield
         finally:
             self._looks.rows = None
-
-    def unread_rows(self, providers: Iterable[str]) -> dict[str, Statement]:
-        """Return the statement of `backlog` for each provider, to be read in one round trip with others.
-
-        Pass the rows to `take_rows`. It is {} for a file, which has no round trips, and outside of `reading`.
-        """
-        looks: dict[str, list[Any]] | None = getattr(self._looks, "rows", None)
-        if looks is None or self.database.kind == "sqlite":
-            return {}
-        return {name: (_BACKLOG, (name,)) for name in providers if name not in looks}
-
-    def take_rows(self, rows: Mapping[str, list[Any]]) -> None:
-        """Take the rows of `unread_rows`, in the block in which it returned them."""
-        self._looks.rows |= rows
 
     def refused(self, provider: str) -> int:
         """Return the number of rows for this provider that a full outbox refused in the last 30 days."""

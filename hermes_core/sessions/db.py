@@ -1075,9 +1075,8 @@ class SessionDB:
         recent: int,
         expired_before: float,
         meta_key: str,
-        further: Sequence[Statement] = (),
-    ) -> tuple[TurnStart | None, list[list[Any]]]:
-        """Return what a turn needs of a stored session, and the rows of `further`, in one round trip as a rule.
+    ) -> TurnStart | None:
+        """Return what a turn needs of a stored session, in one round trip as a rule.
 
         Return None for a session that is not stored under just this id and owner, or lacks one of the fields.
 
@@ -1086,13 +1085,12 @@ class SessionDB:
             recent: Number of latest messages to return.
             expired_before: Time in epoch seconds before which an unfinished turn has expired.
             meta_key: Key whose value of `get_meta` is returned.
-            further: Statements that read something else.
         """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self.database.exists:
-            return None, []
+            return None
         names = ", ".join(f's."{name}"' for name in fields)
-        rows, stored, metas, expired, latest, counts, above, under, *others = self.database.read(
+        rows, stored, metas, expired, latest, counts, above, under = self.database.read(
             [
                 _ids_of_user(session_id, user),
                 (f"SELECT s.memory_prompt, {names} FROM sessions s WHERE s.id = ?", (session_id,)),
@@ -1101,17 +1099,16 @@ class SessionDB:
                 messages_statement(session_id, last=recent),
                 (_TURN_COUNT, (session_id,)),
                 *lineage.family_statements(session_id),
-                *further,
             ]
         )
         owners = {row[0]: row[1] for row in rows}
         # The second id of a user goes before the first one; see `id_for`.
         if owners.get(session_id) != user or owners.get(_composed_id(session_id, user)) == user or not stored:
-            return None, others
+            return None
         row = stored[0]
         if not all(row[name] or not value for name, value in fields.items()):
-            return None, others
-        start = TurnStart(
+            return None
+        return TurnStart(
             turns=int(counts[0][0]),
             lineage=lineage.family_from(self.database, session_id, above, under),
             prompt=None if row["memory_prompt"] is None else str(row["memory_prompt"]),
@@ -1119,7 +1116,6 @@ class SessionDB:
             meta=metas[0][0] if metas else None,
             has_expired_turns=bool(expired),
         )
-        return start, others
 
     def _read_standing(self, session_id: str) -> list[list[Any]]:
         """Return the rows with the number of turns and with the origins of a session."""

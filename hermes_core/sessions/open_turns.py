@@ -110,23 +110,17 @@ class OpenTurnStore:
 
     def get(self, turn_id: str) -> StoredOpenTurn | None:
         """Return an unfinished turn with its messages; None if there is none with this id."""
-        return self.get_with(turn_id, ())[0]
-
-    def get_with(
-        self, turn_id: str, further: Sequence[Statement]
-    ) -> tuple[StoredOpenTurn | None, list[list[Any]]]:
-        """Return the result of `get`, and the rows of further statements, in one round trip."""
         sql = """SELECT s.id, o.user, o.author, o.contexts FROM open_turns o
                  JOIN sessions s ON s.key = o.session_key WHERE o.id = ?"""
         sql_of_messages = """SELECT message FROM open_messages
                              WHERE turn_key = (SELECT key FROM open_turns WHERE id = ?) ORDER BY number"""
         value = (sqlite_text(turn_id),)
-        rows, messages, *others = self._db.database.read([(sql, value), (sql_of_messages, value), *further])
+        rows, messages = self._db.database.read([(sql, value), (sql_of_messages, value)])
         if not rows:
-            return None, others
+            return None
         session_id, user, author, recall = rows[0]
         contexts, origin = _recall(recall)
-        turn = StoredOpenTurn(
+        return StoredOpenTurn(
             turn_id,
             session_id,
             json.loads(user),
@@ -135,7 +129,6 @@ class OpenTurnStore:
             tuple(json.loads(message) for (message,) in messages),
             origin,
         )
-        return turn, others
 
     def open_in(self, session_id: str) -> list[StoredOpenTurn]:
         """Return the unfinished turns of a session."""

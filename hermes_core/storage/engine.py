@@ -88,6 +88,13 @@ class Engine(Protocol):
     def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements that change nothing, in one round trip, and return the rows of each."""
 
+    def ask(self, statements: Sequence[Statement]) -> Callable[[], list[list[Any]]]:
+        """Return a function that returns the rows of each of these statements, which change nothing.
+
+        A server gets them together with the next read of this thread, or when the function is called before that; not
+        within a transaction. Use it to save round trips.
+        """
+
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in order, within a transaction, and return the rows of each. Use it to save round trips.
 

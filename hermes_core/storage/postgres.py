@@ -14,6 +14,7 @@ import re
 import selectors
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -190,6 +191,29 @@ class ResultRows:
         return self._rows
 
 
+class _Question:
+    """Statements that travel with the next read of their thread.
+
+    Attributes:
+        statements: The statements.
+        waits: True as long as they may travel with another read.
+        rows: The rows of each; None as long as they were not read.
+    """
+
+    def __init__(self, database: PostgresDatabase, statements: Sequence[Statement]) -> None:
+        self._database = database
+        self.statements = statements
+        self.waits = True
+        self.rows: list[list[Any]] | None = None
+
+    def __call__(self) -> list[list[Any]]:
+        """Return the rows, and read them first if that has not been done."""
+        if self.rows is None:
+            self.waits = False
+            self.rows = self._database.read(self.statements)
+        return self.rows
+
+
 class _CommitTimer:
     """Limit of the time that commits wait for a standby.
 
@@ -326,6 +350,8 @@ class PostgresDatabase:
             with self._connection() as connection, self._errors():
                 return _rows_of(connection.execute(statement, parameters))
 
+        if self._questions():
+            return self._read([(sql, parameters)])[0]
         return self._again_if_lost(run)
 
     @contextlib.contextmanager
@@ -358,12 +384,45 @@ class PostgresDatabase:
         """Run statements that change nothing, in one round trip, and return the rows of each."""
         if (transaction := self._transaction) is not None:
             return [result.fetchall() for result in transaction.run(statements)]
+        return [result.fetchall() for result in self._read(statements)]
 
-        def run() -> list[list[Any]]:
+    def ask(self, statements: Sequence[Statement]) -> Callable[[], list[list[Any]]]:
+        """Return a function that returns the rows of statements; they travel with the next read of this thread."""
+        question = _Question(self, statements)
+        waiting = [*self._questions(), question]
+        # An answer that nobody can ask for any more is not read.
+        self._local.questions = [weakref.ref(each) for each in waiting]
+        return question
+
+    def _questions(self) -> list[_Question]:
+        """Return the questions of this thread that wait for an answer."""
+        references = getattr(self._local, "questions", ())
+        return [question for reference in references if (question := reference()) and question.waits]
+
+    def _read(self, statements: Sequence[Statement]) -> list[ResultRows]:
+        """Run statements that change nothing, and those of the waiting questions, in one round trip."""
+        waiting, self._local.questions = self._questions(), []
+        for question in waiting:
+            question.waits = False
+        together = [*statements, *(statement for question in waiting for statement in question.statements)]
+
+        def run(sent: Sequence[Statement]) -> list[ResultRows]:
             with self._connection() as connection, self._errors():
-                return [result.fetchall() for result in self.send(connection, statements)]
+                return self.send(connection, sent)
 
-        return self._again_if_lost(run)
+        try:
+            results = self._again_if_lost(functools.partial(run, together))
+        except (ConnectionLost, DatabaseCorrupt):
+            raise
+        except (StorageError, self._psycopg.Error):
+            if not (waiting and statements):
+                raise
+            # Each question is asked alone then, and has its own error.
+            return self._again_if_lost(functools.partial(run, statements))
+        rest = iter(results[len(statements) :])
+        for question in waiting:
+            question.rows = [next(rest).fetchall() for _ in question.statements]
+        return results[: len(statements)]
 
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in one round trip, as one transaction, and return the rows of each.

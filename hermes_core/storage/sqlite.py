@@ -228,6 +228,17 @@ class Database:
         """Run statements that change nothing, one after the other, and return the rows of each."""
         return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
 
+    def ask(self, statements: Sequence[Statement]) -> Callable[[], list[list[Any]]]:
+        """Return a function that reads the rows of each of these statements when it is called first."""
+        rows: list[list[Any]] = []
+
+        def read() -> list[list[Any]]:
+            if not rows:
+                rows.extend(self.read(statements))
+            return rows
+
+        return read
+
     def batch(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements in order, within a transaction, and return the rows of each."""
         with self.transaction() as connection:

@@ -165,6 +165,66 @@ def test_several_statements_travel_at_once(database: PostgresDatabase) -> None:
 # ------------------------------------------------------------------ transactions
 
 
+@pytest.fixture
+def round_trips(database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of statements of each round trip with several."""
+    sizes: list[int] = []
+    send = database._send
+    monkeypatch.setattr(
+        database, "_send", lambda connection, sent: sizes.append(len(sent)) or send(connection, sent)
+    )
+    return sizes
+
+
+def test_a_question_travels_with_the_next_read(database: PostgresDatabase, round_trips: list[int]) -> None:
+    database.batch([(ADD, (1, "a"))])
+    round_trips.clear()
+    first, second = (database.ask([("SELECT word FROM words WHERE id = ?", (at,))]) for at in (1, 2))
+    assert database.execute("SELECT 3").fetchall() == [(3,)]
+    database.execute(ADD, (2, "b"))
+    assert (first(), second(), second()) == ([[("a",)]], [[]], [[]])
+    assert round_trips[0] == 3
+    assert database.ask([("SELECT 4", ())])() == [[(4,)]]
+
+
+def test_a_question_that_nobody_asks_any_more_is_not_sent(
+    database: PostgresDatabase, round_trips: list[int]
+) -> None:
+    database.execute("SELECT 1")
+    round_trips.clear()
+    question = database.ask([("SELECT 1", ())])
+    del question
+    database.read([("SELECT 2", ()), ("SELECT 3", ())])
+    assert round_trips == [2]
+
+
+def test_a_question_within_a_transaction_sees_its_changes(database: PostgresDatabase) -> None:
+    question = database.ask([("SELECT word FROM words", ())])
+    with database.transaction() as connection:
+        connection.execute(ADD, (1, "a"))
+        assert database.execute("SELECT 1").fetchall() == [(1,)]
+        assert question() == [[("a",)]]
+
+
+def test_the_error_of_a_question_is_its_own(database: PostgresDatabase) -> None:
+    faulty = database.ask([("SELECT word FROM nothing", ())])
+    sound = database.ask([("SELECT word FROM words", ())])
+    assert database.execute("SELECT 1").fetchall() == [(1,)]
+    with pytest.raises(psycopg.ProgrammingError, match="nothing"):
+        faulty()
+    assert sound() == [[]]
+
+
+def test_a_question_is_of_its_thread(database: PostgresDatabase, round_trips: list[int]) -> None:
+    database.execute("SELECT 1")
+    round_trips.clear()
+    question = database.ask([("SELECT 1", ())])
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(database.read, [("SELECT 2", ()), ("SELECT 3", ())]).result()
+    assert question() == [[(1,)]]
+    assert round_trips == [2, 1]
+
+
 def test_an_inner_transaction_joins_the_outer_one(database: PostgresDatabase) -> None:
     called = []
 
