@@ -1212,7 +1212,8 @@ class Memory:
         record: Sequence[Statement] = ()
         if begun.record is not None:
             record = record_statements(turn.id, session.owner, turn.at, begun.record)
-        _, results = self.sessions.append_turn_with(
+        results: list[list[Any]] = []
+        self.sessions.append_turn(
             session.id,
             stored,
             turn.id,
@@ -1222,8 +1223,9 @@ class Memory:
             # Or the provider would not be notified of the end of what follows the first end.
             reopen=True,
             further=[*puts.values(), *record],
+            then=results.extend,
         )
-        if results is not None and all(results[: len(puts)]):
+        if len(results) >= len(puts) and all(results[: len(puts)]):
             self._failures.pop("outbox", None)
             self.manager.wake(puts)
         else:  # the turn or its row was stored before, or the outbox is full

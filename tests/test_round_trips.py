@@ -7,11 +7,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hermes_core import Memory, OpenTurn, open_memory
+from hermes_core.recall import dense
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.postgres_schema import MIGRATIONS
+from hermes_core.sessions.search import lookup
+from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.testing.fakes import RecordingProvider
 
 MAX_PER_TURN = 6
@@ -153,6 +159,29 @@ def test_a_turn_and_its_recall_take_few_round_trips(
         # The session with its turns, its notes, and the recall.
         assert begin <= 2 + MAX_PER_SEARCH
         assert begin + end <= MAX_PER_TURN + MAX_PER_SEARCH, (begin, end)
+
+
+@pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
+@pytest.mark.parametrize(
+    "question", [*QUESTIONS, "Does the kumquat tree of Ghana stand, and do I remember it?"]
+)
+@pytest.mark.parametrize("common", [5, 400], ids=["common words", "rare words"])
+def test_a_search_by_meaning_takes_few_round_trips(
+    memory: Memory, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch, question: str, common: int
+) -> None:
+    monkeypatch.setattr(lookup, "MAX_RARE_MESSAGES", common)
+    storage = memory.config.storage
+    database = PostgresDatabase(storage.url, MIGRATIONS, schema=storage.schema)
+    with contextlib.closing(SessionDB(database, semantic=True)) as db:
+        assert db.vectors is not None
+        db.vectors.build()
+        db.search(question, user="telegram:ann")  # reads also how the server keeps vectors
+        wait_until_quiet(proxy)
+        for proactive in (False, True):
+            search = partial(db.search, question, user="telegram:ann", proactive=proactive)
+            assert count(proxy, search) <= MAX_PER_SEARCH
+            assert database._questions() == []
+        assert not db.vectors.fault
 
 
 def test_a_turn_that_a_provider_gets_takes_as_few(

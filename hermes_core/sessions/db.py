@@ -797,6 +797,7 @@ class SessionDB:
         self._wake_vectors()
         return message_id
 
+    @_with_index
     def append_turn(
         self,
         session_id: str,
@@ -808,33 +809,12 @@ class SessionDB:
         at: float | None = None,
         reopen: bool = False,
         further: Sequence[Statement] = (),
+        then: Callable[[list[list[Any]]], object] | None = None,
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
         If a turn with this id is stored already, change nothing and return the ids of its messages, so that an import
-        may run twice. The arguments are those of `append_turn_with`.
-        """
-        ids, _ = self.append_turn_with(
-            session_id, messages, turn_id, number, author=author, at=at, reopen=reopen, further=further
-        )
-        return ids
-
-    @_with_index
-    def append_turn_with(
-        self,
-        session_id: str,
-        messages: Sequence[Mapping[str, Any]],
-        turn_id: str,
-        number: int,
-        *,
-        author: str = "",
-        at: float | None = None,
-        reopen: bool = False,
-        further: Sequence[Statement] = (),
-    ) -> tuple[list[int], list[list[Any]] | None]:
-        """Store a completed turn as `append_turn` does; return the ids of its messages, and the rows of each of `further`.
-
-        These rows are None if the turn was stored already, because the statements are not run then.
+        may run twice.
 
         Args:
             session_id: Id of the session.
@@ -846,6 +826,7 @@ class SessionDB:
             at: Time of the turn in epoch seconds; now by default.
             reopen: True to mark the session as open again, if it has ended.
             further: Statements to run in the same transaction after the turn is stored, if it is a new one.
+            then: Function that gets the rows of each of `further` afterwards, if they were run.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
@@ -862,9 +843,11 @@ class SessionDB:
             reopen=reopen,
             further=further,
         )
-        stored = self.database.retry(write, idempotent=True)
+        ids, rows = self.database.retry(write, idempotent=True)
         self._wake_vectors()
-        return stored
+        if then is not None and rows is not None:
+            then(rows)
+        return ids
 
     def _append_turn(
         self,
@@ -1480,6 +1463,7 @@ class SessionDB:
         )
         now = self._clock() if now is None else now
         query = sqlite_text(query)
+        covered = self.vectors.ask_coverage(query, filters.user) if self.vectors and sort is None else None
         facts = self.index.scope_facts(query, filters, {*exclude_sources, *records.PROGRAM_SOURCES})
         # A source that is not stored would only make the search read the session of each message.
         filters = replace(
@@ -1511,6 +1495,7 @@ class SessionDB:
                     zone=self._zone,
                     vectors=self.vectors,
                     question=self.vectors.question(query, analysis.text) if self.vectors else "",
+                    covered=covered,
                     proactive=proactive,
                     snippets=snippets,
                     distinct=distinct,

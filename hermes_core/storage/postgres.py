@@ -344,15 +344,7 @@ class PostgresDatabase:
             with self.transaction() as connection:
                 result: ResultRows = connection.execute(sql, parameters)  # type: ignore[assignment]  # a _Transaction's
                 return result
-        statement = psycopg_sql(sql)
-
-        def run() -> ResultRows:
-            with self._connection() as connection, self._errors():
-                return _rows_of(connection.execute(statement, parameters))
-
-        if self._questions():
-            return self._read([(sql, parameters)])[0]
-        return self._again_if_lost(run)
+        return self._read([(sql, parameters)])[0]
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:

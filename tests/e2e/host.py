@@ -45,8 +45,8 @@ def then_die(function: Callable[..., Any]) -> Callable[..., Any]:
 def arm(memory: Memory, point: str) -> None:
     """Let this host die at the point."""
     outbox = memory.manager.outbox
-    if point == "after the append":
-        memory.sessions.append_turn = then_die(memory.sessions.append_turn)  # type: ignore[method-assign]
+    if point == "before the turn's commit":
+        memory.sessions.index.add = then_die(memory.sessions.index.add)  # type: ignore[method-assign]
     elif point == "after the outbox insert":
         outbox.put = then_die(outbox.put)  # type: ignore[method-assign]
     elif point == "after the turn's commit":

@@ -82,7 +82,7 @@ def test_no_kill_loses_what_was_acknowledged(hosts: Any) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        "after the append",
+        "before the turn's commit",
         "after the turn's commit",
         "after the outbox insert",
         "after the provider's call",

@@ -246,7 +246,7 @@ def test_two_programs_with_different_models_do_not_fight(machine: Callable[[], S
     other = VectorIndex(db.database)
     other._store = PostgresVectors(db.database, "newer", True)
     assert other.missing() == 1
-    assert not other._store.coverage(None).is_enough
+    assert not other._store.ask_coverage(None)().is_enough
     assert other.build() == 1
     say(db, "s1", "the rent")
     with pytest.raises(ConfigError, match="by 'newer', not by 'all-MiniLM"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
@@ -28,9 +28,9 @@ from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import SearchIndex
-from hermes_core.sessions.search.reader import IndexReader
+from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow
 from hermes_core.sessions.search.snippets import best_part, snippet
-from hermes_core.sessions.search.vector_store import MAX_NEAREST
+from hermes_core.sessions.search.vector_store import Coverage
 from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.engine import Engine
 
@@ -78,6 +78,7 @@ def search(
     zone: tzinfo,
     vectors: VectorIndex | None = None,
     question: str = "",
+    covered: Callable[[], Coverage] | None = None,
     proactive: bool = False,
     snippets: bool = True,
     distinct: Distinct = "",
@@ -94,6 +95,7 @@ def search(
         zone: Time zone of dates in the question.
         vectors: The index for search by meaning; None searches by words only.
         question: The question as `vectors.question` returns it.
+        covered: Result of `vectors.ask_coverage`.
         proactive: True for recall that the person did not ask for.
         snippets: True to fill `SearchHit.snippet`.
         distinct: "text" returns each text once; "words" also leaves out texts with nearly the same words.
@@ -103,25 +105,28 @@ def search(
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit)
     lookup = Lookup(reader)
-    likeness = None
+    closest = None
     if vectors is not None and order is None:
-        likeness = vectors.likeness(question, analysis.names, filters.user)
-    if likeness is not None and likeness.is_distant:
-        if proactive:
-            return []
-        likeness = None
+        user, passing = filters.user, reader.passing
+        closest = vectors.ask(question, analysis.names, user, covered=covered, passing=passing)
+    if proactive and closest is not None and closest.is_known and closest.is_distant:
+        return []
     spans = _spans(analysis.dates, now, zone)
-    rows, scores = _candidates(
-        lookup,
-        reader,
-        analysis,
-        order,
-        spans,
-        likeness.best(MAX_NEAREST) if likeness else (),
-        max(MAX_COMMON_HITS, ranked_limit),
+    places, beside, scores = _places(
+        lookup, reader, analysis, order, spans, closest, max(MAX_COMMON_HITS, ranked_limit)
     )
+    is_distant = closest is not None and closest.is_distant
+    if proactive and is_distant:
+        return []
+    likeness = around = None
+    if vectors is not None and closest is not None and not is_distant:
+        likeness = closest.likeness
+    if vectors is not None and likeness is not None:
+        best = [*places[:ranked_limit], *((key, position) for key, position, *_ in beside)]
+        around = vectors.ask_around(likeness, list(dict.fromkeys(best)))
+    rows = reader.candidates(places, [row[3] for row in beside])
     ids = [row[0] for row in rows]
-    near = vectors.closeness(likeness, ids) if vectors and likeness else {}
+    near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
     if proactive:
@@ -242,33 +247,32 @@ def everything(database: Engine, filters: Filters, max_chars: int) -> list[Searc
     return [_hit(row, 0.0, row["content"]) for row in rows]
 
 
-def _candidates(
+def _places(
     lookup: Lookup,
     reader: IndexReader,
     analysis: Analysis,
     order: Order | None,
     spans: Sequence[tuple[float, float]],
-    close: Sequence[int],
+    closest: ClosestMessages | None,
     enough: int,
-) -> tuple[list[tuple[Any, ...]], dict[Place, float]]:
-    """Return the rows of messages to rank, and the scores by words of their places.
+) -> tuple[list[Place], Sequence[IndexRow], dict[Place, float]]:
+    """Return the places of messages to rank, best first, messages to rank beside them, and the scores by words.
 
     Messages are candidates because of their words, because of a time that the question names (`spans`), or because they
-    are close in meaning (`close`, message ids). Of those that fulfil a condition, `enough` are read.
+    are close in meaning (`closest`). Of those that fulfil a condition, `enough` are read.
     """
     if analysis.condition is not None:
         found = reader.fulfilling(match_of_condition(analysis.condition), enough)
         scores = lookup.scores_among(analysis, found, required_words(analysis.condition))
-        places: Iterable[Place] = [(key, position) for key, position, _, _ in found]
-        return reader.candidates(list(places) if order else _by_score(places, scores), ()), scores
+        places = [(key, position) for key, position, _, _ in found]
+        return (places if order else _by_score(places, scores)), (), scores
     if order:
         scores = lookup.scores(analysis)
         if scores:
-            return reader.candidates(_relevant(lookup, scores, order), ()), scores
-        _, others = reader.find((), spans)
-        return reader.candidates((), [row[3] for row in others]), scores
-    scores = lookup.scores(analysis, spans, close)
-    return reader.candidates(_by_score(scores, scores), [row[3] for row in lookup.others]), scores
+            return _relevant(lookup, scores, order), (), scores
+        return [], reader.find((), spans)[1], scores
+    scores = lookup.scores(analysis, spans, closest)
+    return _by_score(scores, scores), lookup.others, scores
 
 
 def _by_score(places: Iterable[Place], scores: Mapping[Place, float]) -> list[Place]:

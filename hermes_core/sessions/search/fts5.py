@@ -28,6 +28,7 @@ from hermes_core.sessions.search.match import (
 from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
+    ClosestMessages,
     CommonMatch,
     IndexRequest,
     IndexRow,
@@ -98,13 +99,14 @@ class Fts5Reader:
 
     Attributes:
         total: Number of messages in the sessions of the filters.
+        passing: The filters, as a condition on messages `m` and sessions `s`.
     """
 
     def __init__(self, database: Database, filters: Filters, order: Order | None, limit: int) -> None:
         self._database = database
         self._limit = limit
         self._direction = "ASC" if order == "oldest" else "DESC"
-        self._filters, self._parameters = message_condition(database, filters)
+        self.passing = self._filters, self._parameters = message_condition(database, filters)
         # CROSS keeps SQLite from reading the sessions first.
         self._sessions = "CROSS JOIN sessions s ON s.key = m.session_key" if filters.needs_sessions else ""
         scope = filters.scope()
@@ -123,10 +125,11 @@ class Fts5Reader:
         self,
         requests: Sequence[IndexRequest],
         spans: Sequence[tuple[float, float]] = (),
-        ids: Sequence[int] = (),
+        closest: ClosestMessages | None = None,
     ) -> tuple[list[Postings], list[IndexRow]]:
-        """Look up conditions, and messages that pass the filters by their time or id; see `IndexReader`."""
-        others = {row[3]: row for row in (*self._between(spans), *self._with_ids(ids))}
+        """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
+        ids = closest.ids if closest is not None else None
+        others = {row[3]: row for row in (*self._between(spans), *self._with_ids(ids or ()))}
         return list(map(self._postings, requests)), list(others.values())
 
     def newest(self, match: Match, limit: int) -> list[IndexRow]:

@@ -21,6 +21,7 @@ from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
 from hermes_core.sessions.search.reader import (
     MAX_LEAVES,
     MAX_TURN_ROWS,
+    ClosestMessages,
     CommonMatch,
     IndexRequest,
     IndexRow,
@@ -257,6 +258,7 @@ class GinReader:
 
     Attributes:
         total: Number of messages in the sessions of the filters; known after the first look-up.
+        passing: The filters, as a condition on messages `m` and sessions `s`.
     """
 
     def __init__(self, database: Engine, filters: Filters, order: Order | None, limit: int) -> None:
@@ -265,6 +267,7 @@ class GinReader:
         self._oldest_first = order == "oldest"
         self._direction = "ASC" if self._oldest_first else "DESC"
         self.total = 0
+        self.passing = message_condition(database, filters)
         # The owner stands in front of each index, so it is not compared through the session again.
         self._owner = filters.user
         self._filters, self._parameters = message_condition(database, replace(filters, user=None))
@@ -285,9 +288,9 @@ class GinReader:
         self,
         requests: Sequence[IndexRequest],
         spans: Sequence[tuple[float, float]] = (),
-        ids: Sequence[int] = (),
+        closest: ClosestMessages | None = None,
     ) -> tuple[list[Postings], list[IndexRow]]:
-        """Look up conditions, and messages that pass the filters by their time or id; see `IndexReader`."""
+        """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
         statements = [self._scope_statement()]
         for kind in ("word", "gram"):
             numbers = [
@@ -299,8 +302,8 @@ class GinReader:
                 statements.append(self._postings_statement(kind, numbers, requests))
         other = len(requests)
         statements += [self._between_statement(other, span) for span in spans]
-        if ids:
-            statements.append(self._ids_statement(other, ids))
+        if closest is not None and closest.ids:
+            statements.append(self._ids_statement(other, closest.ids))
         sql = " UNION ALL ".join(f"({statement})" for statement, _ in statements)
         rows = self._database.execute(sql, [value for _, values in statements for value in values]).fetchall()
         found: list[list[tuple[int, ...]]] = [[] for _ in range(len(requests) + 1)]
@@ -313,7 +316,10 @@ class GinReader:
         postings = [
             self._postings(request, hits, size) for request, hits in zip(requests, found[:-1], strict=True)
         ]
-        return postings, [_index_row(row) for row in {row[3]: row for row in found[-1]}.values()]
+        others = [_index_row(row) for row in found[-1]]
+        if closest is not None and closest.ids is None:
+            others += closest.rows()
+        return postings, list({row[3]: row for row in others}.values())
 
     def _postings(self, request: IndexRequest, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
         hits = sorted(hits, key=lambda hit: hit[3], reverse=not self._oldest_first)

@@ -25,7 +25,14 @@ from hermes_core.recall.rank import (
 )
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
-from hermes_core.sessions.search.reader import CommonMatch, IndexReader, IndexRequest, IndexRow, Postings
+from hermes_core.sessions.search.reader import (
+    ClosestMessages,
+    CommonMatch,
+    IndexReader,
+    IndexRequest,
+    IndexRow,
+    Postings,
+)
 from hermes_core.sessions.search.snippets import best_part, holds
 
 # A term in at most this many messages is rare, and all its places are looked up.
@@ -83,7 +90,7 @@ class Lookup:
     Attributes:
         holding: Message ids by place, for the places with a term of the question. Filled by `scores`.
         matches: The conditions that a message has a term. Filled by `scores`.
-        others: The messages of `scores` by their time or id.
+        others: The messages of `scores` by their time or meaning.
     """
 
     def __init__(self, reader: IndexReader) -> None:
@@ -95,18 +102,21 @@ class Lookup:
         self._weighed: dict[Term, TermHits] = {}
 
     def scores(
-        self, analysis: Analysis, spans: Sequence[tuple[float, float]] = (), ids: Sequence[int] = ()
+        self,
+        analysis: Analysis,
+        spans: Sequence[tuple[float, float]] = (),
+        closest: ClosestMessages | None = None,
     ) -> dict[Place, float]:
-        """Return the scores of the best places for a question, and of the messages in `spans` and `ids`.
+        """Return the scores of the best places for a question, and of the messages in `spans` and `closest`.
 
         The words of a message count, and at lower weights the words of its neighbours.
 
         Args:
             analysis: The question.
             spans: Spans of time that the question names, in epoch seconds.
-            ids: Ids of messages that are candidates for another reason than their words.
+            closest: Messages that are candidates because of their meaning.
         """
-        looked_up, verbatim = self._find(analysis, spans, ids)
+        looked_up, verbatim = self._find(analysis, spans, closest)
         self._weighed = {term: places.hits for term, places in looked_up}
         found = [places for _, places in looked_up if places.places or not places.whole]
         self.matches = [term.match for term in found]
@@ -217,7 +227,10 @@ class Lookup:
         return score_places([term.hits for term in terms], self._reader.total, self._sizes)
 
     def _find(
-        self, analysis: Analysis, spans: Sequence[tuple[float, float]], ids: Sequence[int]
+        self,
+        analysis: Analysis,
+        spans: Sequence[tuple[float, float]],
+        closest: ClosestMessages | None,
     ) -> tuple[list[tuple[Term, _TermPlaces]], list[_TermPlaces]]:
         """Look up each term with its other forms, and with similar words at a lower weight.
 
@@ -234,7 +247,7 @@ class Lookup:
         if len(question) in PHRASE_WORDS:
             phrase = Phrase("word", " ".join(question))
             requests.append(IndexRequest(phrase, MAX_RARE_MESSAGES, partial=True))
-        postings, self.others = self._reader.find(requests, spans, ids)
+        postings, self.others = self._reader.find(requests, spans, closest)
         of_terms = dict(zip(asked, postings, strict=False))
         of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
         terms = []

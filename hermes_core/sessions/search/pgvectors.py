@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,9 @@ from hermes_core.storage.engine import Connection, Engine, Statement
 
 if TYPE_CHECKING:
     import numpy
+
+    from hermes_core.recall.rank import Place
+    from hermes_core.sessions.search.filters import Condition
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -161,9 +164,14 @@ _NEAREST = """
     WITH piece AS MATERIALIZED (SELECT v.message_id, {near} AS near FROM vectors v {of_owner}),
     best AS MATERIALIZED (SELECT message_id, max(near) AS near FROM piece GROUP BY message_id)
     (SELECT NULL::bigint AS message_id, count(*)::double precision AS near, avg(near) AS mean,
-        stddev_pop(near) AS deviation, max(near) AS highest FROM best)
+        stddev_pop(near) AS deviation, max(near) AS highest, NULL::bigint, NULL::bigint, NULL::bigint FROM best)
     UNION ALL
-    (SELECT message_id, near, 0, 0, 0 FROM best ORDER BY near DESC, message_id LIMIT {limit})
+    (SELECT n.message_id, n.near, 0, 0, 0, p.session_key, p.position, p.size
+    FROM (SELECT message_id, near FROM best ORDER BY near DESC, message_id LIMIT {limit}) n
+    LEFT JOIN LATERAL (
+        SELECT m.session_key, m.position, m.size FROM (SELECT * FROM messages WHERE id = n.message_id OFFSET 0) m
+        JOIN sessions s ON s.key = m.session_key WHERE {passing}
+    ) p ON true)
 """
 _PLACES = """
     SELECT w.id, m.session_key, o.position - m.position AS distance, o.id AS other FROM unnest(?::bigint[]) AS w (id)
@@ -171,6 +179,14 @@ _PLACES = """
     CROSS JOIN LATERAL (
         SELECT id, position FROM messages WHERE session_key = m.session_key
             AND position BETWEEN m.position + ? AND m.position + ? OFFSET 0
+    ) o
+"""
+_AROUND = """
+    SELECT w.key, w.position, o.position - w.position AS distance, o.id AS other
+    FROM unnest(?::bigint[], ?::bigint[]) AS w (key, position)
+    CROSS JOIN LATERAL (
+        SELECT id, position FROM messages WHERE session_key = w.key
+            AND position BETWEEN w.position + ? AND w.position + ? OFFSET 0
     ) o
 """
 _NEAREST_PIECES = """
@@ -459,21 +475,29 @@ class PostgresVectors:
 
     # ------------------------------------------------------------------ comparing
 
-    def coverage(self, user: str | None) -> Coverage:
-        """Return how many messages of an owner, or of all owners, have a vector."""
+    def ask_coverage(self, user: str | None) -> Callable[[], Coverage]:
+        """Return a function that returns how many messages of an owner, or of all owners, have a vector."""
         scope = "SELECT NULL::bigint AS key, coalesce(max(id), 0) AS messages FROM messages"
         condition, parameters = "true", []
         if user is not None:
             scope, parameters = "SELECT key, messages FROM owners WHERE owner = ?", [user]
             condition = "x.owner_key = (SELECT key FROM scope)"
-        row = self._database.execute(
-            f"""WITH scope AS MATERIALIZED ({scope})
+        answer = self._database.ask(
+            [
+                (
+                    f"""WITH scope AS MATERIALIZED ({scope})
                 SELECT st.*, (SELECT messages FROM scope) AS messages, (SELECT count(*) FROM (
                     SELECT 1 FROM missing_vectors x WHERE {condition} LIMIT (SELECT messages / 5 + 1 FROM scope)
                 ) q) AS missing, EXISTS (SELECT 1 FROM vectors x WHERE {condition}) AS has_vectors
                 FROM ({_STATE}) st""",
-            parameters,
-        ).fetchone()
+                    parameters,
+                )
+            ]
+        )
+        return lambda: self._coverage_of(answer()[0], user)
+
+    def _coverage_of(self, rows: list[Any], user: str | None) -> Coverage:
+        row = rows[0] if rows else None
         if row is None or row["model"] != self._model or row["queued_to"] is not None:
             return Coverage(False, True)
         self._state = _State(*row[:4])
@@ -483,23 +507,32 @@ class PostgresVectors:
         is_enough = row["has_vectors"] and row["missing"] <= (1 - MIN_COVERAGE) * (row["messages"] or 0)
         return Coverage(bool(is_enough), row["missing"] > 0)
 
-    def nearest(self, asked: Array, user: str | None) -> Nearness | None:
-        """Return the nearness of the nearest messages of an owner, or of all owners."""
+    def ask_nearest(
+        self, asked: Array, user: str | None, passing: Condition | None = None
+    ) -> tuple[Callable[[], Nearness | None], bool]:
+        """Return a function that returns the nearness of the nearest messages of an owner, or of all owners."""
         state = self._state or self._read_state()
         if state is None:
-            return None
+            return lambda: None, True
         if not state.by_server:
-            return nearness_of(self._matrices(user), asked, is_unit=self._is_unit)
+            nearness = nearness_of(self._matrices(user), asked, is_unit=self._is_unit)
+            return lambda: nearness, True
+        condition, parameters = _of_owner(user)
+        filters, of_filters = passing or ("true", [])
+        sql = _NEAREST.format(
+            near=self._near(state), of_owner=f"WHERE {condition}", limit=MAX_NEAREST, passing=filters
+        )
+        answer = self._database.ask([(sql, (_literal(asked), *parameters, *of_filters))])
+        return lambda: self._nearness_of(answer()[0]), False
+
+    def _nearness_of(self, answer: Sequence[Any]) -> Nearness | None:
+        """Return the result of the statement `_NEAREST`."""
         import numpy
 
-        condition, parameters = _of_owner(user)
-        sql = _NEAREST.format(near=self._near(state), of_owner=f"WHERE {condition}", limit=MAX_NEAREST)
-        (_, count, mean, deviation, highest), *rows = self._database.execute(
-            sql, (_literal(asked), *parameters)
-        ).fetchall()
+        (_, count, mean, deviation, highest, *_), *rows = answer
         if not count:
             return None
-        rows.sort()
+        rows.sort(key=lambda row: row[0])
         unknown = numpy.zeros(len(rows), numpy.int64)
         return Nearness(
             numpy.array([row[0] for row in rows], numpy.int64),
@@ -509,7 +542,34 @@ class PostgresVectors:
             mean,
             deviation,
             highest,
+            [(row[5], row[6], row[7], row[0]) for row in rows if row[5] is not None],
         )
+
+    def ask_around(
+        self, places: Sequence[Place], nearness: Nearness, asked: Array, distances: tuple[int, int]
+    ) -> Callable[[], Surroundings] | None:
+        """Return a function that returns `surroundings` of places; None if the server does not compare vectors."""
+        state = self._state or self._read_state()
+        if state is None or not state.by_server:
+            return None
+        around = [*([list(column) for column in zip(*places, strict=True)] or [[], []]), *distances]
+        sql = _NEAREST_PIECES.format(places=_AROUND, near=self._near(state))
+        answer = self._database.ask([(_AROUND, around), (sql, [*around, _literal(asked)])])
+
+        def surroundings() -> Surroundings:
+            found, rows = answer()
+            own = {(key, position): other for key, position, distance, other in found if not distance}
+            return _surroundings_of(
+                [
+                    (own[key, position], key, distance, other)
+                    for key, position, distance, other in found
+                    if (key, position) in own
+                ],
+                rows,
+                nearness,
+            )
+
+        return surroundings
 
     def surroundings(
         self, ids: Sequence[int], nearness: Nearness, asked: Array, distances: tuple[int, int]
@@ -522,22 +582,10 @@ class PostgresVectors:
             pieces = nearest_pieces(nearness, {other for *_, other in places})
             asked_for = [list(column) for column in zip(*pieces, strict=True)] or [[], []]
             return Surroundings(places, dict(self._database.execute(_WORDS, asked_for).fetchall()), nearness)
-        import numpy
-
         sql = _NEAREST_PIECES.format(places=_PLACES, near=self._near(state))
         statements: list[Statement] = [(_PLACES, of_places), (sql, [*of_places, _literal(asked)])]
         places, rows = self._database.read(statements)
-        nearness = Nearness(
-            numpy.array([row["message_id"] for row in rows], numpy.int64),
-            numpy.array([row["near"] for row in rows], numpy.float64),
-            numpy.array([row["piece"] for row in rows], numpy.int64),
-            numpy.array([(row["first"], row["last"]) for row in rows], numpy.int64).reshape(-1, 2),
-            nearness.mean,
-            nearness.deviation,
-            nearness.highest,
-        )
-        words = {row["message_id"]: row["words"] for row in rows if row["words"]}
-        return Surroundings([tuple(row) for row in places], words, nearness)
+        return _surroundings_of([tuple(row) for row in places], rows, nearness)
 
     def _near(self, state: _State) -> str:
         """Return the SQL for the cosine between a question and a vector `v`, times `dense.INT8_SCALE`."""
@@ -610,6 +658,24 @@ class PostgresVectors:
         if self._database.execute(_HALFVEC).fetchone() is not None:
             return "hermes-memory sessions rebuild makes them anew with the extension vector, which the server has now"
         return "let an administrator run CREATE EXTENSION vector in this database, then hermes-memory sessions rebuild"
+
+
+def _surroundings_of(
+    places: Sequence[tuple[int, int, int, int]], rows: Sequence[Any], nearness: Nearness
+) -> Surroundings:
+    """Return surroundings from the rows of `_NEAREST_PIECES`."""
+    import numpy
+
+    nearness = Nearness(
+        numpy.array([row["message_id"] for row in rows], numpy.int64),
+        numpy.array([row["near"] for row in rows], numpy.float64),
+        numpy.array([row["piece"] for row in rows], numpy.int64),
+        numpy.array([(row["first"], row["last"]) for row in rows], numpy.int64).reshape(-1, 2),
+        nearness.mean,
+        nearness.deviation,
+        nearness.highest,
+    )
+    return Surroundings(places, {row["message_id"]: row["words"] for row in rows if row["words"]}, nearness)
 
 
 def _of_owner(user: str | None) -> tuple[str, list[Any]]:

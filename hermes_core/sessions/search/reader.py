@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_core.recall.rank import CONTEXT_AFTER, CONTEXT_BEFORE, Place
 from hermes_core.sessions.search.match import Match
+
+if TYPE_CHECKING:
+    from hermes_core.sessions.search.filters import Condition
 
 # Largest number of words and phrases of a query with operators; the rest is ignored, so that a pasted text does not
 # become a huge SQL query.
@@ -71,30 +74,46 @@ class ScopeFacts:
     sources: tuple[str, ...]
 
 
+class ClosestMessages(Protocol):
+    """The messages that are closest in meaning to a question.
+
+    Attributes:
+        ids: Their ids; None if they come with the next read of the database.
+    """
+
+    @property
+    def ids(self) -> Sequence[int] | None: ...
+
+    def rows(self) -> Sequence[IndexRow]:
+        """Return those that pass the filters, if `ids` is None."""
+
+
 class IndexReader(Protocol):
     """A reader for one search. "Newest" means oldest if the search is ordered from the oldest message.
 
     Attributes:
         total: Number of messages in the sessions of the filters; known after the first look-up.
+        passing: The filters, as a condition on messages `m` and sessions `s`.
     """
 
     total: int
+    passing: Condition
 
     def find(
         self,
         requests: Sequence[IndexRequest],
         spans: Sequence[tuple[float, float]] = (),
-        ids: Sequence[int] = (),
+        closest: ClosestMessages | None = None,
     ) -> tuple[list[Postings], list[IndexRow]]:
-        """Look up conditions, and messages that pass the filters by their time or id.
+        """Look up conditions, and messages that pass the filters by their time or because they are close in meaning.
 
         Args:
             requests: Conditions on words.
             spans: Spans of time in epoch seconds.
-            ids: Ids of messages.
+            closest: The messages that are close in meaning.
 
         Returns:
-            The postings of each request, and the messages of `spans` and `ids`.
+            The postings of each request, and the messages of `spans` and `closest`.
         """
 
     def newest(self, match: Match, limit: int) -> Sequence[IndexRow]:

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -24,6 +24,10 @@ from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     import numpy
+
+    from hermes_core.recall.rank import Place
+    from hermes_core.sessions.search.filters import Condition
+    from hermes_core.sessions.search.reader import IndexRow
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -110,6 +114,8 @@ class Nearness:
         mean: Mean of `near` over all messages.
         deviation: Standard deviation of `near` over all messages.
         highest: Largest `near` of all messages.
+        rows: The nearest messages that fulfil the condition of `VectorStore.ask_nearest`, as rows of the index; None if
+            they were not looked up.
     """
 
     ids: Array
@@ -119,6 +125,7 @@ class Nearness:
     mean: float
     deviation: float
     highest: float
+    rows: Sequence[IndexRow] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,16 @@ class Surroundings:
     places: Sequence[tuple[int, int, int, int]]
     words: dict[int, bytes]
     nearness: Nearness
+
+    def among(self, ids: Sequence[int]) -> Surroundings | None:
+        """Return the part that these messages have; None if not all of them are here."""
+        asked = set(ids)
+        places = [place for place in self.places if place[0] in asked]
+        if asked - {place[0] for place in places}:
+            return None
+        others = {place[3] for place in places}
+        words = {message_id: signs for message_id, signs in self.words.items() if message_id in others}
+        return Surroundings(places, words, self.nearness)
 
 
 class VectorStore(Protocol):
@@ -175,11 +192,29 @@ class VectorStore(Protocol):
     def change_dimension(self, dimension: int) -> bool:
         """Store the number of numbers in a vector. If it was another one, delete all vectors and return True."""
 
-    def coverage(self, user: str | None) -> Coverage:
-        """Return how many messages of an owner, or of all owners, have a vector."""
+    def ask_coverage(self, user: str | None) -> Callable[[], Coverage]:
+        """Return a function that returns how many messages of an owner, or of all owners, have a vector."""
 
-    def nearest(self, asked: Array, user: str | None) -> Nearness | None:
-        """Return the nearness of the nearest messages of an owner, or of all owners; None if there is no vector."""
+    def ask_nearest(
+        self, asked: Array, user: str | None, passing: Condition | None = None
+    ) -> tuple[Callable[[], Nearness | None], bool]:
+        """Return a function that returns the nearness of the nearest messages, and True if it asks no server.
+
+        The function returns None if there is no vector.
+
+        Args:
+            asked: The vector of the question.
+            user: Owner of the messages; None for all owners.
+            passing: Condition on messages `m` and sessions `s` for `Nearness.rows`.
+        """
+
+    def ask_around(
+        self, places: Sequence[Place], nearness: Nearness, asked: Array, distances: tuple[int, int]
+    ) -> Callable[[], Surroundings] | None:
+        """Return a function that returns `surroundings` of the messages at these places, which is one round trip less.
+
+        Return None if nothing would be saved.
+        """
 
     def surroundings(
         self, ids: Sequence[int], nearness: Nearness, asked: Array, distances: tuple[int, int]
@@ -506,8 +541,11 @@ class SqliteVectors:
 
     # ------------------------------------------------------------------ comparing
 
-    def coverage(self, user: str | None) -> Coverage:  # noqa: ARG002  counted for all owners together
-        """Return whether enough messages of the store have a vector."""
+    def ask_coverage(self, user: str | None) -> Callable[[], Coverage]:  # noqa: ARG002  counted for all owners together
+        """Return a function that returns whether enough messages of the store have a vector."""
+        return self._coverage
+
+    def _coverage(self) -> Coverage:
         done = self._done()
         if self._database.execute(_MISSING, (done, 1)).fetchone() is None:
             return Coverage(done > 0, False)
@@ -515,9 +553,20 @@ class SqliteVectors:
         (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
         return Coverage(done > 0 and done >= MIN_COVERAGE * (last or 0), True)
 
-    def nearest(self, asked: Array, user: str | None) -> Nearness | None:
-        """Return the nearness of all messages of an owner, or of all owners."""
-        return nearness_of(self._matrices(user), asked, is_unit=self._is_unit)
+    def ask_nearest(
+        self,
+        asked: Array,
+        user: str | None,
+        passing: Condition | None = None,  # noqa: ARG002  looked up by their ids
+    ) -> tuple[Callable[[], Nearness | None], bool]:
+        """Return a function that returns the nearness of all messages of an owner, or of all owners."""
+        nearness = nearness_of(self._matrices(user), asked, is_unit=self._is_unit)
+        return lambda: nearness, True
+
+    def ask_around(
+        self, places: Sequence[Place], nearness: Nearness, asked: Array, distances: tuple[int, int]
+    ) -> None:
+        """Return None: a file has no round trips."""
 
     def surroundings(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import sqlite3
 import threading
@@ -22,14 +23,25 @@ from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.search.vector_store import Nearness, SqliteVectors, Vector, VectorStore
+from hermes_core.sessions.search.reader import IndexRow
+from hermes_core.sessions.search.vector_store import (
+    MAX_NEAREST,
+    Coverage,
+    Nearness,
+    SqliteVectors,
+    Surroundings,
+    Vector,
+    VectorStore,
+)
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     import numpy
 
+    from hermes_core.recall.rank import Place
     from hermes_core.sessions.search.embeddings import HttpEncoder
+    from hermes_core.sessions.search.filters import Condition
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -49,6 +61,7 @@ WHOLE_WEIGHT_ALONE = 0.8
 
 # Weights of the words of a message (0), the two messages before it (-1, -2), and the message after it (1).
 NEARBY = {0: 1.0, -1: 0.9, -2: 0.7, 1: 0.7}
+DISTANCES = min(NEARBY), max(NEARBY)
 
 # Lowest cosine of the closest message. If the closest message is below it, the question is about nothing in the
 # store and is searched by words alone. For 759 questions about five conversations of LoCoMo, the closest message is
@@ -139,6 +152,44 @@ class Likeness:
         ids = self.nearness.ids
         at = int(numpy.searchsorted(ids, message_id))
         return at if at < len(ids) and ids[at] == message_id else None
+
+
+class ClosestToQuestion:
+    """The messages that are closest in meaning to a question.
+
+    A server looks them up together with the words of the question, so that they are known after that.
+
+    Args:
+        answer: Function that returns how close messages are; None if that can't be said.
+        is_known: True if `answer` asks nobody.
+    """
+
+    def __init__(self, answer: Callable[[], Likeness | None], is_known: bool) -> None:
+        self._answer = answer
+        self.is_known = is_known
+
+    @functools.cached_property
+    def likeness(self) -> Likeness | None:
+        """How close messages are; None if that can't be said."""
+        return self._answer()
+
+    @property
+    def is_distant(self) -> bool:
+        """True if no message is close enough for a search by meaning."""
+        return self.likeness is not None and self.likeness.is_distant
+
+    @property
+    def ids(self) -> Sequence[int] | None:
+        """Ids of the closest messages; None if they are not known before `rows`."""
+        if not self.is_known:
+            return None
+        likeness = self.likeness
+        return [] if likeness is None or likeness.is_distant else likeness.best(MAX_NEAREST)
+
+    def rows(self) -> Sequence[IndexRow]:
+        """Return the closest messages that pass the filters, if `ids` is None."""
+        likeness = self.likeness
+        return [] if likeness is None or likeness.is_distant else likeness.nearness.rows or ()
 
 
 class VectorIndex:
@@ -321,9 +372,36 @@ class VectorIndex:
             names: Words of the question that don't count.
             user: Owner of the messages; None for all owners.
         """
+        closest = self.ask(question, names, user)
+        return None if closest is None else closest.likeness
+
+    def ask_coverage(self, question: str, user: str | None) -> Callable[[], Coverage] | None:
+        """Return what `ask` needs to know, to be read with what is read before it; None if it will not ask."""
         if self._server is None and not dense.can_read(question):
             return None
-        coverage = self._store.coverage(user)
+        return self._store.ask_coverage(user)
+
+    def ask(
+        self,
+        question: str,
+        names: Collection[str] = (),
+        user: str | None = None,
+        *,
+        covered: Callable[[], Coverage] | None = None,
+        passing: Condition | None = None,
+    ) -> ClosestToQuestion | None:
+        """Return the messages closest to `question` in meaning, as `likeness` does; None if nothing can be compared.
+
+        Args:
+            question: The question.
+            names: Words of the question that don't count.
+            user: Owner of the messages; None for all owners.
+            covered: Result of `ask_coverage`.
+            passing: Condition on messages `m` and sessions `s` that the closest messages have to fulfil.
+        """
+        if self._server is None and not dense.can_read(question):
+            return None
+        coverage = (covered or self._store.ask_coverage(user))()
         if coverage.has_gaps:
             self.wake()
         # Loading the model takes longer than all the rest of a command, and an empty store has nothing to compare.
@@ -334,17 +412,35 @@ class VectorIndex:
         if self._server is not None and len(encoding.whole) != self._store.dimension():
             self._remake(len(encoding.whole))
             return None
+        weight = WHOLE_WEIGHT if len(encoding.words) else WHOLE_WEIGHT_ALONE
+
+        def likeness() -> Likeness | None:
+            try:
+                nearness = nearest()
+            except self._value_errors as exc:  # the table of the vectors is being changed
+                self._failed(exc)
+                return None
+            if nearness is None:
+                return None
+            return Likeness(nearness, encoding.whole, encoding.words, weight, self._server is None)
+
         try:
-            nearness = self._store.nearest(encoding.whole, user)
-        except self._value_errors as exc:  # the table of the vectors is being changed
+            nearest, is_known = self._store.ask_nearest(encoding.whole, user, passing)
+        except self._value_errors as exc:
             self._failed(exc)
             return None
-        if nearness is None:
-            return None
-        weight = WHOLE_WEIGHT if len(encoding.words) else WHOLE_WEIGHT_ALONE
-        return Likeness(nearness, encoding.whole, encoding.words, weight, self._server is None)
+        return ClosestToQuestion(likeness, is_known)
 
-    def closeness(self, likeness: Likeness, ids: Sequence[int]) -> dict[int, float]:
+    def ask_around(self, likeness: Likeness, places: Sequence[Place]) -> Callable[[], Surroundings] | None:
+        """Return what `closeness` needs of messages at these places, to be read with what is read next.
+
+        Return None if that saves nothing.
+        """
+        return self._store.ask_around(places, likeness.nearness, likeness.asked, DISTANCES)
+
+    def closeness(
+        self, likeness: Likeness, ids: Sequence[int], around: Callable[[], Surroundings] | None = None
+    ) -> dict[int, float]:
         """Return for each message how close its words are to the words of a question.
 
         Of a long message, the words of the closest piece count. For each word of the question, the closest word in the
@@ -355,17 +451,19 @@ class VectorIndex:
         Args:
             likeness: The result of `likeness` for the question; it knows these messages afterwards.
             ids: Ids of the messages.
+            around: Result of `ask_around`.
         """
         import numpy
 
-        distances = (min(NEARBY), max(NEARBY))
         try:
-            around = self._store.surroundings(ids, likeness.nearness, likeness.asked, distances)
+            surroundings = around().among(ids) if around is not None else None
+            if surroundings is None:
+                surroundings = self._store.surroundings(ids, likeness.nearness, likeness.asked, DISTANCES)
         except self._value_errors as exc:  # the table of the vectors is being changed
             self._failed(exc)
             return {}
-        likeness.nearness = around.nearness
-        asked, texts = likeness.words, around.words
+        likeness.nearness = surroundings.nearness
+        asked, texts = likeness.words, surroundings.words
         if not (texts and len(asked)):
             return {}
         near = dense.nearest(asked, list(texts.values()))
@@ -374,7 +472,7 @@ class VectorIndex:
         at = {message: row for row, message in enumerate(texts)}
         rows: dict[int, list[int]] = {}
         session_of: dict[int, int] = {}
-        for message_id, session, distance, other in around.places:
+        for message_id, session, distance, other in surroundings.places:
             if other in at:
                 rows.setdefault(message_id, [len(texts)] * len(NEARBY))[list(NEARBY).index(distance)] = at[
                     other
