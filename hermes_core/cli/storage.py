@@ -83,11 +83,12 @@ def move(
                 work.wait()
             bar.update(task, total=PASSES * sum(plan.rows.values()))
             receipt = work.run(plan)
-    path = save_storage_receipt(home, receipt)
-    if as_json:
-        print_document(asdict(receipt))
-    else:
-        _show_receipt(receipt, os.fspath(path))
+            path = save_storage_receipt(home, receipt)
+            bar.stop()
+            if as_json:
+                print_document(asdict(receipt))
+            else:
+                _show_receipt(receipt, os.fspath(path))
     finish(ctx, receipt.problems)
 
 

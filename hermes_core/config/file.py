@@ -87,7 +87,11 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
 def _schema_of(profile: str) -> str:
     """Return the default of `storage.schema` for a profile, which no other profile has."""
     name = re.sub(r"[^a-z0-9_]", "_", profile)[:40]
-    ending = "" if name == profile else "_" + hashlib.sha256(profile.encode()).hexdigest()[:8]
+    # A name with such an ending gets one as well, or it could be that of a changed name.
+    is_plain = name == profile and not re.search(r"_[0-9a-f]{8}\Z", name)
+    ending = (
+        "" if is_plain else "_" + hashlib.sha256(profile.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    )
     return f"hermes_{name}{ending}"
 
 

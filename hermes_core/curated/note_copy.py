@@ -17,8 +17,8 @@ from hermes_core.curated.journal import NoteJournal, journal_database
 from hermes_core.curated.note_tables import CHANGES, EVENTS
 from hermes_core.curated.origins import NoteOrigin, NoteOrigins
 from hermes_core.curated.places import NoteFile, fingerprint
-from hermes_core.curated.shared import owner_of_folder
-from hermes_core.errors import StorageError
+from hermes_core.curated.shared import is_mirror, owner_of_folder
+from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine
@@ -31,6 +31,9 @@ ROW_TABLES = ("notes", CHANGES, EVENTS, "note_origins")
 FILE_TABLES = ("changes", "events")
 
 ROWS_PER_PAGE = 200
+
+# Times that a mark waits for changes of other programs that are on their way.
+MAX_SETTLINGS = 20
 
 # Columns of a change that both sides have with one meaning. The fingerprint is that of a file's bytes.
 CHANGE_COLUMNS = (
@@ -55,7 +58,7 @@ class StoredNotes(Protocol):
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield the key and the text of each place, by key."""
 
-    def changes(self) -> Iterator[list[dict[str, Any]]]:
+    def changes(self, *, with_fingerprint: bool = False) -> Iterator[list[dict[str, Any]]]:
         """Yield the history, oldest first, some changes at a time."""
 
     def events(self) -> Iterator[list[dict[str, Any]]]:
@@ -94,9 +97,10 @@ class NoteRows:
         for row in self._database.execute("SELECT file, text FROM notes ORDER BY file"):
             yield row["file"], row["text"]
 
-    def changes(self) -> Iterator[list[dict[str, Any]]]:
+    def changes(self, *, with_fingerprint: bool = False) -> Iterator[list[dict[str, Any]]]:
         """Yield the history, oldest first, some changes at a time."""
-        return _pages(self._database, CHANGES, CHANGE_COLUMNS)
+        columns = (*CHANGE_COLUMNS, *(["fingerprint"] if with_fingerprint else []))
+        return _pages(self._database, CHANGES, columns)
 
     def events(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the record of events, oldest first, some at a time."""
@@ -119,8 +123,8 @@ class NoteRows:
         )
         return {table: int(row[0][0]) for table, row in zip(ROW_TABLES, rows, strict=True)}
 
-    def replace(self, source: NoteFiles) -> None:
-        """Put the notes of files in the place of what is there, in one commit."""
+    def replace(self, source: StoredNotes) -> None:
+        """Put the notes of the other side in the place of what is there, in one commit."""
         database, now = self._database, time.time()
         versions: dict[str, int] = {}
         newest: dict[str, float] = {}
@@ -205,17 +209,39 @@ class NoteFiles:
         if mark is not None or self._home.journal_db.exists():
             write_mark(self._journal, mark, FILE_TABLES)
 
+    def settle_and_mark(self, mark: StoreMark) -> None:
+        """Write the mark when no program is in the middle of a change, whose file would be without its history else.
+
+        Raises:
+            MemoryConflict: A file can't be read as notes.
+            LockTimeout: A program changes notes all the time.
+        """
+        for _ in range(MAX_SETTLINGS):
+            self.settle()
+            with self._journal.transaction() as connection:
+                # No other program begins a change before the commit, and none after it.
+                if connection.execute("SELECT 1 FROM changes WHERE state = 'intent'").fetchone() is None:
+                    self.write_mark(mark)
+                    return
+        raise LockTimeout(
+            f"another program changes the notes of {str(self._home.path)!r}", "stop it, then run this again"
+        )
+
     def settle(self) -> None:
         """Complete changes that a crash interrupted, and take edits by hand into the history.
 
         Raises:
             MemoryConflict: A file can't be read as notes.
         """
+        intents = "SELECT DISTINCT file FROM changes WHERE state = 'intent'"
+        keys = [row[0] for row in self._journal.execute(intents)] if self._journal.exists else []
         session = Session(f"move-{self._home.profile}", home=str(self._home.path))
         with contextlib.closing(NoteJournal(self._home.journal_db, lock_timeout=10.0)) as journal:
             for place in self._places():
                 with journal.opened(_TARGETS[place.name], place, session):
                     pass
+            for key in keys:  # a crash may have come before the file was there
+                journal.settle(NoteFile(self._home.memories / key, key))
 
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield the key and the text of each file, by key."""
@@ -246,7 +272,7 @@ class NoteFiles:
             for key, origin in sorted(table.entries.items()):
                 yield folder, key, *dataclasses.astuple(origin)
 
-    def replace(self, source: NoteRows) -> None:
+    def replace(self, source: StoredNotes) -> None:
         """Put the notes of a server in the place of what is there. Older texts and origins are kept beside the files."""
         last_of: dict[str, int] = {}
         with self._journal.transaction() as connection:
@@ -270,8 +296,10 @@ class NoteFiles:
     def _write(self, path: Path, key: str, data: bytes, change: int) -> None:
         place = NoteFile(path, key)
         present = place.read()
-        if present != data:
-            if present:
+        # A read-only copy of the row that is moved is no text of a person, and must not stay read-only.
+        mirror = path.exists() and is_mirror(path)
+        if present != data or mirror:
+            if present and not mirror:
                 place.back_up(present)
             remove_from_inventory(path)
             write_atomic(path, data, PRIVATE_FILE)
@@ -281,7 +309,7 @@ class NoteFiles:
                 "UPDATE changes SET fingerprint = ? WHERE id = ?", (fingerprint(data), change)
             )
 
-    def _write_origins(self, source: NoteRows) -> None:
+    def _write_origins(self, source: StoredNotes) -> None:
         by_folder: dict[str, dict[str, NoteOrigin]] = {folder: {} for folder in self._folders()}
         for folder, key, origin, *others in source.origins():
             by_folder.setdefault(folder, {})[key] = NoteOrigin(as_origin(origin), *others)

@@ -22,8 +22,9 @@ from typing import Any, Literal
 from hermes_core.config import STORAGE, Config, load_config, set_value, unset_value
 from hermes_core.curated.note_copy import ROW_TABLES, NoteFiles, NoteRows, digest_notes
 from hermes_core.curated.note_tables import EVENTS
-from hermes_core.errors import ConfigError, DatabaseUnavailable, StorageError
+from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.portability.move_record import MoveRecord, delete_record, read_record, save_record
 from hermes_core.safety.redact import redact_value
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import Moving, open_sessions
@@ -36,9 +37,11 @@ from hermes_core.sessions.store_copy import (
     count_rows,
     digest_store,
 )
+from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import locked, sync_folder, write_atomic
 from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.moved import StoreMark, read_mark, write_mark
+from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.storage.sqlite import database_files
 from hermes_core.upgrade import outbox_of_home
 
@@ -55,7 +58,7 @@ MAX_NAMED = 20
 _OTHER_PROGRAMS = """
     SELECT count(*), min(coalesce(host(client_addr), 'this machine')) FROM pg_stat_activity
     WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
-        AND application_name = current_setting('application_name')
+        AND application_name = current_setting('application_name') AND NOT pid = ANY (?)
 """
 
 # Behind a pooler there is no connection of an idle program, but it has leases on sessions and on rows of the outbox.
@@ -63,6 +66,12 @@ _LEASES = """
     SELECT (SELECT count(*) FROM session_claims WHERE until > now())
         + (SELECT count(*) FROM outbox_lines WHERE holder <> '' AND until > now())
 """
+
+# Of two programs that mark a store at the same time, the second must see the mark of the first.
+_MARK_LOCK = "store move"
+
+# Ending of the remedy of a statement that failed. It says nothing about a move, whose earlier rows are stored.
+_NOT_STORED = "; nothing was stored"
 
 MoveStep = Literal["copying", "comparing"]
 Progress = Callable[[MoveStep, int], object]
@@ -152,6 +161,8 @@ class StorageStatus:
 class StorageMove:
     """A move of the store that config.yaml names. Use it in a `with` block: others can't begin one meanwhile.
 
+    A move that has ended is forgotten at the end of the block, so show its receipt within it.
+
     Args:
         to: Address of a server, or "files".
         schema: Schema on the server; "" for that of `storage.schema`.
@@ -170,20 +181,27 @@ class StorageMove:
         progress: Progress = lambda _step, _count: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._home, self._progress, self._clock = home, progress, clock
+        self._home, self._to, self._progress, self._clock = home, to, progress, clock
         self._config = load_config(home)
         self._target_config = _config_of(self._config, to, schema)
         self._resources = ExitStack()
-        if _place(self._config) == _place(self._target_config):
-            raise ConfigError(
-                f"the sessions are in {to!r} already", "give the other store with --to; nothing was changed"
-            )
+        self._record = read_record(home)
+        self._has_ended = False
+        # An earlier run may have been killed between the change of config.yaml and its receipt.
+        self._is_switched = _place(self._config) == _place(self._target_config)
+        if self._is_switched:
+            if self._record is None or self._record.target != _place(self._config):
+                raise self._needless()
+            url, schema = self._record.source
+            self._config = _config_of(self._config, url or FILES, schema)
 
     def __enter__(self) -> StorageMove:
         self._resources.enter_context(locked(self._home.path / "migration" / "storage", timeout=0.0))
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._has_ended and exc[0] is None:
+            delete_record(self._home)
         self._resources.close()
 
     def plan(self) -> StorageMovePlan:
@@ -194,20 +212,25 @@ class StorageMove:
         """
         with self._open(self._config, "write") as source:
             mark = read_mark(source.database)
+            if self._is_switched and (mark is None or not self._is_own(mark)):
+                raise self._needless()
             label = store_label(source, self._config)
-            rows = self._counts(source)
+            rows = self._counts(source, self._config)
         with self._open(self._target_config, "read") as target:
             target_label = store_label(target, self._target_config)
             self._refuse_other_move(mark, label, target_label)
             exists = _has_tables(target)
             there = read_mark(target.database) if exists else None
-            counts = self._counts(target, of_source=False) if exists else {}
+            counts = self._counts(target, self._target_config, of_source=False) if exists else {}
+            belongs = mark is not None and _belongs(target, there, mark)
+            if mark is not None and not belongs:
+                self._refuse_other_home(mark, label)
             aside = ""
             if there is not None and there.role == "source" and there.complete:
                 aside = self._place_aside(target)
-            elif mark is None or not _belongs(target, there, mark):
+            elif not belongs:
                 self._refuse_filled(target, counts)
-        present = 0 if aside or mark is None else sum(counts.values())
+        present = sum(counts.values()) if belongs else 0
         return StorageMovePlan(label, target_label, rows, present, mark is not None, aside)
 
     def other_programs(self) -> str:
@@ -224,12 +247,12 @@ class StorageMove:
         with self._open(self._config, "write") as source:
             if read_mark(source.database) is not None:
                 return ""
-            connections, leases = source.database.read([(_OTHER_PROGRAMS, ()), (_LEASES, ())])
-            (count, host), label = connections[0], source.database.label
-            if count:
-                return f"{count} other connections to {label!r}, of {host}, have the role of this home"
-            if leases[0][0]:
-                return f"leases on {label!r} are of a program that runs or stopped just now: {leases[0][0]}"
+            if connections := _connections_of_others(source.database):
+                return connections
+            (leases,) = source.database.execute(_LEASES).fetchone()
+            label = source.database.label
+            if leases:
+                return f"leases on {label!r} are of a program that runs or stopped just now: {leases}"
             return ""
 
     def wait(self, sleep: Callable[[float], object] = time.sleep) -> None:
@@ -248,54 +271,94 @@ class StorageMove:
         started = self._clock()
         if not plan.goes_on and (users := self.other_programs()):
             raise DatabaseUnavailable(users, "stop them, or wait with --wait; nothing was changed")
-        if self._target_config.storage.url and not (plan.goes_on or plan.aside):
-            # Makes the tables. A role that may not must fail before the source is marked, which stops all programs.
-            with self._open(self._target_config, "write") as target:
-                read_mark(target.database)
         with self._open(self._config, "write") as source:
-            mark = self._mark_source(source, plan.target)
+            mark = self._begin(source, plan)
             receipt = StorageMoveReceipt(mark.move_id, plan.source, plan.target)
             if plan.aside:
                 self._put_aside(plan.aside)
-                receipt.aside = plan.aside
+            receipt.aside = self._record.aside if self._record else ""
             with self._open(self._target_config, "write") as target:
-                if read_mark(target.database) is not None or not _is_filled(target, mark):
-                    self._fill(source, target, mark, receipt)
-                receipt.source_hash = receipt.target_hash = (target.get_meta(MOVED_FROM_KEY) or "").split()[1]
-                receipt.rows = self._counts(target)
+                is_compared = read_mark(target.database) is None and _is_filled(target, mark)
+                with ExitStack() as undo:
+                    if not is_compared:
+                        self._mark_target(source, target, mark, receipt.source)
+                        if not plan.goes_on:
+                            undo.callback(_try_to_unmark, target)
+                    self._mark_source(source, mark)
+                    undo.pop_all()
+                with _telling_how_to_go_on(receipt.source):
+                    if is_compared:
+                        self._compare_again(source, target, receipt)
+                    else:
+                        self._fill(source, target, mark, receipt)
+                    self._release_notes(mark)
+                    self._write_source_marks(source, dataclasses.replace(mark, complete=True))
             receipt.sessions, receipt.messages = receipt.rows["sessions"], receipt.rows["messages"]
-            receipt.verified = True
-            self._write_source_marks(source, dataclasses.replace(mark, complete=True))
         self._switch(receipt)
         receipt.seconds = round(self._clock() - started, 3)
+        self._has_ended = True
         return receipt
 
     # ------------------------------------------------------------------ steps
 
-    def _mark_source(self, source: SessionDB, target: str) -> StoreMark:
-        """Mark the source, so that its rows stay as they are from now on."""
+    def _begin(self, source: SessionDB, plan: StorageMovePlan) -> StoreMark:
+        """Return the mark of this move, and note in the home that it has begun it."""
         mark = read_mark(source.database)
-        if mark is not None:
-            self._refuse_other_move(mark, store_label(source, self._config), target)
-            self._mark_files(mark)
-            return mark
-        if source.database.kind == "sqlite":
-            outbox = outbox_of_home(self._home, source, redact_value)
-            if outbox is not None and outbox.held_back:
-                raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
-        mark = StoreMark(uuid.uuid4().hex, "source", complete=False, other=target)
-        write_mark(source.database, mark, guarded_tables(source))
-        self._mark_files(mark)
+        if mark is None:
+            if source.database.kind == "sqlite":
+                outbox = outbox_of_home(self._home, source, redact_value)
+                if outbox is not None and outbox.held_back:
+                    raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
+            mark = StoreMark(uuid.uuid4().hex, "source", complete=False, other=plan.target)
+        else:
+            self._refuse_other_move(mark, plan.source, plan.target)
+        places = _place(self._config), _place(self._target_config)
+        if self._record is None or self._record.move_id != mark.move_id:
+            self._record = MoveRecord(mark.move_id, *places, self._clock(), plan.aside)
+        elif plan.aside:
+            self._record = dataclasses.replace(self._record, aside=plan.aside)
+        save_record(self._home, self._record)
         return mark
 
-    def _mark_files(self, mark: StoreMark) -> None:
-        """Mark the notes, if they are files that are moved, after edits by hand were taken into their history."""
-        if self._config.storage.url:
-            return
-        with NoteFiles(self._home) as files:
-            if files.mark is None:
-                files.settle()
-                files.write_mark(mark)
+    def _mark_target(self, source: SessionDB, target: SessionDB, mark: StoreMark, label: str) -> None:
+        """Mark the target, so that no program uses it before it is full.
+
+        This comes before the mark of the source, which stops all programs: a target that takes no writes fails here.
+
+        Raises:
+            DatabaseUnavailable: Another program uses the target.
+            StorageError: The target holds something else.
+        """
+        database = target.database
+        own = StoreMark(mark.move_id, "target", complete=False, other=label)
+        with database.transaction():
+            database.serialize(_MARK_LOCK)
+            there = read_mark(database)
+            if there is None or there.move_id != mark.move_id:
+                self._refuse_filled(target, self._counts(target, self._target_config, of_source=False))
+                write_mark(database, own, guarded_tables(target))
+        # After the mark: a program that connects now sees it, and one that did before is seen.
+        if database.kind == "postgresql" and (users := _connections_of_others(database, source.database)):
+            if there is None:
+                _try_to_unmark(target)
+            raise DatabaseUnavailable(users, "stop them, then run this again; nothing was changed")
+
+    def _mark_source(self, source: SessionDB, mark: StoreMark) -> None:
+        """Mark the source, so that its rows stay as they are from now on."""
+        with source.database.transaction():
+            source.database.serialize(_MARK_LOCK)
+            there = read_mark(source.database)
+            if there is not None and there.move_id != mark.move_id:
+                raise StorageError(
+                    f"another program has begun to move these sessions to {there.other!r} just now",
+                    "let it end; nothing was changed",
+                )
+            if there is None:
+                write_mark(source.database, mark, guarded_tables(source))
+        if not self._config.storage.url:
+            with NoteFiles(self._home) as files:
+                if files.mark is None:
+                    files.settle_and_mark(mark)
 
     def _write_source_marks(self, source: SessionDB, mark: StoreMark) -> None:
         write_mark(source.database, mark, guarded_tables(source))
@@ -303,84 +366,116 @@ class StorageMove:
             with NoteFiles(self._home) as files:
                 files.write_mark(mark)
 
+    def _release_notes(self, mark: StoreMark) -> None:
+        """Take the mark off the notes of the target, if they are files."""
+        if not self._target_config.storage.url:
+            with NoteFiles(self._home) as files:
+                if (own := files.mark) is not None and own.move_id == mark.move_id:
+                    files.write_mark(None)
+
     def _fill(
         self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
     ) -> None:
         """Copy all rows into the target, compare, and take the mark off the target.
 
         Raises:
-            StorageError: The target holds something else, or differs after the copy.
+            StorageError: The target differs after the copy.
         """
-        there = read_mark(target.database)
-        if there is None or there.move_id != mark.move_id:
-            self._refuse_filled(target, self._counts(target, of_source=False))
-            own = StoreMark(mark.move_id, "target", complete=False, other=receipt.source)
-            write_mark(target.database, own, guarded_tables(target))
         receipt.copied = copy_store(source, target, lambda count: self._progress("copying", count))
-        pair = (source.database, target.database)
-        before, after = (
-            digest_store(one, other, lambda count: self._progress("comparing", count))
-            for one, other in (pair, pair[::-1])
-        )
-        hashes = self._copy_notes(source, target, mark, receipt)
-        receipt.differing += [*differences(before, after, source), *target.index.check()]
+        self._copy_notes(source, target, mark, receipt)
+        receipt.differing = self._compare(source, target, receipt)
         if receipt.differing:
             raise StorageError(
                 f"{receipt.source!r} and {receipt.target!r} differ after the copy: "
                 f"{'; '.join(receipt.differing[:MAX_NAMED])}",
                 "config.yaml stays as it is: report this, and go on with the source by `hermes-memory storage unmark`",
             )
-        if not self._target_config.storage.url:
-            with NoteFiles(self._home) as files:
-                files.write_mark(None)
-        total = hashlib.sha256(f"{after.hash} {hashes}".encode()).hexdigest()
+        receipt.verified = True
+        receipt.rows = self._counts(target, self._target_config)
         with target.transaction():
-            target.set_meta(MOVED_FROM_KEY, f"{mark.move_id} {total}")
+            target.set_meta(MOVED_FROM_KEY, f"{mark.move_id} {receipt.target_hash}")
             write_mark(target.database, None, guarded_tables(target))
+
+    def _compare_again(self, source: SessionDB, target: SessionDB, receipt: StorageMoveReceipt) -> None:
+        """Compare stores that an earlier run has found equal. Programs may have used the target since."""
+        recorded = (target.get_meta(MOVED_FROM_KEY) or "").split()[1]
+        differing = self._compare(source, target, receipt)
+        receipt.verified = receipt.source_hash == recorded
+        receipt.rows = self._counts(source, self._config)
+        if receipt.verified:
+            receipt.target_hash = recorded
+        if differing:
+            receipt.differing = [] if receipt.verified else differing
+            changed = receipt.target if receipt.verified else receipt.source
+            receipt.problems.append(
+                f"{changed!r} was changed after an earlier run had found both stores equal: "
+                f"{'; '.join(differing[:MAX_NAMED])}"
+            )
+
+    def _compare(self, source: SessionDB, target: SessionDB, receipt: StorageMoveReceipt) -> list[str]:
+        """Note the hashes of both stores in the receipt, and return a line for each difference."""
+        pair = (source.database, target.database)
+        before, after = (
+            digest_store(one, other, lambda count: self._progress("comparing", count))
+            for one, other in (pair, pair[::-1])
+        )
+        with (
+            self._notes(source, self._config) as source_notes,
+            self._notes(target, self._target_config) as target_notes,
+        ):
+            (of_source, counts), (of_target, there) = digest_notes(source_notes), digest_notes(target_notes)
+        self._progress("comparing", 2 * sum(counts.values()))
+        receipt.source_hash, receipt.target_hash = (
+            hashlib.sha256(f"{rows.hash} {notes}".encode()).hexdigest()
+            for rows, notes in ((before, of_source), (after, of_target))
+        )
+        differing = [
+            f"{name}: {count:,} rows, and {there[name]:,} in the target"
+            for name, count in counts.items()
+            if count != there[name]
+        ]
+        if not differing and of_source != of_target:
+            differing.append("notes or their history")
+        return [*differences(before, after, source), *differing, *target.index.check()]
 
     def _copy_notes(
         self, source: SessionDB, target: SessionDB, mark: StoreMark, receipt: StorageMoveReceipt
-    ) -> str:
-        """Copy the notes, note what differs in the receipt, and return their hash in the source."""
+    ) -> None:
+        """Put the notes of the source in the place of those of the target."""
+        with self._notes(source, self._config) as notes, self._notes(target, self._target_config) as copies:
+            if isinstance(copies, NoteRows):
+                copies.replace(notes)
+            else:
+                if copies.mark is None or copies.mark.move_id != mark.move_id:
+                    copies.put_aside()
+                    copies.write_mark(StoreMark(mark.move_id, "target", complete=False, other=receipt.source))
+                copies.replace(notes)
+            count = sum(notes.counts().values())
+        receipt.copied += count
+        self._progress("copying", count)
+
+    @contextlib.contextmanager
+    def _notes(self, store: SessionDB, config: Config) -> Iterator[NoteRows | NoteFiles]:
+        if config.storage.url:
+            yield NoteRows(store.database)
+            return
         stamp = time.strftime("%Y%m%dt%H%M%Sz", time.gmtime(self._clock()))
         with NoteFiles(self._home, stamp) as files:
-            if self._target_config.storage.url:
-                rows = NoteRows(target.database)
-                rows.replace(files)
-            else:
-                rows = NoteRows(source.database)
-                if files.mark is None or files.mark.move_id != mark.move_id:
-                    files.put_aside()
-                    files.write_mark(StoreMark(mark.move_id, "target", complete=False, other=receipt.source))
-                files.replace(rows)
-            of_files, of_rows = digest_notes(files), digest_notes(rows)
-        count = sum(of_files[1].values())
-        receipt.copied += count
-        self._progress("comparing", 3 * count)
-        receipt.differing += [
-            f"{name}: {count:,} in files, and {of_rows[1][name]:,} rows"
-            for name, count in of_files[1].items()
-            if count != of_rows[1][name]
-        ]
-        if not receipt.differing and of_files[0] != of_rows[0]:
-            receipt.differing.append("notes or their history")
-        return of_files[0]
+            yield files
 
-    def _counts(self, store: SessionDB, *, of_source: bool = True) -> dict[str, int]:
+    def _counts(self, store: SessionDB, config: Config, *, of_source: bool = True) -> dict[str, int]:
         """Return the number of rows by table, with the notes.
 
         Args:
             of_source: False to leave out what an empty target has.
         """
         counts = count_rows(store.database) if store.database.exists else {}
-        if store.database.kind == "postgresql":
-            notes = NoteRows(store.database).counts()
-            if not of_source:
-                del notes[EVENTS]  # the record begins with an event
-            return counts | notes
-        if of_source:
-            with NoteFiles(self._home) as files:
-                counts |= files.counts()
+        if not config.storage.url and not of_source:
+            return counts
+        with self._notes(store, config) as notes:
+            counts |= notes.counts()
+        if not of_source:
+            del counts[EVENTS]  # the record begins with an event
         return counts
 
     def _switch(self, receipt: StorageMoveReceipt) -> None:
@@ -443,6 +538,30 @@ class StorageMove:
         raise StorageError(
             f"{label!r} {'was' if mark.complete else 'is being'} moved to {mark.other!r}, not to {target!r}",
             "give that store with --to, or give the move up with `hermes-memory storage unmark`",
+        )
+
+    def _refuse_other_home(self, mark: StoreMark, label: str) -> None:
+        """Raise if the target does not have the rows of a move that has ended, or that another home has begun.
+
+        The path of a file is the same in many containers: two of them must not each take the sessions of a server.
+        """
+        if mark.complete:
+            raise StorageError(
+                f"{label!r} was moved to {mark.other!r} of another home, or that store was deleted since",
+                "use that store; `hermes-memory storage unmark` makes this one take writes again, and it can be moved then",
+            )
+        if self._config.storage.url and not self._is_own(mark):
+            raise StorageError(
+                f"another home has begun to move {label!r} to its own {mark.other!r}",
+                "run the command there again, or give that move up with `hermes-memory storage unmark`",
+            )
+
+    def _is_own(self, mark: StoreMark) -> bool:
+        return self._record is not None and self._record.move_id == mark.move_id
+
+    def _needless(self) -> ConfigError:
+        return ConfigError(
+            f"the sessions are in {self._to!r} already", "give the other store with --to; nothing was changed"
         )
 
     def _refuse_filled(self, target: SessionDB, counts: dict[str, int]) -> None:
@@ -542,6 +661,7 @@ def unmark_store(home: HermesHome) -> StoreMark | None:
             )
         if mark is not None:
             write_mark(store.database, None, guarded_tables(store))
+            delete_record(home)
             if store.database.kind == "sqlite":
                 with NoteFiles(home) as files:
                     files.write_mark(None)
@@ -549,16 +669,55 @@ def unmark_store(home: HermesHome) -> StoreMark | None:
 
 
 def guarded_tables(store: SessionDB) -> tuple[str, ...]:
-    """Return the tables of a store that take no writes while it is moved."""
-    return TABLE_NAMES if store.database.kind == "sqlite" else (*TABLE_NAMES, *ROW_TABLES)
+    """Return the tables of a store that take no writes while it is moved.
+
+    A worker that can't take a line of the outbox does not send rows whose result it could not store.
+    """
+    return TABLE_NAMES if store.database.kind == "sqlite" else (*TABLE_NAMES, *ROW_TABLES, "outbox_lines")
 
 
 def save_storage_receipt(home: HermesHome, receipt: StorageMoveReceipt) -> Path:
-    """Write the receipt below the home, and return its path."""
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    """Write the receipt below the home, and return its path. A second run of a move replaces that of the first."""
+    record = read_record(home)
+    started_at = record.started_at if record is not None and record.move_id == receipt.move_id else None
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(started_at))
     path = home.path / "migration" / f"{stamp}-storage.json"
     write_atomic(path, (json.dumps(asdict(receipt), indent=1) + "\n").encode())
     return path
+
+
+def _connections_of_others(database: Engine, *own: Engine) -> str:
+    """Return which other programs are connected to a server, as a sentence; "" for none.
+
+    Args:
+        database: The database on the server.
+        own: Further databases of this program.
+    """
+    pids = [other.link().pid for other in own if isinstance(other, PostgresDatabase)]
+    count, host = database.execute(_OTHER_PROGRAMS, (pids,)).fetchone()
+    if not count:
+        return ""
+    return f"{count} other connections to {database.label!r}, of {host}, have the role of this home"
+
+
+def _try_to_unmark(target: SessionDB) -> None:
+    """Take the mark off an empty target, which nothing was copied into."""
+    with contextlib.suppress(StorageError):
+        write_mark(target.database, None, guarded_tables(target))
+
+
+@contextlib.contextmanager
+def _telling_how_to_go_on(source: str) -> Iterator[None]:
+    """Add to an error of the block what is to be done about the source, which takes no writes meanwhile."""
+    try:
+        yield
+    except HermesError as exc:
+        if "storage unmark" not in exc.remedy:
+            exc.remedy = (
+                f"{exc.remedy.removesuffix(_NOT_STORED)}; then run the same command again, which goes on, or "
+                f"`hermes-memory storage unmark` to use {source!r} as before; config.yaml still names it"
+            )
+        raise
 
 
 def _mark_sentence(mark: StoreMark) -> str:

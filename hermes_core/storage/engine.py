@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -15,6 +16,8 @@ Parameters = Sequence[Any] | dict[str, Any]
 Statement = tuple[str, Parameters]
 
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 
 class Rows(Protocol):
@@ -165,3 +168,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Refuse further use, and close the connections."""
+
+
+def run_callbacks(callbacks: Iterable[Callable[[], None]]) -> None:
+    """Call what waits for a commit that has just been made.
+
+    An error is logged and not raised: it would pass for one of the commit, which the caller may repeat.
+    """
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:  # a callback may be of any kind, and the caller can do nothing about it
+            log.exception("the write is stored; what should follow it failed")

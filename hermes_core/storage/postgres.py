@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.packages import extra_remedy
-from hermes_core.storage.engine import Connection, EngineKind, Statement
+from hermes_core.storage.engine import Connection, EngineKind, Statement, run_callbacks
 from hermes_core.storage.moved import MOVED_CODE, MOVED_REMEDY, StoreMark, refuse_marked
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ MIGRATION_LOCK = 0x6865726D6573
 
 _NOT_STORED = "nothing was stored"
 
+# What the server says of a prepared statement whose rows would have other columns than before.
+_OUTDATED_PLAN = "cached plan must not change result type"
+
 # Code of a warning that has no code of its own.
 _WARNING = "01000"
 
@@ -83,7 +86,8 @@ _TOKEN = re.compile(
         | (?P<mark>\?) | (?P<percent>%) | (?<![.\w])(?P<role>user)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
-_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+# Not those of the server itself, in which nobody may make tables.
+_SCHEMA_NAME = re.compile(r"(?!pg_|information_schema\Z)[a-z_][a-z0-9_]{0,62}")
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re.IGNORECASE)
 
 
@@ -304,7 +308,7 @@ class PostgresDatabase:
         if not _SCHEMA_NAME.fullmatch(schema):
             raise DatabaseUnavailable(
                 f"storage.schema {schema!r} is no name of a schema",
-                "use lower-case letters, digits and _, at most 63 characters",
+                "use lower-case letters, digits and _, at most 63 characters, and none of the server's own such as pg_x",
             )
         self._schema = schema
         self._migrations = tuple(migrations)
@@ -325,7 +329,7 @@ class PostgresDatabase:
         self._lock = threading.Lock()
         self._commit_timer = _CommitTimer()
         self._local = threading.local()
-        self._process = os.getpid()
+        _DATABASES.add(self)
         self._ready = self._closed = False
         self._takes_options, self._hurries = True, False
         self._silent: tuple[float, ConnectionLost] | None = None
@@ -364,8 +368,7 @@ class PostgresDatabase:
         finally:
             self._local.transaction = None
             current.end()
-        for callback in current.callbacks:
-            callback()
+        run_callbacks(current.callbacks)
 
     @property
     def in_transaction(self) -> bool:
@@ -399,7 +402,7 @@ class PostgresDatabase:
         together = [*statements, *(statement for question in waiting for statement in question.statements)]
 
         def run(sent: Sequence[Statement]) -> list[ResultRows]:
-            with self._connection() as connection, self._errors():
+            with self._connection() as connection, self._errors(connection):
                 return self.send(connection, sent)
 
         try:
@@ -538,9 +541,8 @@ class PostgresDatabase:
         with self._lock:
             self._closed = True
             connections, self._idle = self._idle, []
-        if self._process == os.getpid():
-            for connection in connections:
-                connection.close()
+        for connection in connections:
+            connection.close()
 
     # ------------------------------------------------------------------ connections
 
@@ -646,7 +648,7 @@ class PostgresDatabase:
         timeout = min(COMMIT_TIMEOUT_S, self._timeout)
         begin: list[Statement] = [(text, ()) for text in before]
         try:
-            with self._errors(in_doubt=True), self._commit_timer.limit(connection, timeout):
+            with self._errors(connection, in_doubt=True), self._commit_timer.limit(connection, timeout):
                 *cursors, end = self._send(connection, [*begin, *statements, ("COMMIT", ())])
         finally:
             connection.remove_notice_handler(note)
@@ -666,15 +668,23 @@ class PostgresDatabase:
         with self._lock:
             if self._closed:
                 raise DatabaseUnavailable(f"{self.label!r} was closed", "open it again")
-            if self._process != os.getpid():
-                # The connections of the process that this one was forked from are that process's.
-                self._process, self._parents, self._idle = os.getpid(), self._idle, []
             while self._idle:
                 connection = self._idle.pop()
                 if _is_alive(connection):
                     return connection
                 connection.close()
         return None
+
+    def forget_parent(self) -> None:
+        """In a process that was just forked, forget what is in use by the threads of its parent.
+
+        The connections are the parent's, threads that held a lock or a connection do not exist here, and the limits of
+        commits that were under way would cancel what the parent does later.
+        """
+        self._parents, self._idle = [*self._parents, *self._idle], []
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self._pool_size)
+        self._commit_timer = _CommitTimer()
 
     def _new_connection(self) -> psycopg.Connection[Any]:
         """Open a connection.
@@ -732,12 +742,14 @@ class PostgresDatabase:
         except ServerUnreachable:
             raise
         except ConnectionLost:
-            with self._lock:
-                # Others of the same age are lost as well.
-                stale, self._idle = self._idle, []
-            for connection in stale:
-                connection.close()
+            self._close_idle()  # others of the same age are lost as well
             return call()
+
+    def _close_idle(self) -> None:
+        with self._lock:
+            stale, self._idle = self._idle, []
+        for connection in stale:
+            connection.close()
 
     # ------------------------------------------------------------------ schema
 
@@ -746,7 +758,7 @@ class PostgresDatabase:
         with self._lock:
             if self._ready:
                 return
-        with self._errors():
+        with self._errors(), self._schema_errors():
             version = connection.info.server_version // 10000
             if version < MINIMUM_POSTGRES:
                 raise DatabaseUnavailable(
@@ -763,6 +775,20 @@ class PostgresDatabase:
                 self._migrate(connection)
         with self._lock:
             self._ready = True
+
+    @contextlib.contextmanager
+    def _schema_errors(self) -> Iterator[None]:
+        """Raise `DatabaseUnavailable` if the schema has tables that are not ours."""
+        try:
+            yield
+        except self._psycopg.ProgrammingError as exc:
+            if (exc.sqlstate or "") in _REMEDIES:
+                raise  # a right that is missing
+            text = " ".join(str(exc).split())
+            raise DatabaseUnavailable(
+                f"the schema {self._schema!r} of {self.label!r} can't hold the tables of this home: {text}",
+                "another program's tables are there: let storage.schema name a schema of this home's own",
+            ) from exc
 
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         """Run the migrations that these tables have no record of, in one transaction, while other processes wait."""
@@ -811,15 +837,26 @@ class PostgresDatabase:
     # ------------------------------------------------------------------ errors
 
     @contextlib.contextmanager
-    def _errors(self, *, in_doubt: bool = False) -> Iterator[None]:
+    def _errors(
+        self, connection: psycopg.Connection[Any] | None = None, *, in_doubt: bool = False
+    ) -> Iterator[None]:
         """Translate errors of psycopg that are not about a statement or its values.
 
         Args:
+            connection: The connection on which the block runs statements that may be prepared.
             in_doubt: True if a lost connection leaves it open whether the block was stored.
         """
         try:
             yield
         except self._psycopg.Error as exc:
+            if connection is not None and exc.sqlstate == "0A000" and _OUTDATED_PLAN in str(exc):
+                # A newer version of this package has changed a table. Each open connection has such plans.
+                connection.close()
+                self._close_idle()
+                raise ConnectionLost(
+                    f"the tables of {self.label!r} were changed by another program just now",
+                    f"try again; {_NOT_STORED}",
+                ) from exc
             if error := self._storage_error(exc, in_doubt):
                 raise error from exc
             raise
@@ -850,7 +887,9 @@ class PostgresDatabase:
             not state and isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
         )
         if not lost:
-            return None
+            if isinstance(exc, self.value_errors):
+                return None
+            return DatabaseUnavailable(subject, f"see the log of the server; {_NOT_STORED}")
         if in_doubt:
             return CommitInDoubt(
                 f"the connection to {self.label!r} was lost during a commit: {text}",
@@ -862,8 +901,12 @@ class PostgresDatabase:
         )
 
 
+_NO_PREPARED = "a connection pooler can't keep prepared statements: set storage.prepare to off in config.yaml"
+
 _REMEDIES = {
     MOVED_CODE: MOVED_REMEDY,
+    "26000": _NO_PREPARED,
+    "42P05": _NO_PREPARED,
     "28": "check the role in storage.url, and its password in HERMES_STORAGE_PASSWORD of .env or in PGPASSFILE",
     "3D": "create the database, or check storage.url in config.yaml",
     "42501": "grant the role what is missing",
@@ -871,7 +914,8 @@ _REMEDIES = {
     "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
     "57014": "see what the server is busy with",
     "55P03": "see which transaction holds the lock",
-    "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
+    "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url, or see whether the role has "
+    "default_transaction_read_only",
 }
 
 
@@ -907,6 +951,7 @@ class _Transaction:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
+        self._process = os.getpid()
         self._connection: psycopg.Connection[Any] | None = None
         self._committed = False
         self.callbacks: list[Callable[[], None]] = []
@@ -916,7 +961,8 @@ class _Transaction:
         if self._connection is None:
             return self.run([(sql, parameters)])[0]
         assert not self._committed, "a statement after the last one of its transaction"
-        with self._database._errors():
+        self._refuse_fork()
+        with self._database._errors(self._connection):
             return _rows_of(self._connection.execute(psycopg_sql(sql), parameters))
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> ResultRows:
@@ -934,6 +980,7 @@ class _Transaction:
         if not statements:
             return []
         assert not self._committed, "statements after the last one of their transaction"
+        self._refuse_fork()
         database = self._database
         if last:
             begin = database.begin() if self._connection is None else ()
@@ -943,12 +990,12 @@ class _Transaction:
             self._committed = True
             return results
         if self._connection is not None:
-            with database._errors():
+            with database._errors(self._connection):
                 return database.send(self._connection, statements)
 
         def first() -> list[ResultRows]:
             connection = database.take()
-            with contextlib.ExitStack() as undo, database._errors():
+            with contextlib.ExitStack() as undo, database._errors(connection):
                 undo.callback(self._roll_back, connection)
                 results = database.send(connection, statements, database.begin())
                 undo.pop_all()
@@ -960,14 +1007,23 @@ class _Transaction:
 
     def commit(self) -> None:
         """Commit what was done, as `PostgresDatabase.commit` does."""
+        self._refuse_fork()
         if self._connection is not None and not self._committed:
             self._database.commit(self._connection)
 
     def end(self) -> None:
         """Roll back what was not committed, and give the connection back."""
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is not None and self._process == os.getpid():
             self._roll_back(connection)
+
+    def _refuse_fork(self) -> None:
+        """Raise `DatabaseUnavailable` in a process that was forked within the transaction, which is its parent's."""
+        if self._process != os.getpid():
+            raise DatabaseUnavailable(
+                f"a transaction on {self._database.label!r} was begun before this process was forked",
+                "fork before a transaction, or after it",
+            )
 
     def _roll_back(self, connection: psycopg.Connection[Any]) -> None:
         psycopg = self._database._psycopg
@@ -1064,3 +1120,16 @@ def _label(parameters: Mapping[str, Any]) -> str:
     hosts = str(parameters.get("host") or "")
     port = f":{parameters['port']}" if parameters.get("port") else ""
     return f"postgresql://{role}{hosts}{port}/{parameters.get('dbname') or ''}"
+
+
+# All databases of this process, so that a fork of it can begin anew with them.
+_DATABASES: weakref.WeakSet[PostgresDatabase] = weakref.WeakSet()
+
+
+def _forget_parent() -> None:
+    for database in list(_DATABASES):
+        database.forget_parent()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_parent)

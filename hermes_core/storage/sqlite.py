@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.engine import EngineKind, Statement
+from hermes_core.storage.engine import EngineKind, Statement, run_callbacks
 from hermes_core.storage.files import PRIVATE_FILE, FileSystem, ensure_folder, locked, sync_folder
 from hermes_core.storage.files import file_system as file_system_of
 from hermes_core.storage.inventory import lost_store
@@ -211,8 +211,7 @@ class Database:
             finally:
                 roll_back(connection)
                 callbacks, self._after_commit = self._after_commit, []
-        for callback in callbacks:
-            callback()
+        run_callbacks(callbacks)
 
     @property
     def label(self) -> str:

@@ -44,6 +44,7 @@ BROAD = {
     "outbox/delivery.py",
     "loader/guard.py",
     "sessions/summaries.py",
+    "storage/engine.py",
 }
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,23 @@ def test_a_schema_in_config_yaml_is_used_as_it_is(tmp_path: Path, name: str) -> 
     home.path.mkdir(parents=True, exist_ok=True)
     home.config_yaml.write_text("storage:\n  schema: ours\n")
     assert schema_of(home) == "ours"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a-b", "a_b_{}"),
+        ("Work", "work", "_ork_{}", "wOrk"),
+        ("x" * 64, "x" * 63 + "y", "x" * 40, "x" * 41),
+        ("größe", "gr__e", "grö_e", "部署", "__"),
+        ("select", "user", "pg_catalog"),
+    ],
+)
+def test_no_two_profiles_share_a_schema(tmp_path: Path, names: tuple[str, ...]) -> None:
+    from hermes_core.storage.postgres import PostgresDatabase
+
+    ending = hashlib.sha256(names[0].encode()).hexdigest()[:8]
+    schemas = [schema_of(HermesHome(tmp_path / "profiles" / name.format(ending))) for name in names]
+    assert len({*schemas}) == len(names)
+    for schema in schemas:
+        PostgresDatabase("postgresql://db/hermes", schema=schema)  # a name that it takes
