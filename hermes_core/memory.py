@@ -374,6 +374,7 @@ class Memory:
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
             database=self.shared_database,
+            in_files=self.shared_database is None,
             mirror=config.memory.mirror,
         )
         self._updates = NoteUpdates()
