@@ -69,6 +69,7 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         on_write=memory.manager.on_memory_write,
         provider=lambda: memory.selected,
         database=memory.shared_database,
+        in_files=memory.shared_database is None,
     )
     with contextlib.closing(notes):
         own = notes.of(speaker)

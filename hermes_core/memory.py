@@ -67,6 +67,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.outbox.rows import NewRow, with_turn_number
 from hermes_core.packages import extra_remedy
 from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
@@ -373,6 +374,7 @@ class Memory:
             on_write=self.manager.on_memory_write,
             provider=lambda: self._external if self._taken else self._selected,
             database=self.shared_database,
+            in_files=self.shared_database is None,
             mirror=config.memory.mirror,
         )
         self._updates = NoteUpdates()
@@ -1057,12 +1059,12 @@ class Memory:
         """
         session, at = self._with_owner(session), epoch_seconds(at)
         if start is not None:
-            turns, lineage = start.turns, start.lineage
+            last_number, lineage = start.last_number, start.lineage
         else:
             # In one round trip, because a server may be far away.
-            own, turns, lineage = self._read(
+            own, last_number, lineage = self._read(
                 "turns so far",
-                lambda: self.sessions.id_turns_and_lineage(session.id, session.owner),
+                lambda: self.sessions.id_number_and_lineage(session.id, session.owner),
                 (session.id, 0, frozenset([session.id])),
             )
             session = self._with_id(session, own)
@@ -1070,10 +1072,16 @@ class Memory:
             self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
-        number = turns + 1 if begins_turn else None
+        number = last_number + 1 if begins_turn else None
         pending = self.manager.ask_recall(query, session, turn_number=number, author=author)
         return PendingTurn(
-            query, session, pending, is_first=not turns, at=time.time(), speaker=speaker, lineage=lineage
+            query,
+            session,
+            pending,
+            is_first=not last_number,
+            at=time.time(),
+            speaker=speaker,
+            lineage=lineage,
         )
 
     @traced
@@ -1174,14 +1182,16 @@ class Memory:
             author: Name of the person, if several people speak in the session.
             origin: Origin of the message, if no person of the session wrote it; default: as `begin_turn` got it.
             recalled_origin: The lowest origin of the turn's recall, if another process began the turn.
-            facts: Result of `SessionDB.id_turns_and_origin` for this turn; None to read it.
+            facts: Result of `SessionDB.id_number_and_origin` for this turn; None to read it.
 
         Raises:
             SessionError: A turn with this id belongs to another session, or was rewound.
             DatabaseUnavailable: The turn could not be stored.
         """
         session = self._with_owner(session)
-        own, turns, stored_origin = facts or self.sessions.id_turns_and_origin(session.id, session.owner)
+        own, last_number, stored_origin = facts or self.sessions.id_number_and_origin(
+            session.id, session.owner
+        )
         session = self._with_id(session, own)
         user, assistant, messages = self._without_injected(user, assistant, messages)
         question, answer, author = text_of(user), text_of(assistant), str(author or "")
@@ -1197,7 +1207,7 @@ class Memory:
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
-            number=turns + 1,
+            number=last_number + 1,
             user=question,
             assistant=answer,
             messages=in_text(_for_provider(message, session.owner) for message in stored),
@@ -1205,31 +1215,7 @@ class Memory:
             at=time.time() if moment is None else moment,
             origin=in_scope(lowest(message["origin"] for message in stored), session.owner),
         )
-        # Before the transaction: redaction takes time, and other writers wait for the lock.
-        row = self.manager.turn_row(turn, session)
-
-        puts = self.manager.put_statements(row, session)
-        record: Sequence[Statement] = ()
-        if begun.record is not None:
-            record = record_statements(turn.id, session.owner, turn.at, begun.record)
-        results: list[list[Any]] = []
-        self.sessions.append_turn(
-            session.id,
-            stored,
-            turn.id,
-            turn.number,
-            author=author,
-            at=turn.at,
-            # Or the provider would not be notified of the end of what follows the first end.
-            reopen=True,
-            further=[*puts.values(), *record],
-            then=results.extend,
-        )
-        if len(results) >= len(puts) and all(results[: len(puts)]):
-            self._failures.pop("outbox", None)
-            self.manager.wake(puts)
-        else:  # the turn or its row was stored before, or the outbox is full
-            self._enqueue(partial(self.manager.put, row, session))
+        turn = self._store_turn(session, turn, stored, begun.record)
         for message in stored:  # now they are stored with their origins
             self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
         self._updates.remember(session, begun.updates)
@@ -1239,6 +1225,45 @@ class Memory:
         if warm:
             self.manager.queue_prefetch_all(self._query(question, stored, self._now(session)), session)
         return turn
+
+    def _store_turn(
+        self, session: Session, turn: Turn, messages: Sequence[Mapping[str, Any]], record: TurnRecord | None
+    ) -> Turn:
+        """Store a turn with its outbox row and its record in one commit; return the turn with the number that it got.
+
+        If the turn was stored before, return it with its number of then.
+        """
+        # Before the transaction: redaction takes time, and other writers wait for the lock.
+        row = self.manager.turn_row(turn, session)
+        puts: dict[str, Statement] = {}
+
+        def statements_of(number: int) -> list[Statement]:
+            nonlocal puts
+            puts = self.manager.put_statements(numbered(number), session)
+            if record is None:
+                return [*puts.values()]
+            return [*puts.values(), *record_statements(turn.id, session.owner, turn.at, record)]
+
+        def numbered(number: int) -> NewRow | None:
+            # Another program may have stored a turn of this session since its last number was read.
+            return row if row is None or number == turn.number else with_turn_number(row, number)
+
+        appended = self.sessions.append_next_turn(
+            session.id,
+            messages,
+            turn.id,
+            author=turn.author,
+            at=turn.at,
+            # Or the provider would not be notified of the end of what follows the first end.
+            reopen=True,
+            further=statements_of,
+        )
+        if appended.results is not None and all(appended.results[: len(puts)]):
+            self._failures.pop("outbox", None)
+            self.manager.wake(puts)
+        else:  # the turn or its row was stored before, or the outbox is full
+            self._enqueue(partial(self.manager.put, numbered(appended.number), session))
+        return dataclasses.replace(turn, number=appended.number)
 
     def forget_begun(self, session: Session) -> None:
         """Forget the turn that `begin_turn` began in a session and that nobody finishes."""
@@ -2165,9 +2190,9 @@ class OpenTurn:
         sessions, session = self._memory.sessions, self._session
         if sessions.database.kind == "sqlite":  # there is no round trip to save
             return self._open_turns.get(self.id), None
-        facts = sessions.database.ask(sessions.id_turns_and_origin_statements(session.id, session.owner))
+        facts = sessions.database.ask(sessions.id_number_and_origin_statements(session.id, session.owner))
         stored = self._open_turns.get(self.id)
-        return stored, sessions.id_turns_and_origin_from(facts(), session.id, session.owner)
+        return stored, sessions.id_number_and_origin_from(facts(), session.id, session.owner)
 
     def _require_stored(self, answer: Content) -> None:
         """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""

@@ -534,7 +534,7 @@ class Agent:
             self._life.attempt(
                 "notifying providers of the turn",
                 lambda: memory.manager.on_turn_start(
-                    memory.sessions.turn_count(session.id) + 1, text, session, author=author
+                    memory.sessions.last_turn_number(session.id) + 1, text, session, author=author
                 ),
             )
             return None

@@ -263,7 +263,8 @@ def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
 def rebuild_index(ctx: click.Context, as_json: bool) -> None:
     """Make the search index anew from the messages, and with [semantic] their vectors.
 
-    Others may go on writing; until the end a search finds less.
+    The vectors are then by the model of this machine, also on a server with another one's. Others may go on writing;
+    until the end a search finds less.
     """
     with _store(ctx) as db:
         total = db.counts()["messages"]

@@ -95,7 +95,7 @@ def _stores(home: HermesHome) -> Iterator[tuple[str, Path | None, MemoryStore | 
         with closing(open_sessions(home, config)) as sessions:
             yield "notes", None, MemoryStore(home, database=sessions.database)
     else:
-        yield "notes", home.journal_db, MemoryStore(home)
+        yield "notes", home.journal_db, MemoryStore(home, in_files=True)
     yield "skills", home.skills_journal_db, SkillStore(home.skills)
     users = home.memories / "users"
     lost = (store.path for store in Inventory(home.path).lost())

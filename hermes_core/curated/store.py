@@ -10,6 +10,7 @@ import contextlib
 import copy
 import json
 import logging
+import os
 import random
 import threading
 import time
@@ -22,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
+from hermes_core.config import load_config
 from hermes_core.config.profile import ProfileField
 from hermes_core.contract.values import (
     ORIGIN_NAMES,
@@ -176,6 +178,15 @@ class DataNote:
         return not may_command(self.origin.origin)
 
 
+def _require_files(home: HermesHome) -> None:
+    """Raise `ConfigError` if the notes of a home are rows on a server."""
+    if load_config(home, os.environ).storage.url:
+        raise ConfigError(
+            f"the notes of {str(home.path)!r} are on the server of storage.url, not in files",
+            "open them with hermes_core.open_notes(home) in place of MemoryStore(home)",
+        )
+
+
 def _read_once(
     method: Callable[Concatenate[MemoryStore, Arguments], Value],
 ) -> Callable[Concatenate[MemoryStore, Arguments], Value]:
@@ -214,8 +225,13 @@ class MemoryStore:
         profile_fields: Typed fields at the beginning of USER.md.
         lock_timeout: Seconds to wait for the file's lock, or to plan a change of a row anew that others keep changing.
         database: Database that several machines share. The notes, their origins and their history are rows of it then,
-            and no file is read but the shared base. The caller closes it.
+            and no file is read but the shared base. The caller closes it. None for the files of the home.
+        in_files: True if the caller knows that the notes are in files. Otherwise a home whose config.yaml names a server
+            is refused without a `database`: its files are no notes, or old ones.
         mirror: True to write a read-only copy of each row into the folder of the notes.
+
+    Raises:
+        ConfigError: A limit is below 1, or the notes of the home are on a server and there is no `database`.
     """
 
     def __init__(
@@ -241,8 +257,11 @@ class MemoryStore:
         lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
         database: Engine | None = None,
+        in_files: bool = False,
         mirror: bool = False,
     ) -> None:
+        if database is None and not in_files:
+            _require_files(home)
         self._home = home
         self._places = NotePlaces(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
         self._per_user = per_user

@@ -110,6 +110,8 @@ def vector_state(memory: Memory) -> str:
     vectors = memory.sessions.vectors
     if vectors is None:
         return "does not work" if memory.sessions.vector_problem else "not installed"
+    if vectors.mismatch:
+        return "by words only, because another model made the vectors"
     missing = vectors.missing()
     is_remote = memory.config.recall.embeddings == "http"
     parts = [f"on by {memory.config.recall.embeddings_model}" if is_remote else "on", vectors.description()]

@@ -222,7 +222,7 @@ def try_curated(home: HermesHome) -> Iterator[Finding]:
     """Add an entry with the `memory` tool, find it in the next prompt, undo it, and check that it is gone."""
     scratch = home.memories / f".{SOURCE}-{uuid.uuid4().hex}"
     word = f"check-{uuid.uuid4().hex[:12]}"
-    store = MemoryStore(HermesHome(scratch, home.profile))
+    store = MemoryStore(HermesHome(scratch, home.profile), in_files=True)
     try:
         session = Session(f"{SOURCE}-curated", home=str(scratch))
         answer = json.loads(call_memory_tool(store, {"action": "add", "content": word}, session))

@@ -77,6 +77,13 @@ def encode(hook: str, value: Turn | MemoryWrite | Delegation, session: Session, 
     return NewRow(hook, value.id, session.id, _body(session, _redacted(plain(value), redact)))
 
 
+def with_turn_number(row: NewRow, number: int) -> NewRow:
+    """Return the row of a turn with another number of the turn. Nothing else in it changes."""
+    data = json.loads(row.body)
+    data["value"]["number"] = number
+    return row._replace(body=json.dumps(data))
+
+
 def encode_switch(switch: SessionSwitch, redact: Redact) -> NewRow:
     """Return the row of a session switch. It is delivered after the earlier rows of the old session."""
     body = _body(switch.old, _redacted(plain(switch), redact))

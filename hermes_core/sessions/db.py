@@ -27,6 +27,7 @@ from hermes_core.sessions.daily_usage import DAILY_COLUMNS, add_daily_usage, giv
 from hermes_core.sessions.records import (
     SESSION_META,
     SYSTEM_ROLES,
+    AppendedTurn,
     CompletedTurn,
     ListedSession,
     Mark,
@@ -73,9 +74,9 @@ _MESSAGES = f"SELECT {records.MESSAGE_COLUMNS} FROM messages m JOIN sessions s O
 
 _REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = '' WHERE key = ? AND ended_at IS NOT NULL"
 
-_TURN_COUNT = (
-    "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session_key WHERE s.id = ? AND t.state = 0"
-)
+_OF_LIVE_TURNS = "FROM turns WHERE session_key = (SELECT key FROM sessions WHERE id = ?) AND state = 0"
+_TURN_COUNT = f"SELECT count(*) {_OF_LIVE_TURNS}"
+_LAST_NUMBER = f"SELECT coalesce(max(number), 0) {_OF_LIVE_TURNS}"
 
 _META = "SELECT value FROM state_meta WHERE key = ?"
 
@@ -129,8 +130,8 @@ def as_conversation(messages: Iterable[StoredMessage], copied: bool = True) -> l
     ]
 
 
-def _turns_and_origin(counts: Sequence[Any], origins: Iterable[Any]) -> tuple[int, Origin]:
-    return int(counts[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
+def _number_and_origin(numbers: Sequence[Any], origins: Iterable[Any]) -> tuple[int, Origin]:
+    return int(numbers[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
 
 
 Parameters = ParamSpec("Parameters")
@@ -809,28 +810,74 @@ class SessionDB:
         at: float | None = None,
         reopen: bool = False,
         further: Sequence[Statement] = (),
-        then: Callable[[list[list[Any]]], object] | None = None,
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
         If a turn with this id is stored already, change nothing and return the ids of its messages, so that an import
-        may run twice.
+        may run twice. The arguments are those of `append_next_turn`, and:
+
+        Args:
+            number: Number of the turn in the session.
+            further: Statements to run in the same transaction after the turn is stored, if it is a new one.
+        """
+        return self._store_turn(
+            session_id,
+            messages,
+            turn_id,
+            number,
+            author=author,
+            at=at,
+            reopen=reopen,
+            further=lambda _number: further,
+        ).message_ids
+
+    def append_next_turn(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        turn_id: str,
+        *,
+        author: str = "",
+        at: float | None = None,
+        reopen: bool = False,
+        further: Callable[[int], Sequence[Statement]] = lambda _number: (),
+    ) -> AppendedTurn:
+        """Store a completed turn as `append_turn` does, with the next number in its session.
+
+        The number is read while other writers of the session wait, so that no two turns get the same one.
 
         Args:
             session_id: Id of the session.
             messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp`, `reasoning`, `native`
                 and `origin`.
             turn_id: Id of the turn.
-            number: Number of the turn in the session.
             author: Name of the person.
             at: Time of the turn in epoch seconds; now by default.
             reopen: True to mark the session as open again, if it has ended.
-            further: Statements to run in the same transaction after the turn is stored, if it is a new one.
-            then: Function that gets the rows of each of `further` afterwards, if they were run.
+            further: Function of the turn's number that returns statements, which are run in the same transaction after
+                the turn is stored, if it is a new one. Other writers wait for it.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
         """
+        return self._store_turn(
+            session_id, messages, turn_id, None, author=author, at=at, reopen=reopen, further=further
+        )
+
+    @_with_index
+    def _store_turn(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        turn_id: str,
+        number: int | None,
+        *,
+        author: str,
+        at: float | None,
+        reopen: bool,
+        further: Callable[[int], Sequence[Statement]],
+    ) -> AppendedTurn:
+        """Store a completed turn. The number None stands for the next one in the session."""
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
         now = self._clock()
@@ -843,29 +890,29 @@ class SessionDB:
             reopen=reopen,
             further=further,
         )
-        ids, rows = self.database.retry(write, idempotent=True)
+        stored = self.database.retry(write, idempotent=True)
         self._wake_vectors()
-        if then is not None and rows is not None:
-            then(rows)
-        return ids
+        return stored
 
     def _append_turn(
         self,
         session_id: str,
         messages: Sequence[Mapping[str, Any]],
         turn_id: str,
-        number: int,
+        number: int | None,
         author: str,
         *,
         at: float,
         now: float,
         reopen: bool,
-        further: Sequence[Statement],
-    ) -> tuple[list[int], list[list[Any]] | None]:
+        further: Callable[[int], Sequence[Statement]],
+    ) -> AppendedTurn:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         last = not self.database.in_transaction
         with self.transaction() as connection:
-            key, known, position, turn, hidden = self._begin_append(session_id, messages, turn_id)
+            key, known, position, turn, hidden, next_number = self._begin_append(
+                session_id, messages, turn_id
+            )
             if turn is not None:
                 if turn["session_key"] != key:
                     raise SessionError(
@@ -878,9 +925,10 @@ class SessionDB:
                     "SELECT id FROM messages WHERE +session_key = ? AND id BETWEEN ? AND ? ORDER BY id",
                     (key, turn["first_message_id"], turn["last_message_id"]),
                 )
-                return [row[0] for row in rows], None
+                return AppendedTurn([row[0] for row in rows], turn["number"], None)
             if hidden:
                 raise rewound
+            number = next_number if number is None else number
             # The ids of the new messages are higher than those of the stored ones, and are not known yet.
             first_id, last_id = (min(known.values()), max(known.values())) if known else (None, None)
             statements: list[Statement] = [
@@ -894,18 +942,20 @@ class SessionDB:
             ]
             if reopen:
                 statements.append((_REOPEN, (key,)))
+            others = further(number)
             ids, results = self._append(
-                connection, key, messages, at, known, position, [*statements, *further], last=last
+                connection, key, messages, at, known, position, [*statements, *others], last=last
             )
-            return ids, results[len(results) - len(further) :]
+            return AppendedTurn(ids, number, results[len(results) - len(others) :])
 
     def _begin_append(
         self, session_id: str, messages: Sequence[Mapping[str, Any]], turn_id: str = ""
-    ) -> tuple[int, dict[str, int], int, Any, bool]:
+    ) -> tuple[int, dict[str, int], int, Any, bool, int]:
         """Lock a session for new messages, and read what decides about them, in one round trip.
 
         Return the row key of the session, the ids of those messages by `ref` that it has already, its next position,
-        the row of the turn if the turn is stored, and True if a message of the turn was rewound.
+        the row of the turn if the turn is stored, True if a message of the turn was rewound, and the number of the
+        session's next turn, or 0 without a `turn_id`.
         """
         session_id = sqlite_text(session_id)
         refs = [ref for message in messages if (ref := sqlite_text(str(message.get("ref") or "")))]
@@ -926,13 +976,21 @@ class SessionDB:
             statements += [
                 (sql, (session_id, f"{turn_id}:", f"{turn_id};")),
                 ("SELECT * FROM turns WHERE id = ?", (turn_id,)),
+                (_LAST_NUMBER, (session_id,)),
             ]
         session, position, *others = self.database.read(statements)
         if not session:
             raise _no_session(session_id)
         known = {row["ref"]: int(row["id"]) for row in others.pop(0)} if refs else {}
-        hidden, turn = others or ([], [])
-        return session[0][0], known, position[0][0], turn[0] if turn else None, bool(hidden)
+        hidden, turn, last_number = others or ([], [], [[-1]])
+        return (
+            session[0][0],
+            known,
+            position[0][0],
+            turn[0] if turn else None,
+            bool(hidden),
+            int(last_number[0][0]) + 1,
+        )
 
     def _append(
         self,
@@ -991,62 +1049,65 @@ class SessionDB:
     @_detecting_damage
     def lowest_origin(self, session_id: str) -> Origin:
         """Return the lowest origin of the messages that the model gets of a session; "person" if none is low."""
-        return self.turns_and_origin(session_id)[1]
+        return self.number_and_origin(session_id)[1]
 
     @_detecting_damage
-    def turns_and_origin(self, session_id: str) -> tuple[int, Origin]:
-        """Return `turn_count` and `lowest_origin` of a session, in one round trip."""
+    def number_and_origin(self, session_id: str) -> tuple[int, Origin]:
+        """Return the number of the last turn and the `lowest_origin` of a session, in one round trip."""
         if not self.database.exists:
             return 0, "person"
-        counts, origins = self._read_standing(sqlite_text(session_id))
-        return _turns_and_origin(counts, origins)
+        numbers, origins = self._read_standing(sqlite_text(session_id))
+        return _number_and_origin(numbers, origins)
 
     @_detecting_damage
-    def id_turns_and_origin(self, session_id: str, user: str) -> tuple[str, int, Origin]:
-        """Return `id_for`, and `turns_and_origin` of the session with that id, in one round trip as a rule."""
+    def id_number_and_origin(self, session_id: str, user: str) -> tuple[str, int, Origin]:
+        """Return `id_for`, and `number_and_origin` of the session with that id, in one round trip as a rule."""
         if not self.database.exists:
             return sqlite_text(session_id), 0, "person"
         try:
-            rows = self.database.read(self.id_turns_and_origin_statements(session_id, user))
+            rows = self.database.read(self.id_number_and_origin_statements(session_id, user))
         except sqlite3.OperationalError as exc:
             raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
-        return self.id_turns_and_origin_from(rows, session_id, user)
+        return self.id_number_and_origin_from(rows, session_id, user)
 
     @staticmethod
-    def id_turns_and_origin_statements(session_id: str, user: str) -> list[Statement]:
-        """Return the statements that `id_turns_and_origin_from` needs the rows of."""
+    def id_number_and_origin_statements(session_id: str, user: str) -> list[Statement]:
+        """Return the statements that `id_number_and_origin_from` needs the rows of."""
         session_id, user = sqlite_text(session_id), sqlite_text(user)
-        return [_ids_of_user(session_id, user), (_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))]
+        return [_ids_of_user(session_id, user), (_LAST_NUMBER, (session_id,)), (_ORIGINS, (session_id,))]
 
     @_detecting_damage
-    def id_turns_and_origin_from(
+    def id_number_and_origin_from(
         self, rows: Sequence[list[Any]], session_id: str, user: str
     ) -> tuple[str, int, Origin]:
-        """Return `id_turns_and_origin` from the rows of its statements."""
+        """Return `id_number_and_origin` from the rows of its statements."""
         session_id, user = sqlite_text(session_id), sqlite_text(user)
-        ids, counts, origins = rows
+        ids, numbers, origins = rows
         own = self._id_among(ids, session_id, user)
         if own != session_id:
-            return own, *self.turns_and_origin(own)
-        return own, *_turns_and_origin(counts, origins)
+            return own, *self.number_and_origin(own)
+        return own, *_number_and_origin(numbers, origins)
 
     @_detecting_damage
-    def id_turns_and_lineage(self, session_id: str, user: str) -> tuple[str, int, frozenset[str]]:
-        """Return `id_for`, and `turn_count` and `lineage` of the session with that id, in one round trip as a rule."""
+    def id_number_and_lineage(self, session_id: str, user: str) -> tuple[str, int, frozenset[str]]:
+        """Return `id_for`, and the number of the last turn and the `lineage` of the session with that id.
+
+        This is one round trip as a rule.
+        """
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self.database.exists:
             return session_id, 0, frozenset([session_id])
-        rows, counts, *related = self.database.read(
+        rows, numbers, *related = self.database.read(
             [
                 _ids_of_user(session_id, user),
-                (_TURN_COUNT, (session_id,)),
+                (_LAST_NUMBER, (session_id,)),
                 *lineage.family_statements(session_id),
             ]
         )
         own = self._id_among(rows, session_id, user)
         if own != session_id:
-            return own, self.turn_count(own), self.lineage(own)
-        return own, int(counts[0][0]), lineage.family_from(self.database, session_id, *related)
+            return own, self.last_turn_number(own), self.lineage(own)
+        return own, int(numbers[0][0]), lineage.family_from(self.database, session_id, *related)
 
     @_detecting_damage
     def established_session(
@@ -1073,14 +1134,14 @@ class SessionDB:
         if not self.database.exists:
             return None
         names = ", ".join(f's."{name}"' for name in fields)
-        rows, stored, metas, expired, latest, counts, above, under = self.database.read(
+        rows, stored, metas, expired, latest, numbers, above, under = self.database.read(
             [
                 _ids_of_user(session_id, user),
                 (f"SELECT s.memory_prompt, {names} FROM sessions s WHERE s.id = ?", (session_id,)),
                 (_META, (meta_key,)),
                 ("SELECT 1 FROM open_turns WHERE updated_at < ? LIMIT 1", (expired_before,)),
                 messages_statement(session_id, last=recent),
-                (_TURN_COUNT, (session_id,)),
+                (_LAST_NUMBER, (session_id,)),
                 *lineage.family_statements(session_id),
             ]
         )
@@ -1092,7 +1153,7 @@ class SessionDB:
         if not all(row[name] or not value for name, value in fields.items()):
             return None
         return TurnStart(
-            turns=int(counts[0][0]),
+            last_number=int(numbers[0][0]),
             lineage=lineage.family_from(self.database, session_id, above, under),
             prompt=None if row["memory_prompt"] is None else str(row["memory_prompt"]),
             recent=tuple(records.message_of(message) for message in latest),
@@ -1101,9 +1162,9 @@ class SessionDB:
         )
 
     def _read_standing(self, session_id: str) -> list[list[Any]]:
-        """Return the rows with the number of turns and with the origins of a session."""
+        """Return the rows with the number of the last turn and with the origins of a session."""
         try:
-            return self.database.read([(_TURN_COUNT, (session_id,)), (_ORIGINS, (session_id,))])
+            return self.database.read([(_LAST_NUMBER, (session_id,)), (_ORIGINS, (session_id,))])
         except sqlite3.OperationalError as exc:
             raise DatabaseUnavailable(f"the origins of {session_id!r} can't be read: {exc}", REPAIR) from exc
 
@@ -1367,6 +1428,10 @@ class SessionDB:
     def turn_count(self, session_id: str) -> int:
         """Return the number of completed turns of the session, without rewound turns."""
         return int(self.database.execute(_TURN_COUNT, (sqlite_text(session_id),)).fetchone()[0])
+
+    def last_turn_number(self, session_id: str) -> int:
+        """Return the highest number of a completed turn of the session, without rewound turns; 0 if it has none."""
+        return int(self.database.execute(_LAST_NUMBER, (sqlite_text(session_id),)).fetchone()[0])
 
     def complete_turns(
         self,

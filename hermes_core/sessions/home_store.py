@@ -88,15 +88,15 @@ def open_sessions(
 def open_notes(home: HermesHome) -> Iterator[MemoryStore]:
     """Open the notes of a home for the block: its files, or the rows on the server of `storage.url`.
 
-    Use this in a program that has no `Memory`, such as a provider that reads the notes once. `MemoryStore(home)` reads
-    files, and a home whose notes are on a server has none, or old ones.
+    Use this in a program that has no `Memory`, such as a provider that reads the notes once. `MemoryStore(home)` is for
+    files, and refuses a home whose notes are on a server.
 
     Raises:
         DatabaseUnavailable: The server can't be reached.
     """
     config = load_config(home)
     if not config.storage.url:
-        with contextlib.closing(MemoryStore(home)) as store:
+        with contextlib.closing(MemoryStore(home, in_files=True)) as store:
             yield store
         return
     with contextlib.closing(open_sessions(home, config)) as sessions:

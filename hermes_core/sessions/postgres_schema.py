@@ -112,6 +112,7 @@ _TABLES = (
     )
     """,
     "CREATE INDEX turns_by_session ON turns (session_key, last_message_id)",
+    "CREATE INDEX turns_by_number ON turns (session_key, number) WHERE state = 0",
     """
     CREATE TABLE turn_records (
         turn_key BIGINT PRIMARY KEY REFERENCES turns (key) ON DELETE CASCADE, record TEXT COLLATE "C" NOT NULL

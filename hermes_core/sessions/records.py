@@ -529,11 +529,27 @@ _MILLISECONDS_OF_1973 = 1e11
 
 
 @dataclass(frozen=True, slots=True)
+class AppendedTurn:
+    """The result of storing a turn.
+
+    Attributes:
+        message_ids: Ids of the turn's messages.
+        number: Number of the turn in its session.
+        results: Rows of each of the further statements; None if the turn was stored already, because they are not run
+            then.
+    """
+
+    message_ids: list[int]
+    number: int
+    results: list[list[Any]] | None
+
+
+@dataclass(frozen=True, slots=True)
 class TurnStart:
     """The facts of a stored session that a turn needs when it begins.
 
     Attributes:
-        turns: Number of finished turns.
+        last_number: Number of the last finished turn; 0 before the first one.
         lineage: Ids of the session and of all sessions that are connected with it.
         prompt: The frozen notes and provider's block; None if none are stored.
         recent: The latest messages, oldest first.
@@ -541,7 +557,7 @@ class TurnStart:
         has_expired_turns: True if unfinished turns of the store have expired.
     """
 
-    turns: int
+    last_number: int
     lineage: frozenset[str]
     prompt: str | None
     recent: tuple[StoredMessage, ...]

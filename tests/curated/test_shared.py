@@ -16,16 +16,17 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome, MemoryWrite, Session
+from hermes_core import HermesHome, MemoryWrite, Session, open_memory, open_notes
 from hermes_core.curated.edits import merge
 from hermes_core.curated.portable import export_notes, import_notes
 from hermes_core.curated.shared import is_mirror
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import LockTimeout, MemoryConflict
+from hermes_core.errors import ConfigError, LockTimeout, MemoryConflict
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import CommitInDoubt, CommitUnconfirmed, PostgresDatabase
+from tests.conftest import InstallPlugin
 
 ANN = Session("of-ann", platform="telegram", user_id="ann")
 
@@ -347,6 +348,53 @@ def test_history_and_origins_go_from_files_to_a_server_and_back(
         report = store.verify()
         assert report is not None
         assert report.faults == ()
+
+
+# A provider of an earlier version, which opens the notes itself.
+OWN_STORE = """
+from pathlib import Path
+
+from hermes_core import HermesHome, MemoryProvider
+from hermes_core.curated.store import MemoryStore
+
+
+class OwnStore(MemoryProvider):
+    name = "own_store"
+
+    def initialize(self, session):
+        MemoryStore(HermesHome(Path(session.home))).add("memory", "a second truth")
+"""
+
+
+@pytest.mark.parametrize("setting", ["file", "environment"])
+def test_a_program_that_opens_the_notes_itself_is_told_how(
+    setting: str,
+    database: PostgresDatabase,
+    postgres_url: str,
+    postgres_schema: str,
+    hermes_home: HermesHome,
+    install_plugin: InstallPlugin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "" if setting == "environment" else f"url: {postgres_url}, "
+    if setting == "environment":
+        monkeypatch.setenv("HERMES_STORAGE", postgres_url)
+    hermes_home.memories.mkdir(parents=True)
+    hermes_home.config_yaml.write_text(f"storage: {{{url}schema: {postgres_schema}}}\n")
+    old = hermes_home.memories / "MEMORY.md"
+    old.write_text("an old note")
+    with pytest.raises(ConfigError, match=r"on the server .* hermes_core.open_notes\(home\)") as raised:
+        MemoryStore(hermes_home)
+    assert "\n" not in str(raised.value)
+    install_plugin("own_store", OWN_STORE)
+    with open_memory(hermes_home, provider="own_store") as memory:
+        memory.change_memory("add", content="a note of the server")
+        memory.begin_turn(memory.start_session("s1"), "Hello")
+        (health,) = [one for one in memory.manager.health() if one.name == "own_store"]
+        assert "open_notes" in health.reason
+    with open_notes(hermes_home) as notes:
+        assert notes.entries("memory") == ("a note of the server",)
+    assert old.read_text() == "an old note"
 
 
 def test_all_that_a_server_has_of_a_user_is_deleted(

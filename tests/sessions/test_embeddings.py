@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_core import open_memory
+from hermes_core import Memory, open_memory
 from hermes_core.config import set_value
 from hermes_core.config.credentials import Credentials
 from hermes_core.config.keys import SEMANTIC
 from hermes_core.errors import HermesError
 from hermes_core.health.databases import examine_vectors, vector_state
+from hermes_core.health.status import status_of
 from hermes_core.home import HermesHome
 from hermes_core.recall import dense
 from hermes_core.sessions.db import SessionDB
@@ -369,6 +371,10 @@ def test_another_model_makes_all_vectors_anew(open_store: OpenStore, server: Ser
     for model in ("other", "subjects"):
         with closing(opened(open_store, server, model)) as db:
             assert db.vectors is not None
+            if db.database.kind != "sqlite":  # other machines may have the model before
+                with pytest.raises(HermesError, match="sessions rebuild"):
+                    db.vectors.build()
+                db.vectors.forget()
             db.vectors.build()
             assert len(models(db)) == 1
             assert (models(db) == first) == (model == "subjects")
@@ -383,7 +389,16 @@ def test_a_model_that_changes_its_dimension_makes_all_vectors_anew(
         server.dimension = 12
         assert db.search("who adopted a dog?")[0].text == TALK[0]  # by words meanwhile
         assert db.vectors is not None
+        if db.database.kind != "sqlite":  # other machines may have a server with the model before
+            assert "have 8 numbers, not 12; give all machines" in db.vector_fault
+            assert not db.vectors.works()
+            requests = len(server.requests)
+            with pytest.raises(HermesError, match="sessions rebuild"):
+                db.vectors.build()
+            assert len(server.requests) == requests  # no text is sent in vain
+            db.vectors.forget()
         db.vectors.build()
+        assert db.vector_fault == ""
         by_server = db.vectors.description().startswith("pgvector")
         lengths = (
             "SELECT public.vector_dims(own) FROM vectors" if by_server else "SELECT length(own) FROM vectors"
@@ -421,6 +436,43 @@ def test_the_memory_says_when_the_server_does_not_answer(
         assert examine_vectors(memory)[0].state != "ok"
 
 
+def test_a_machine_with_another_model_says_what_to_do(
+    postgres_url: str, postgres_schema: str, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SEMANTIC, "auto")
+
+    def open_machine(name: str, model: str, sessions: str = "auto") -> Memory:
+        recall = {"embeddings": "http", "embeddings_url": server.url, "embeddings_model": model}
+        storage = {"url": postgres_url, "schema": postgres_schema}
+        config = {"recall": {**recall, "sessions": sessions}, "storage": storage}
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "config.yaml").write_text(json.dumps(config))
+        return open_memory(tmp_path / name)
+
+    with open_machine("one", "subjects") as one:
+        assert one.sessions.vectors is not None
+        one.end_turn(one.start_session("s1"), TALK[0], "noted")
+        one.sessions.vectors.build()
+        says = f"made by 'http subjects {server.url}', not by 'http other {server.url}'; give all machines"
+        for sessions in ("auto", "on_request"):
+            with open_machine("two", "other", sessions) as two:
+                turn = two.conversation("s2").turn("who adopted a beagle?")
+                turn.finish("I don't know.")
+                assert [says in problem for problem in turn.problems] == [True]
+                status = status_of(two.home)
+                assert (
+                    status.sessions["by_meaning"] == "by words only, because another model made the vectors"
+                )
+                assert any(says in problem for problem in status.problems)
+                (finding,) = examine_vectors(two)
+                assert finding.state == "failed"
+                assert says in finding.detail
+                answer = json.loads(two.call_tool(two.start_session(), "session_search", {"query": "puppy"}))
+                assert says in answer["warning"]
+        assert models(one.sessions) == [f"http subjects {server.url}"]
+        assert one.problems() == []
+
+
 def test_an_unasked_turn_beside_a_server_is_judged_by_words(
     hermes_home: HermesHome, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,6 +496,7 @@ def test_the_local_model_takes_over_again(open_store: OpenStore, server: Server)
     with closing(open_store(semantic=True)) as db:
         assert db.vectors is not None
         assert db.vectors.missing() == 2 * len(TALK)
+        db.vectors.forget()
         db.vectors.build()
         assert models(db) == [dense.MODEL]
         assert db.search("a new dog")[0].text in (TALK[0], TALK[3])

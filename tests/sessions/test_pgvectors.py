@@ -239,23 +239,88 @@ def test_a_message_without_readable_text_is_no_gap(opened: Callable[[], SessionD
     assert count(db) == 2
 
 
-def test_two_programs_with_different_models_do_not_fight(machine: Callable[[], SessionDB]) -> None:
+def other_model(db: SessionDB) -> VectorIndex:
+    """Return the index of a machine with another model on the same store."""
+    other = VectorIndex(db.database)
+    other._store = PostgresVectors(db.database, "newer", True)
+    return other
+
+
+def test_a_machine_with_another_model_leaves_the_vectors_and_searches_by_words(
+    machine: Callable[[], SessionDB],
+) -> None:
     db = machine()
     say(db, "s1", "a puppy")
     index_of(db).build()
-    other = VectorIndex(db.database)
-    other._store = PostgresVectors(db.database, "newer", True)
-    assert other.missing() == 1
-    assert not other._store.ask_coverage(None)().is_enough
+    for _ in range(2):  # also after a new start
+        other = other_model(db)
+        assert "are made by 'all-MiniLM" in other.fault
+        assert "not by 'newer'" in other.fault
+        assert "sessions rebuild" in other.fault
+        assert not other.works()
+        assert other.likeness("which dog?") is None
+        with pytest.raises(ConfigError, match="not by 'newer'"):
+            other.build()
+    assert count(db) == 1
+    assert index_of(db).fault == ""
+    assert texts_of(db, "which dog?")[0] == "a puppy"
+
+
+def test_two_machines_that_begin_with_different_models_do_not_fight(
+    machine: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = machine()
+    say(db, "s1", "a puppy")
+    other = other_model(db)
+    store = index_of(db)._store
+    assert isinstance(store, PostgresVectors)
+    create = store._create_state
+
+    def create_late() -> None:
+        other._store.take(0)
+        create()
+
+    monkeypatch.setattr(store, "_create_state", create_late)
+    with pytest.raises(ConfigError, match="by 'newer', not by 'all-MiniLM"):
+        index_of(db).build()
+    assert other.build() == 1
+
+
+def test_a_rebuild_makes_all_vectors_by_the_model_of_its_machine(machine: Callable[[], SessionDB]) -> None:
+    db = machine()
+    say(db, "s1", "a puppy")
+    index_of(db).build()
+    other = other_model(db)
+    assert other.fault
+    other.forget()
+    assert other.fault == ""
     assert other.build() == 1
     say(db, "s1", "the rent")
     with pytest.raises(ConfigError, match="by 'newer', not by 'all-MiniLM"):
         index_of(db).build()
-    assert "same settings" in index_of(db).fault
-    # It searches by words, and does not compare vectors of two models.
     assert index_of(db).likeness("which dog?") is None
+    assert "sessions rebuild" in index_of(db).fault
     assert other.build() == 1
-    assert count(db) == 2
+    # Its own model again: a program that runs goes on without a new start.
+    maintenance.rebuild_vectors(machine())
+    assert index_of(db).likeness("which dog?") is not None
+    assert index_of(db).fault == ""
+
+
+def test_a_rebuild_without_a_model_deletes_no_vector(
+    opened: Callable[[], SessionDB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = opened()
+    say(db, "s1", "a puppy")
+    index_of(db).build()
+
+    def fail() -> Any:
+        raise ConfigError("the model is gone", "install it")
+
+    monkeypatch.setattr(dense, "encoder", fail)
+    with pytest.raises(ConfigError, match="the model is gone"):
+        maintenance.rebuild_vectors(db)
+    assert count(db) == 1
 
 
 def test_vectors_of_another_model_that_were_under_way_are_not_stored(
@@ -267,7 +332,7 @@ def test_vectors_of_another_model_that_were_under_way_are_not_stored(
     encode = encoder.encode
 
     def encode_late(texts: Any, without: Any = ()) -> list[dense.Encoding]:
-        newer.take(1)
+        newer.forget()
         return encode(texts, without)
 
     monkeypatch.setattr(encoder, "encode", encode_late)

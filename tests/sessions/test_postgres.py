@@ -87,7 +87,7 @@ def test_a_turn_with_its_outbox_row_takes_six_round_trips(
     db.create_session("s1", user="ann")
     statements.clear()
     assert db.id_for("s1", "ann") == "s1"
-    assert db.turns_and_origin("s1") == (0, "person")
+    assert db.number_and_origin("s1") == (0, "person")
     with db.transaction():
         record = record_statements("t1", "ann", 1_795_000_000.0, TurnRecord(recall_tokens=3))
         db.append_turn("s1", turn(), "t1", 1, reopen=True, further=record)
@@ -313,7 +313,7 @@ QUESTIONS: dict[str, Callable[[SessionDB], object]] = {
     "messages": lambda db: db.get_messages("s1", limit=3, offset=5),
     "around": lambda db: db.around(5),
     "last": lambda db: db.last_message_id("s1"),
-    "turns": lambda db: db.turns_and_origin("s1"),
+    "turns": lambda db: db.number_and_origin("s1"),
     "turn's messages": lambda db: db.turn_messages("t5"),
     "conversation": lambda db: db.conversation_of("t5"),
     "rewind": lambda db: db.rewind("s1", db.last_message_id("s1") or 0),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from hermes_core.errors import ConfigError, DatabaseUnavailable, StorageError
+from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.sessions.records import MEMORY_TOOLS
 from hermes_core.sessions.search.vector_store import (
     HAS_TEXT,
@@ -32,6 +32,7 @@ from hermes_core.sessions.search.vector_store import (
     Matrix,
     MatrixCache,
     Nearness,
+    OtherModel,
     Surroundings,
     Vector,
     gather,
@@ -262,7 +263,6 @@ class PostgresVectors:
         self._first_dimension = dense.DIMENSION if is_unit else 0
         self._cache = MatrixCache()
         self._state: _State | None = None
-        self._has_begun = False
         self._process, self._making = os.getpid(), threading.Lock()
 
     # ------------------------------------------------------------------ making
@@ -282,13 +282,32 @@ class PostgresVectors:
         finally:
             lock.release()
 
-    def take(self, count: int) -> list[Any]:
-        """Return the next messages without a vector, which no other process gets for a while.
+    def check_model(self, dimension: int = 0) -> None:
+        """Raise `OtherModel` if the vectors of this store are made by another model."""
+        self._require_model(self._read_state(), dimension)
 
-        Raises:
-            ConfigError: Another program has begun to make vectors by another model.
+    def _require_model(self, state: _State | None, dimension: int = 0) -> None:
+        """Raise `OtherModel` unless the vectors are by this model, which makes vectors of `dimension` numbers.
+
+        Two machines with different models would delete the vectors of one another without end if each made its own.
         """
+        if state is None:
+            return
+        other = f"are made by {state.model!r}, not by {self._model!r}"
+        if state.model == self._model:
+            if not (dimension and state.dimension) or state.dimension == dimension:
+                return
+            other = f"by {state.model!r} have {state.dimension!r} numbers, not {dimension!r}"
+        raise OtherModel(
+            f"the vectors of {self._database.label!r} {other}",
+            "give all machines the same version, recall.embeddings, embeddings_url and embeddings_model, or make all "
+            "vectors anew by the model of this machine: hermes-memory sessions rebuild",
+        )
+
+    def take(self, count: int, dimension: int = 0) -> list[Any]:
+        """Return the next messages without a vector, which no other process gets for a while. Raises `OtherModel`."""
         state = self._begin()
+        self._require_model(state, dimension)
         if state.queued_to is not None:
             while self._queue_next():
                 pass
@@ -367,7 +386,7 @@ class PostgresVectors:
         return int(count)
 
     def forget(self) -> None:
-        """Delete all vectors. If the server has the extension pgvector now, it is used for the next ones."""
+        """Delete all vectors; the next ones are by this model. If the server has pgvector now, it is used for them."""
         with self.alone(timeout=-1):
             self._begin()
             self._renew(self._first_dimension)
@@ -378,13 +397,11 @@ class PostgresVectors:
         return state.dimension if state is not None and state.model == self._model else 0
 
     def change_dimension(self, dimension: int) -> bool:
-        """Store the number of numbers in a vector. If it was another one, delete all vectors and return True."""
-        state = self._begin()
-        if state.dimension not in (0, dimension):
-            self._renew(dimension)
-            return True
-        self._database.execute("UPDATE vector_state SET dimension = ? WHERE dimension = 0", (dimension,))
-        self._read_state()
+        """Store the number of numbers in a vector. Raise `OtherModel` if the stored vectors have another one."""
+        self._begin()
+        sql = "UPDATE vector_state SET dimension = ? WHERE dimension = 0 AND model = ?"
+        self._database.execute(sql, (dimension, self._model))
+        self._require_model(self._read_state(), dimension)
         return False
 
     # ------------------------------------------------------------------ the model, and the queue
@@ -395,26 +412,12 @@ class PostgresVectors:
         return self._state
 
     def _begin(self) -> _State:
-        """Return the state, after this model became that of the store.
-
-        Raises:
-            ConfigError: Another program has begun to make vectors by another model. Two programs with different
-                settings would delete the vectors of one another without end.
-        """
+        """Return the state. If there is none yet, this model becomes that of the store."""
         state = self._read_state()
         if state is None:
             self._create_state()
-        elif state.model != self._model:
-            if self._has_begun:
-                raise ConfigError(
-                    f"another program makes the vectors of this store by {state.model!r}, not by {self._model!r}",
-                    "give all machines the same version and the same settings recall.embeddings, then start this "
-                    "program again",
-                )
-            log.warning("all vectors are made again by %r; they were made by %r", self._model, state.model)
-            self._renew(self._first_dimension)
-        self._has_begun = True
-        if (state := self._read_state()) is None:
+            state = self._read_state()
+        if state is None:
             raise DatabaseUnavailable("the state of the vectors was deleted", "try again")
         return state
 
@@ -476,7 +479,10 @@ class PostgresVectors:
     # ------------------------------------------------------------------ comparing
 
     def ask_coverage(self, user: str | None) -> Callable[[], Coverage]:
-        """Return a function that returns how many messages of an owner, or of all owners, have a vector."""
+        """Return a function that returns how many messages of an owner, or of all owners, have a vector.
+
+        The function raises `OtherModel`.
+        """
         scope = "SELECT NULL::bigint AS key, coalesce(max(id), 0) AS messages FROM messages"
         condition, parameters = "true", []
         if user is not None:
@@ -498,9 +504,10 @@ class PostgresVectors:
 
     def _coverage_of(self, rows: list[Any], user: str | None) -> Coverage:
         row = rows[0] if rows else None
-        if row is None or row["model"] != self._model or row["queued_to"] is not None:
+        self._state = None if row is None else _State(*row[:4])
+        self._require_model(self._state)
+        if row is None or row["queued_to"] is not None:
             return Coverage(False, True)
-        self._state = _State(*row[:4])
         if user is None and row["messages"] > MAX_COMPARED:
             log.info("all %d messages of a store are searched by words only", row["messages"])
             return Coverage(False, row["missing"] > 0)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from filelock import FileLock
 
+from hermes_core.errors import ConfigError
 from hermes_core.sessions.records import MEMORY_TOOLS, read_meta
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.files import PRIVATE_FILE
@@ -66,6 +67,10 @@ HAS_TEXT = f"""
     state < 2 AND role IN ('user', 'assistant', 'tool') AND trim(content) <> ''
     AND NOT (role = 'tool' AND tool_name IN {MEMORY_TOOLS})
 """
+
+
+class OtherModel(ConfigError):
+    """A store of several machines whose vectors are made by another model than that of this program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +164,17 @@ class VectorStore(Protocol):
     def alone(self, timeout: float) -> contextlib.AbstractContextManager[object]:
         """Return a context in which this process makes vectors. Raises `Timeout` if another one has to end first."""
 
-    def take(self, count: int) -> list[Any]:
+    def check_model(self, dimension: int = 0) -> None:
+        """Raise `OtherModel` if a store of several machines has vectors by another model.
+
+        Args:
+            dimension: Number of numbers in a vector by this model; 0 if it is not known.
+        """
+
+    def take(self, count: int, dimension: int = 0) -> list[Any]:
         """Return the next messages without a vector: id, speaker, role and content of each.
 
-        On an engine for several machines, no other process gets them for a while.
+        On an engine for several machines, no other process gets them for a while. Raises `OtherModel` as `check_model`.
         """
 
     def give_back(self, message_ids: Sequence[int]) -> None:
@@ -190,10 +202,16 @@ class VectorStore(Protocol):
         """Return the number of numbers in a stored vector; 0 before the first one."""
 
     def change_dimension(self, dimension: int) -> bool:
-        """Store the number of numbers in a vector. If it was another one, delete all vectors and return True."""
+        """Store the number of numbers in a vector. If it was another one, delete all vectors and return True.
+
+        Raises `OtherModel` instead if several machines share the vectors.
+        """
 
     def ask_coverage(self, user: str | None) -> Callable[[], Coverage]:
-        """Return a function that returns how many messages of an owner, or of all owners, have a vector."""
+        """Return a function that returns how many messages of an owner, or of all owners, have a vector.
+
+        The function raises `OtherModel` as `check_model`.
+        """
 
     def ask_nearest(
         self, asked: Array, user: str | None, passing: Condition | None = None
@@ -458,7 +476,10 @@ class SqliteVectors:
         """Return the lock that one process holds while it makes vectors."""
         return FileLock(f"{self._database.path}.meaning.lock", mode=PRIVATE_FILE, timeout=timeout)
 
-    def take(self, count: int) -> list[Any]:
+    def check_model(self, dimension: int = 0) -> None:
+        """Do nothing: a home has one model, and `save` replaces the vectors of the one before."""
+
+    def take(self, count: int, dimension: int = 0) -> list[Any]:  # noqa: ARG002  the protocol's
         """Return the next messages without a vector."""
         return self._database.execute(_MISSING, (self._done(), count)).fetchall()
 

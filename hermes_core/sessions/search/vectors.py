@@ -28,6 +28,7 @@ from hermes_core.sessions.search.vector_store import (
     MAX_NEAREST,
     Coverage,
     Nearness,
+    OtherModel,
     SqliteVectors,
     Surroundings,
     Vector,
@@ -193,11 +194,7 @@ class ClosestToQuestion:
 
 
 class VectorIndex:
-    """The vectors of the messages of one store. It makes missing vectors on a thread, and compares questions.
-
-    Attributes:
-        fault: The reason why search by meaning does not work; "" if it works.
-    """
+    """The vectors of the messages of one store. It makes missing vectors on a thread, and compares questions."""
 
     def __init__(self, database: Engine, server: HttpEncoder | None = None) -> None:
         self._server = server
@@ -216,7 +213,26 @@ class VectorIndex:
         self._stopping = self._building = False
         self._load_tried = threading.Event()
         self._thread: threading.Thread | None = None
-        self.fault = ""
+        # Number of numbers in a vector by the server; 0 before its first answer.
+        self._dimension = 0
+        self._fault = ""
+        # Reason why the vectors of the store can't be used by this model; None before the first look.
+        self._mismatch: str | None = None
+
+    @property
+    def fault(self) -> str:
+        """The reason why search by meaning does not work; "" if it works."""
+        return self.mismatch or self._fault
+
+    @property
+    def mismatch(self) -> str:
+        """The reason why the vectors of the store can't be used: another model made them; "" if they can."""
+        if self._mismatch is None:
+            # A database that is down is reported by others, and each further look would wait for it.
+            self._mismatch = ""
+            with contextlib.suppress(*self._errors):
+                self._check_model()
+        return self._mismatch
 
     # ------------------------------------------------------------------- making
 
@@ -255,8 +271,13 @@ class VectorIndex:
         return done
 
     def forget(self) -> None:
-        """Delete all vectors. `wake` and `build` then make them again."""
+        """Delete all vectors. `wake` and `build` then make them again.
+
+        Raises `ConfigError` or `BackendUnavailable` if the model can't be run, before any vector is deleted.
+        """
+        self._try_model()
         self._store.forget()
+        self._mismatch = ""
 
     def missing(self) -> int:
         """Return how many messages have no vector yet."""
@@ -306,13 +327,27 @@ class VectorIndex:
     def _failed(self, exc: Exception) -> None:
         """Set `fault`, and log it if it is new. Search by words continues to work."""
         fault = f"search by meaning does not work: {exc}"
-        if fault != self.fault and not self._stopping:
+        if fault not in (self._fault, self._mismatch) and not self._stopping:
             log.warning("%s", fault)
-        self.fault = fault
+        if isinstance(exc, OtherModel):
+            self._mismatch = fault
+        else:
+            self._fault = fault
+
+    def _check_model(self) -> bool:
+        """Return True if this model made the vectors of the store, or no model did; otherwise set `fault`."""
+        try:
+            self._store.check_model(self._dimension)
+        except OtherModel as exc:
+            self._failed(exc)
+            return False
+        self._mismatch = ""
+        return True
 
     def _step(self) -> int:
         """Make the vectors of the next messages; return the number of messages."""
-        rows = self._store.take(MESSAGES_PER_STEP)
+        rows = self._store.take(MESSAGES_PER_STEP, self._dimension)
+        self._mismatch = ""
         if not rows:
             return 0
         ids = [row["id"] for row in rows]
@@ -327,8 +362,10 @@ class VectorIndex:
                 [f"{row['speaker'] or row['role']}: {piece.strip()}" for row, *_, piece in cuts]
             )
             dimension = len(encodings[0].whole) if encodings else self._store.dimension()
-            if self._server is not None and encodings and self._is_new_dimension(dimension):
-                return len(rows)  # the next step begins with the first message
+            if self._server is not None and encodings:
+                self._dimension = dimension
+                if self._is_new_dimension(dimension):
+                    return len(rows)  # the next step begins with the first message
             vectors = [
                 Vector(row["id"], number, first, last, *self._stored(encoding))
                 for (row, number, first, last, _), encoding in zip(cuts, encodings, strict=True)
@@ -337,7 +374,7 @@ class VectorIndex:
             undo.pop_all()
         # A server may be fast enough for messages, for which nobody waits, and too slow for questions.
         if self._retry_at <= time.monotonic():
-            self.fault = ""
+            self._fault = ""
         return len(rows)
 
     def _pieces(self, text: str) -> list[tuple[int, int, str]]:
@@ -401,17 +438,24 @@ class VectorIndex:
         """
         if self._server is None and not dense.can_read(question):
             return None
-        coverage = (covered or self._store.ask_coverage(user))()
+        try:
+            coverage = (covered or self._store.ask_coverage(user))()
+        except OtherModel as exc:
+            self._failed(exc)
+            return None
         if coverage.has_gaps:
             self.wake()
         # Loading the model takes longer than all the rest of a command, and an empty store has nothing to compare.
-        if not coverage.is_enough or not (self._server or self.works()):
+        if not coverage.is_enough or not (self._server or self._is_runnable()):
             return None
         if (encoding := self._encode_question(question, names)) is None:
             return None
-        if self._server is not None and len(encoding.whole) != self._store.dimension():
-            self._remake(len(encoding.whole))
-            return None
+        if self._server is not None:
+            self._dimension = len(encoding.whole)
+            if self._dimension != self._store.dimension():
+                self._remake(self._dimension)
+                return None
+        self._mismatch = ""
         weight = WHOLE_WEIGHT if len(encoding.words) else WHOLE_WEIGHT_ALONE
 
         def likeness() -> Likeness | None:
@@ -493,17 +537,27 @@ class VectorIndex:
         return dict(zip(rows, closeness.tolist(), strict=True))
 
     def works(self) -> bool:
-        """Return True if the model can be run, or the server answers; otherwise set `fault` to the reason."""
+        """Return True if the model can be run, or the server answers, and the vectors of the store are by this model.
+
+        Otherwise set `fault` to the reason.
+        """
+        return self._is_runnable() and self._check_model()
+
+    def _is_runnable(self) -> bool:
         try:
-            if self._server is not None:
-                self._server.encode_question(TEST_TEXT)
-                self.fault, self._retry_at = "", 0.0
-            else:
-                self._encoder()
+            self._try_model()
         except (HermesError, OSError) as exc:
             self._failed(exc)
             return False
         return True
+
+    def _try_model(self) -> None:
+        """Load the model, or let the server answer. Raises `ConfigError`, `BackendUnavailable` or `OSError`."""
+        if self._server is None:
+            self._encoder()
+            return
+        self._dimension = len(self._server.encode_question(TEST_TEXT).whole)
+        self._fault, self._retry_at = "", 0.0
 
     def _encode_question(self, question: str, names: Collection[str]) -> dense.Encoding | None:
         """Return the vectors of a question; None if the server does not answer, or did not a short time ago."""
@@ -517,7 +571,7 @@ class VectorIndex:
         except (HermesError, OSError) as exc:
             self._unanswered(exc)
             return None
-        self.fault = ""
+        self._fault = ""
         return encoding
 
     def _unanswered(self, exc: Exception) -> None:
