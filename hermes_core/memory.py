@@ -89,6 +89,7 @@ from hermes_core.sessions.lineage import delegated
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
 from hermes_core.sessions.records import (
     SYSTEM_ROLES,
+    AppendedTurn,
     Content,
     StoredMessage,
     TurnStart,
@@ -1248,7 +1249,8 @@ class Memory:
             # Another program may have stored a turn of this session since its last number was read.
             return row if row is None or number == turn.number else with_turn_number(row, number)
 
-        appended = self.sessions.append_next_turn(
+        stored: list[AppendedTurn] = []
+        self.sessions.append_turn(
             session.id,
             messages,
             turn.id,
@@ -1257,7 +1259,9 @@ class Memory:
             # Or the provider would not be notified of the end of what follows the first end.
             reopen=True,
             further=statements_of,
+            then=stored.append,
         )
+        (appended,) = stored
         if appended.results is not None and all(appended.results[: len(puts)]):
             self._failures.pop("outbox", None)
             self.manager.wake(puts)

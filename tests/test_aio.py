@@ -152,14 +152,14 @@ def test_a_cancelled_write_is_completed_first(
         async with open_memory_async() as memory:
             chat = await memory.conversation("c")
             turn = await chat.turn("The key is under the pot.")
-            store = memory.memory.sessions.append_next_turn
+            store = memory.memory.sessions.append_turn
 
             def slow(*arguments: Any, **keywords: Any) -> Any:
                 began.set()
                 go_on.wait(20)
                 return store(*arguments, **keywords)
 
-            monkeypatch.setattr(memory.memory.sessions, "append_next_turn", slow)
+            monkeypatch.setattr(memory.memory.sessions, "append_turn", slow)
             task = asyncio.create_task(turn.finish("Noted."))
             await until(began.is_set)
             for _ in range(cancels):

@@ -799,85 +799,42 @@ class SessionDB:
         return message_id
 
     @_with_index
+    @_with_index
     def append_turn(
         self,
         session_id: str,
         messages: Sequence[Mapping[str, Any]],
         turn_id: str,
-        number: int,
+        number: int | None = None,
         *,
         author: str = "",
         at: float | None = None,
         reopen: bool = False,
-        further: Sequence[Statement] = (),
+        further: Sequence[Statement] | Callable[[int], Sequence[Statement]] = (),
+        then: Callable[[AppendedTurn], object] = lambda _turn: None,
     ) -> list[int]:
         """Store a completed turn with its messages in one transaction; return the ids of the messages.
 
         If a turn with this id is stored already, change nothing and return the ids of its messages, so that an import
-        may run twice. The arguments are those of `append_next_turn`, and:
-
-        Args:
-            number: Number of the turn in the session.
-            further: Statements to run in the same transaction after the turn is stored, if it is a new one.
-        """
-        return self._store_turn(
-            session_id,
-            messages,
-            turn_id,
-            number,
-            author=author,
-            at=at,
-            reopen=reopen,
-            further=lambda _number: further,
-        ).message_ids
-
-    def append_next_turn(
-        self,
-        session_id: str,
-        messages: Sequence[Mapping[str, Any]],
-        turn_id: str,
-        *,
-        author: str = "",
-        at: float | None = None,
-        reopen: bool = False,
-        further: Callable[[int], Sequence[Statement]] = lambda _number: (),
-    ) -> AppendedTurn:
-        """Store a completed turn as `append_turn` does, with the next number in its session.
-
-        The number is read while other writers of the session wait, so that no two turns get the same one.
+        may run twice.
 
         Args:
             session_id: Id of the session.
             messages: Messages in chat form. They may also have `speaker`, `ref`, `timestamp`, `reasoning`, `native`
                 and `origin`.
             turn_id: Id of the turn.
+            number: Number of the turn in the session; default: the next one, which is read while other writers of the
+                session wait, so that no two turns get the same.
             author: Name of the person.
             at: Time of the turn in epoch seconds; now by default.
             reopen: True to mark the session as open again, if it has ended.
-            further: Function of the turn's number that returns statements, which are run in the same transaction after
-                the turn is stored, if it is a new one. Other writers wait for it.
+            further: Statements to run in the same transaction after the turn is stored, if it is a new one; or a function
+                that makes them from the turn's number, while other writers wait.
+            then: Function that gets what was stored, after the commit.
 
         Raises:
             SessionError: the turn has no messages, was rewound (wholly or in part), or belongs to another session.
         """
-        return self._store_turn(
-            session_id, messages, turn_id, None, author=author, at=at, reopen=reopen, further=further
-        )
-
-    @_with_index
-    def _store_turn(
-        self,
-        session_id: str,
-        messages: Sequence[Mapping[str, Any]],
-        turn_id: str,
-        number: int | None,
-        *,
-        author: str,
-        at: float | None,
-        reopen: bool,
-        further: Callable[[int], Sequence[Statement]],
-    ) -> AppendedTurn:
-        """Store a completed turn. The number None stands for the next one in the session."""
         if not messages:
             raise SessionError(f"turn {turn_id!r} has no messages", "store a turn once it is complete")
         now = self._clock()
@@ -892,7 +849,8 @@ class SessionDB:
         )
         stored = self.database.retry(write, idempotent=True)
         self._wake_vectors()
-        return stored
+        then(stored)
+        return stored.message_ids
 
     def _append_turn(
         self,
@@ -905,7 +863,7 @@ class SessionDB:
         at: float,
         now: float,
         reopen: bool,
-        further: Callable[[int], Sequence[Statement]],
+        further: Sequence[Statement] | Callable[[int], Sequence[Statement]],
     ) -> AppendedTurn:
         rewound = SessionError(f"turn {turn_id!r} was taken back", "mint an id for what is said in its place")
         last = not self.database.in_transaction
@@ -942,7 +900,7 @@ class SessionDB:
             ]
             if reopen:
                 statements.append((_REOPEN, (key,)))
-            others = further(number)
+            others = further(number) if callable(further) else further
             ids, results = self._append(
                 connection, key, messages, at, known, position, [*statements, *others], last=last
             )

@@ -598,7 +598,7 @@ def test_what_could_not_be_stored_is_not_mistaken_for_the_turn_before_it(
     agent = stage.agent()
     agent.run_turn("One.")
     with monkeypatch.context() as at_that_time:
-        for method in ("append_message", "append_next_turn"):
+        for method in ("append_message", "append_turn"):
             at_that_time.setattr(stage.memory.sessions, method, full)
         problems = agent.run_turn("Two.").problems
         assert [one.partition(":")[0] for one in problems] == [

@@ -215,7 +215,7 @@ def _store_overflow(plan: MigrationPlan, memory: Memory, now: datetime) -> None:
             for entry in entries
         ]
         turn_id = f"{session_id}-{json_digest(entries)}"
-        memory.sessions.append_next_turn(session_id, messages, turn_id, at=at.timestamp())
+        memory.sessions.append_turn(session_id, messages, turn_id, at=at.timestamp())
         memory.sessions.end_session(session_id, "import")
 
 
