@@ -194,10 +194,10 @@ class StorageMove:
         """
         with self._open(self._config, "write") as source:
             mark = read_mark(source.database)
-            label = store_label(source, self._config)
+            label = source.database.location
             rows = self._counts(source)
         with self._open(self._target_config, "read") as target:
-            target_label = store_label(target, self._target_config)
+            target_label = target.database.location
             self._refuse_other_move(mark, label, target_label)
             exists = _has_tables(target)
             there = read_mark(target.database) if exists else None
@@ -276,7 +276,7 @@ class StorageMove:
         """Mark the source, so that its rows stay as they are from now on."""
         mark = read_mark(source.database)
         if mark is not None:
-            self._refuse_other_move(mark, store_label(source, self._config), target)
+            self._refuse_other_move(mark, source.database.location, target)
             self._mark_files(mark)
             return mark
         if source.database.kind == "sqlite":
@@ -457,7 +457,7 @@ class StorageMove:
             else "move it away, or delete it with all files beside it of the same name"
         )
         raise StorageError(
-            f"{store_label(target, self._target_config)!r} is not empty ({filled})",
+            f"{target.database.location!r} is not empty ({filled})",
             f"{remedy}; nothing was changed",
         )
 
@@ -465,15 +465,6 @@ class StorageMove:
     def _open(self, config: Config, moving: Moving) -> Iterator[SessionDB]:
         with contextlib.closing(open_sessions(self._home, config, moving=moving)) as store:
             yield store
-
-
-def store_label(store: SessionDB, config: Config) -> str:
-    """Return the file of a store, or the address of its server with the schema."""
-    return (
-        f"{store.database.label} schema {config.storage.schema}"
-        if config.storage.url
-        else store.database.label
-    )
 
 
 def differences(source: StoreDigest, target: StoreDigest, store: SessionDB) -> list[str]:
