@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from hermes_core.errors import BackendUnavailable, ConfigError, HermesError
+from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
@@ -152,7 +152,8 @@ class VectorIndex:
         self._server = server
         self._model = server.model if server is not None else dense.MODEL
         self._store = _store_of(database, self._model, is_unit=server is None)
-        self._value_errors: tuple[type[Exception], ...] = database.value_errors
+        # Errors of a statement while another program changes the table of the vectors, as for another model.
+        self._table_errors: tuple[type[Exception], ...] = (DatabaseCorrupt, *database.value_errors)
         self._errors: tuple[type[Exception], ...] = (
             HermesError,
             sqlite3.Error,
@@ -336,7 +337,7 @@ class VectorIndex:
             return None
         try:
             nearness = self._store.nearest(encoding.whole, user)
-        except self._value_errors as exc:  # the table of the vectors is being changed
+        except self._table_errors as exc:
             self._failed(exc)
             return None
         if nearness is None:
@@ -361,7 +362,7 @@ class VectorIndex:
         distances = (min(NEARBY), max(NEARBY))
         try:
             around = self._store.surroundings(ids, likeness.nearness, likeness.asked, distances)
-        except self._value_errors as exc:  # the table of the vectors is being changed
+        except self._table_errors as exc:
             self._failed(exc)
             return {}
         likeness.nearness = around.nearness
