@@ -576,6 +576,10 @@ class PostgresDatabase:
             # It says only that later statements were not run, and may hide the error of the one that failed.
             error = error or exc.__context__ or exc
         if error is not None:
+            # psycopg takes the statements after the failed one for prepared. A rollback makes it forget them; without a
+            # transaction nothing does.
+            if connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
+                connection.close()
             raise error.with_traceback(None)
         return cursors
 
@@ -796,6 +800,15 @@ class PostgresDatabase:
                 f"the schema {self._schema!r} of {self.label!r} is damaged ({exc.diag.message_primary or text})",
                 "undo what another program changed in it, or restore a backup of the server",
             )
+        if state in ("0A000", "58P01") and "extension" in text:
+            return DatabaseUnavailable(
+                subject,
+                "install it on the server: it is in the package postgresql-contrib, or in one of its own",
+            )
+        if state == "0A000" and "cached plan" in text:
+            # Another program changed the columns. A new connection has no plan of before, and neither has this one after
+            # a rollback.
+            return ConnectionLost(subject, f"try again; {_NOT_STORED}")
         if state in ("40001", "40P01"):
             return RowConflict(subject, f"try again; {_NOT_STORED}")
         if state == "25P03":  # this program was suspended within a transaction
@@ -826,6 +839,8 @@ class PostgresDatabase:
         )
 
 
+_NO_PREPARE = 'a connection pooler does not keep prepared statements: write prepare: "off" under storage: in config.yaml'
+
 _REMEDIES = {
     MOVED_CODE: MOVED_REMEDY,
     "28": "check the role in storage.url, and its password in HERMES_STORAGE_PASSWORD of .env or in PGPASSFILE",
@@ -835,6 +850,8 @@ _REMEDIES = {
     "53": "the server is at its limits: lower storage.pool, or put a connection pooler in front of it",
     "57014": "see what the server is busy with",
     "55P03": "see which transaction holds the lock",
+    "26000": _NO_PREPARE,
+    "42P05": _NO_PREPARE,
     "25006": "this server takes no writes: add target_session_attrs=read-write to storage.url",
 }
 
@@ -937,7 +954,7 @@ class _Transaction:
         psycopg = self._database._psycopg
         if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with contextlib.suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
+                connection.rollback()  # no statement: psycopg then forgets what it takes for prepared
         self._database.put_back(connection)
 
 
