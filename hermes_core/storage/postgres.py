@@ -81,6 +81,10 @@ _OUTDATED_PLAN = "cached plan must not change result type"
 # Code of a warning that has no code of its own.
 _WARNING = "01000"
 
+# Errors of a statement that is right, in a schema whose tables somebody changed: of tables, columns and types that are
+# gone, and of those that are there already although no migration was recorded.
+_SCHEMA_CODES = frozenset({"3F000", "42P01", "42703", "42704", "42883", "42P07", "42701", "42710"})
+
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*') | (?P<name>"[^"]*") | (?P<cast>::) | :(?P<parameter>[A-Za-z_]\w*)
         | (?P<mark>\?) | (?P<percent>%) | (?<![.\w])(?P<role>user)\b""",
@@ -334,6 +338,11 @@ class PostgresDatabase:
         self._takes_options, self._hurries = True, False
         self._silent: tuple[float, ConnectionLost] | None = None
 
+    @property
+    def location(self) -> str:
+        """The address and the schema: a server has the tables of many homes."""
+        return f"{self.label} schema {self._schema}"
+
     # ------------------------------------------------------------------ statements
 
     def execute(self, sql: str, parameters: Any = ()) -> ResultRows:
@@ -500,9 +509,9 @@ class PostgresDatabase:
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
-        sql = """SELECT column_name FROM information_schema.columns
-                 WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"""
-        return [row[0] for row in self.execute(sql, (self._schema, table))]
+        sql = """SELECT attname FROM pg_attribute
+                 WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+        return [row[0] for row in self.execute(sql, (f'"{self._schema}"."{table}"',))]
 
     @contextlib.contextmanager
     def detecting_damage(self) -> Iterator[None]:
@@ -565,6 +574,7 @@ class PostgresDatabase:
 
         Raises:
             DatabaseUnavailable: The server can't be reached, or all connections of this process stayed in use.
+            DatabaseCorrupt: The tables do not fit the record of migrations.
         """
         if not self._slots.acquire(timeout=self._timeout):
             raise DatabaseUnavailable(
@@ -619,6 +629,10 @@ class PostgresDatabase:
             # It says only that later statements were not run, and may hide the error of the one that failed.
             error = error or exc.__context__ or exc
         if error is not None:
+            # psycopg takes the statements after the failed one for prepared. A rollback makes it forget them; without a
+            # transaction nothing does.
+            if connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
+                connection.close()
             raise error.with_traceback(None)
         return cursors
 
@@ -869,6 +883,20 @@ class PostgresDatabase:
                 f"{self.label!r} is damaged ({text})",
                 "restore a backup of the server, or fail over to a standby",
             )
+        if state in _SCHEMA_CODES:
+            return DatabaseCorrupt(
+                f"the schema {self._schema!r} of {self.label!r} is damaged ({exc.diag.message_primary or text})",
+                "undo what another program changed in it, or restore a backup of the server",
+            )
+        if state in ("0A000", "58P01") and "extension" in text:
+            return DatabaseUnavailable(
+                subject,
+                "install it on the server: it is in the package postgresql-contrib, or in one of its own",
+            )
+        if state == "0A000" and "cached plan" in text:
+            # Another program changed the columns. A new connection has no plan of before, and neither has this one after
+            # a rollback.
+            return ConnectionLost(subject, f"try again; {_NOT_STORED}")
         if state in ("40001", "40P01"):
             return RowConflict(subject, f"try again; {_NOT_STORED}")
         if state == "25P03":  # this program was suspended within a transaction
@@ -901,12 +929,12 @@ class PostgresDatabase:
         )
 
 
-_NO_PREPARED = "a connection pooler can't keep prepared statements: set storage.prepare to off in config.yaml"
+_NO_PREPARE = 'a connection pooler does not keep prepared statements: write prepare: "off" under storage: in config.yaml'
 
 _REMEDIES = {
     MOVED_CODE: MOVED_REMEDY,
-    "26000": _NO_PREPARED,
-    "42P05": _NO_PREPARED,
+    "26000": _NO_PREPARE,
+    "42P05": _NO_PREPARE,
     "28": "check the role in storage.url, and its password in HERMES_STORAGE_PASSWORD of .env or in PGPASSFILE",
     "3D": "create the database, or check storage.url in config.yaml",
     "42501": "grant the role what is missing",
@@ -1029,7 +1057,7 @@ class _Transaction:
         psycopg = self._database._psycopg
         if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with contextlib.suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
+                connection.rollback()  # no statement: psycopg then forgets what it takes for prepared
         self._database.put_back(connection)
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ import psycopg
 import pytest
 
 import hermes_core
-from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage import postgres
-from hermes_core.storage.engine import Connection
+from hermes_core.storage.engine import Connection, Statement
 from hermes_core.storage.postgres import (
     CommitInDoubt,
     PostgresDatabase,
@@ -66,6 +66,20 @@ def server() -> Iterator[PostgresServer]:
 
 def words(database: PostgresDatabase) -> list[str]:
     return [row["word"] for row in database.execute("SELECT word FROM words ORDER BY id")]
+
+
+def add_rye(database: PostgresDatabase) -> None:
+    database.execute(ADD, (2, "rye"))
+
+
+def add_rye_last(database: PostgresDatabase) -> None:
+    database.insert("words", [{"id": 2, "word": "rye"}], "id", last=True)
+
+
+def add_rye_later(database: PostgresDatabase) -> None:
+    with database.transaction() as connection:
+        connection.execute("SELECT 1")
+        connection.execute(ADD, (2, "rye"))
 
 
 # ------------------------------------------------------------------ statements
@@ -293,6 +307,77 @@ def test_nothing_is_left_on_a_connection(database: PostgresDatabase) -> None:
         assert connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0] == "1min"
     assert settings() == before
     assert database.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()[0] == 0
+
+
+@pytest.mark.parametrize("use", ["read", "batch", "last of a transaction"])
+def test_a_statement_that_an_error_kept_from_being_prepared_is_prepared_later(
+    postgres_url: str, postgres_schema: str, use: str
+) -> None:
+    def run(*statements: Statement) -> None:
+        if use != "last of a transaction":
+            getattr(database, use)(statements)
+            return
+        with database.transaction() as connection:
+            connection.execute("SELECT 1")
+            database.read(statements)
+
+    wrong: Statement = ("SELECT 1 / ?", (0,))
+    with contextlib.closing(
+        PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema, pool=1)
+    ) as database:
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.DivisionByZero):  # before anything is prepared
+                run(wrong)
+        for times in range(8):  # the error comes with one of the uses that would prepare the statement
+            right: Statement = (f"SELECT word FROM words WHERE id = ? + {times}", (1,))  # noqa: S608
+            for _ in range(times):
+                run(right)
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                run(wrong, right)
+            run(right)
+
+
+def test_columns_that_another_program_changes_are_read_with_a_new_plan(
+    database: PostgresDatabase, postgres_url: str, postgres_schema: str
+) -> None:
+    def read() -> tuple[Any, ...]:
+        return tuple(database.execute("SELECT * FROM words").fetchone())
+
+    def read_in_transaction() -> tuple[Any, ...]:
+        with database.transaction() as connection:
+            return tuple(connection.execute("SELECT * FROM words").fetchone())
+
+    database.execute(ADD, (1, "tea"))
+    for number, run in enumerate([read, partial(database.retry, read_in_transaction, idempotent=True)], 1):
+        for _ in range(7):
+            assert len(run()) == 2 + number
+        with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as other:
+            other.execute(f'SET search_path = "{postgres_schema}"')
+            other.execute(f"ALTER TABLE words ADD COLUMN more{number} BIGINT")  # type: ignore[arg-type]
+        assert len(run()) == 3 + number
+
+
+@pytest.mark.parametrize("code", ["26000", "42P05"])
+def test_a_pooler_that_loses_prepared_statements_is_told_with_the_setting(
+    database: PostgresDatabase, code: str
+) -> None:
+    statement = f"DO $$ BEGIN RAISE EXCEPTION 'prepared statement' USING ERRCODE = '{code}'; END $$"
+    with pytest.raises(DatabaseUnavailable) as caught:
+        database.execute(statement)
+    assert 'prepare: "off" under storage:' in caught.value.remedy
+
+
+def test_an_extension_that_the_server_does_not_have_is_told(postgres_url: str, postgres_schema: str) -> None:
+    def make(connection: Connection) -> None:
+        connection.execute("CREATE EXTENSION not_there")
+
+    with (
+        contextlib.closing(PostgresDatabase(postgres_url, [("x", make)], schema=postgres_schema)) as database,
+        pytest.raises(DatabaseUnavailable) as caught,
+    ):
+        words(database)
+    assert "not_there" in caught.value.message
+    assert "contrib" in caught.value.remedy
 
 
 def test_without_prepared_statements_the_server_keeps_none(postgres_url: str, postgres_schema: str) -> None:
@@ -688,6 +773,34 @@ def test_a_migration_that_fails_leaves_nothing(postgres_url: str, postgres_schem
         words(PostgresDatabase(postgres_url, migrations, schema=postgres_schema))
     with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
         assert words(database) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE words",
+        "ALTER TABLE words RENAME COLUMN word TO text",
+        'DROP SCHEMA "{schema}" CASCADE',
+        "TRUNCATE schema_migrations",
+    ],
+)
+@pytest.mark.parametrize("use", [words, add_rye, add_rye_last, add_rye_later])
+def test_tables_that_another_program_changed_are_damage(
+    postgres_url: str, postgres_schema: str, change: str, use: Callable[[PostgresDatabase], object]
+) -> None:
+    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
+        database.execute(ADD, (1, "tea"))
+        with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
+            admin.execute(f'SET search_path = "{postgres_schema}"')
+            admin.execute(change.format(schema=postgres_schema))  # type: ignore[call-overload]  # a str of the test's own
+        if "schema_migrations" in change:  # which the next process reads
+            database.close()
+            database = PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)
+        with contextlib.closing(database), pytest.raises(DatabaseCorrupt) as caught:
+            use(database)
+    assert caught.value.message.startswith(f"the schema {postgres_schema!r} of 'postgresql://")
+    assert "\n" not in caught.value.message
+    assert "restore a backup" in caught.value.remedy
 
 
 def test_tables_of_a_newer_version_are_refused(postgres_url: str, postgres_schema: str) -> None:
