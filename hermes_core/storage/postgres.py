@@ -416,7 +416,7 @@ class PostgresDatabase:
 
         try:
             results = self._again_if_lost(functools.partial(run, together))
-        except (ConnectionLost, DatabaseCorrupt):
+        except ConnectionLost:
             raise
         except (StorageError, self._psycopg.Error):
             if not (waiting and statements):
