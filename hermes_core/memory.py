@@ -40,7 +40,7 @@ from hermes_core.contract.values import (
     ToolCall,
     Turn,
 )
-from hermes_core.curated.project import Repository, repository_of, with_notes_key
+from hermes_core.curated.project import Repository, repository_of
 from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, CuratedProvider, call_memory_tool
 from hermes_core.errors import (
@@ -230,14 +230,9 @@ def _configured_deadlines(config: Config) -> dict[str, float]:
     return {}
 
 
-def _repository(home: HermesHome, config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
+def _repository(config: Config, folder: str | os.PathLike[str] | None) -> Repository | None:
     """Return the repository of the working folder if the config wants notes on it."""
-    repository = None if config.memory.project == "off" else repository_of(Path(folder or "."))
-    return (
-        None
-        if repository is None
-        else with_notes_key(repository, home.memories / "projects", in_files=not config.storage.url)
-    )
+    return None if config.memory.project == "off" else repository_of(Path(folder or "."))
 
 
 def _profile_fields(config: Config) -> tuple[ProfileField, ...]:
@@ -368,7 +363,7 @@ class Memory:
             trust=config.memory.trust,
             accepted_origins=config.memory.accepted_origins,
             profile_fields=_profile_fields(config),
-            project=_repository(home, config, folder),
+            project=_repository(config, folder),
             project_char_limit=config.memory.project_char_limit,
             filter_write=self.manager.filter_write,
             suppresses=self.manager.suppresses_local_writes,

@@ -17,7 +17,8 @@ from hermes_core.curated.journal import NoteJournal, journal_database
 from hermes_core.curated.note_tables import CHANGES, EVENTS
 from hermes_core.curated.origins import NoteOrigin, NoteOrigins
 from hermes_core.curated.places import NoteFile, fingerprint
-from hermes_core.curated.shared import is_mirror, owner_of_folder
+from hermes_core.curated.project import KeyFile
+from hermes_core.curated.shared import KeyRows, is_mirror, owner_of_folder
 from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import as_origin
@@ -66,6 +67,10 @@ class StoredNotes(Protocol):
 
     def origins(self) -> Iterator[OriginRow]:
         """Yield the origins of texts, by folder and hash."""
+
+    @property
+    def project_keys(self) -> KeyFile | KeyRows:
+        """The keys of the notes on repositories."""
 
 
 def digest_notes(stored: StoredNotes) -> tuple[str, dict[str, int]]:
@@ -123,13 +128,18 @@ class NoteRows:
         )
         return {table: int(row[0][0]) for table, row in zip(ROW_TABLES, rows, strict=True)}
 
+    @property
+    def project_keys(self) -> KeyRows:
+        """The keys of the notes on repositories."""
+        return KeyRows(self._database)
+
     def replace(self, source: StoredNotes) -> None:
         """Put the notes of the other side in the place of what is there, in one commit."""
         database, now = self._database, time.time()
         versions: dict[str, int] = {}
         newest: dict[str, float] = {}
         with database.transaction() as connection:
-            for table in ROW_TABLES:
+            for table in (*ROW_TABLES, "project_keys"):
                 connection.execute(f"DELETE FROM {table}")
             last = 0
             for page in source.changes(with_fingerprint=True):
@@ -155,6 +165,8 @@ class NoteRows:
             database.insert("notes", rows, "file")
             origins = [dict(zip(ORIGIN_COLUMNS, row, strict=True)) for row in source.origins()]
             database.insert("note_origins", origins, "hash")
+            known = source.project_keys.read()
+            self.project_keys.merge(known.identities, known.folders)
             if last:
                 connection.execute(
                     "SELECT setval(pg_get_serial_sequence(?, 'id')::regclass, ?)", (CHANGES, last)
@@ -272,6 +284,11 @@ class NoteFiles:
             for key, origin in sorted(table.entries.items()):
                 yield folder, key, *dataclasses.astuple(origin)
 
+    @property
+    def project_keys(self) -> KeyFile:
+        """The keys of the notes on repositories."""
+        return KeyFile(self._home.memories / "projects")
+
     def replace(self, source: StoredNotes) -> None:
         """Put the notes of a server in the place of what is there. Older texts and origins are kept beside the files."""
         last_of: dict[str, int] = {}
@@ -292,6 +309,9 @@ class NoteFiles:
                 self._home.memories / key, key, texts.get(key, "").encode("utf-8"), last_of.get(key, 0)
             )
         self._write_origins(source)
+        known = source.project_keys.read()
+        if known.identities or known.folders:
+            self.project_keys.write(known.identities, known.folders)
 
     def _write(self, path: Path, key: str, data: bytes, change: int) -> None:
         place = NoteFile(path, key)

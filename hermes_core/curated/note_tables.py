@@ -68,6 +68,13 @@ _TABLES = (
     )
     """,
     f"CREATE INDEX note_events_by_subject ON {EVENTS} (subject) WHERE subject <> ''",
+    # The key of the notes on each repository, by its identity (machine "") and by the folders of each machine.
+    f"""
+    CREATE TABLE project_keys (
+        machine {_NAME}, place {_NAME}, key {_NAME}, git {_TEXT}, earlier {_TEXT},
+        PRIMARY KEY (machine, place)
+    )
+    """,
 )
 
 

@@ -7,9 +7,10 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from hermes_core.errors import StorageError
@@ -73,107 +74,175 @@ def repository_of(folder: Path) -> Repository | None:
     return None
 
 
-def with_notes_key(repository: Repository, projects: Path, *, in_files: bool = True) -> Repository:
+@dataclass(frozen=True, slots=True)
+class FolderKey:
+    """The key of the notes on a repository, as it was stored for a folder.
+
+    Attributes:
+        key: Key of the notes.
+        git: `Repository.git` of the folder.
+        earlier: Other keys that the repository had.
+    """
+
+    key: str
+    git: str
+    earlier: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKeys:
+    """The stored keys.
+
+    Attributes:
+        identities: Keys by `Repository.identity`.
+        folders: Keys by folder of this machine.
+        has_notes: Function that returns True if there are notes under a key.
+    """
+
+    identities: Mapping[str, str]
+    folders: Mapping[str, FolderKey]
+    has_notes: Callable[[str], bool]
+
+
+class ProjectKeys(Protocol):
+    """The stored keys of the notes on repositories.
+
+    Attributes:
+        is_shared: True if several machines share the notes. A key is then stored before there are notes, since another
+            machine may write the first one.
+    """
+
+    is_shared: bool
+
+    def read(self, repository: Repository) -> KnownKeys:
+        """Return the stored keys, at least those of this repository. Raises `StorageError`."""
+
+    def store(self, repository: Repository, entry_of: Callable[[KnownKeys], FolderKey]) -> None:
+        """Store the key of a repository for its identity and its folder.
+
+        Args:
+            entry_of: Function that returns the entry of the folder from the keys that are stored now.
+
+        Raises:
+            StorageError: The key can't be stored.
+        """
+
+
+class KeyFile:
+    """The file with the keys, in the folder of the notes on repositories."""
+
+    is_shared = False
+
+    def __init__(self, projects: Path) -> None:
+        self._projects = projects
+
+    def read(self, repository: Repository | None = None) -> KnownKeys:  # noqa: ARG002  the protocol's
+        """Return the stored keys; none if the file can't be read."""
+        identities: dict[str, str] = {}
+        folders: dict[str, FolderKey] = {}
+        try:
+            record = json.loads((self._projects / KEYS).read_text("utf-8"))
+            identities = {str(name): str(key) for name, key in record["identities"].items()}
+            folders = {
+                str(top): FolderKey(
+                    str(entry["key"]), str(entry["git"]), tuple(map(str, entry.get("earlier", ())))
+                )
+                for top, entry in record["folders"].items()
+            }
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            identities, folders = {}, {}
+        return KnownKeys(identities, folders, self._has_notes)
+
+    def store(self, repository: Repository, entry_of: Callable[[KnownKeys], FolderKey]) -> None:
+        """Store the key of a repository for its identity and its folder."""
+        try:
+            with locked(self._projects / KEYS):
+                known = self.read()
+                self.write(
+                    {**known.identities, repository.identity: repository.key},
+                    {**known.folders, repository.top: entry_of(known)},
+                )
+        except OSError as exc:
+            raise StorageError(f"{KEYS} can't be written: {exc}", "check the folder of the notes") from exc
+
+    def write(self, identities: Mapping[str, str], folders: Mapping[str, FolderKey]) -> None:
+        """Replace the whole file."""
+        record = {
+            "identities": dict(identities),
+            "folders": {
+                top: {"key": entry.key, "git": entry.git, "earlier": list(entry.earlier)}
+                for top, entry in folders.items()
+            },
+        }
+        write_atomic(self._projects / KEYS, json.dumps(record, indent=1, sort_keys=True).encode())
+
+    def _has_notes(self, key: str) -> bool:
+        return (self._projects / key / "PROJECT.md").is_file()
+
+
+def with_notes_key(repository: Repository, keys: ProjectKeys) -> Repository:
     """Return a repository with the key under which its notes are, also if its identity has changed since.
 
-    `git remote add`, a new address and a moved folder change the identity. So a file in the folder of the notes says which
-    key each identity and each folder had. Notes under the key of the present identity come first.
-
-    Args:
-        projects: The folder of the notes on repositories.
-        in_files: False if the notes are on a server, so that no file shows whether a repository has any.
+    `git remote add`, a new address and a moved folder change the identity. So it is stored which key each identity and
+    each folder had. Notes under the key of the present identity come first.
     """
-    record = _read_keys(projects)
-    known = replace(repository, earlier_key=_known_key(repository, record, projects, in_files=in_files))
-    if (projects / known.key / "PROJECT.md").is_file():
-        remember_key(known, projects)
-    return known
+    try:
+        known = keys.read(repository)
+    except StorageError as exc:  # a server that is down; before a write the key is looked up again
+        log.warning("the key of the notes on %r can't be read: %s", repository.name, exc)
+        return repository
+    plain = replace(repository, earlier_key="")
+    resolved = replace(plain, earlier_key=_known_key(plain, known, is_shared=keys.is_shared))
+    if keys.is_shared or known.has_notes(resolved.key):
+        remember_key(resolved, keys, known)
+    return resolved
 
 
-def remember_key(repository: Repository, projects: Path) -> None:
+def remember_key(repository: Repository, keys: ProjectKeys, known: KnownKeys | None = None) -> None:
     """Store under which key the notes on a repository are, so that they are there when its identity has changed."""
 
-    def entry_of(record: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "key": repository.key,
-            "git": repository.git,
-            "earlier": _earlier_keys(repository, record),
-        }
+    def entry_of(known: KnownKeys) -> FolderKey:
+        return FolderKey(repository.key, repository.git, tuple(earlier_keys(repository, known)))
 
-    def is_known(record: dict[str, dict[str, Any]]) -> bool:
-        same = record["identities"].get(repository.identity) == repository.key
-        return same and record["folders"].get(repository.top) == entry_of(record)
-
-    if is_known(_read_keys(projects)):
-        return
     try:
-        with locked(projects / KEYS):
-            record = _read_keys(projects)
-            record["folders"][repository.top] = entry_of(record)
-            record["identities"][repository.identity] = repository.key
-            write_atomic(projects / KEYS, json.dumps(record, indent=1, sort_keys=True).encode())
-    except (OSError, StorageError) as exc:  # a home that is only read
+        known = keys.read(repository) if known is None else known
+        same = known.identities.get(repository.identity) == repository.key
+        if not (same and known.folders.get(repository.top) == entry_of(known)):
+            keys.store(repository, entry_of)
+    except StorageError as exc:  # a home that is only read
         log.warning("the key of the notes on %r was not stored: %s", repository.name, exc)
 
 
-def earlier_notes_files(repository: Repository, projects: Path) -> list[Path]:
-    """Return the files with notes on a repository that are in no prompt, since its new address had notes already."""
-    files = [projects / key / "PROJECT.md" for key in _earlier_keys(repository, _read_keys(projects))]
-    return [file for file in files if file.is_file() and file.stat().st_size]
-
-
-def _earlier_keys(repository: Repository, record: dict[str, dict[str, Any]]) -> list[str]:
+def earlier_keys(repository: Repository, known: KnownKeys) -> list[str]:
     """Return the other keys that a repository had, by the number of its `.git`."""
-    entries = [one for one in record["folders"].values() if repository.git and one["git"] == repository.git]
-    keys = {key for one in entries for key in (one["key"], *one["earlier"]) if _KEY.fullmatch(key)}
+    entries = [entry for entry in known.folders.values() if repository.git and entry.git == repository.git]
+    keys = {key for entry in entries for key in (entry.key, *entry.earlier) if _KEY.fullmatch(key)}
     return sorted(keys - {repository.key})
 
 
-def _known_key(
-    repository: Repository, record: dict[str, dict[str, Any]], projects: Path, *, in_files: bool
-) -> str:
+def _known_key(repository: Repository, known: KnownKeys, *, is_shared: bool) -> str:
     """Return the key of the notes on a repository; "" if its identity gives it."""
 
-    def is_file(key: str) -> bool:
-        return (projects / key / "PROJECT.md").is_file()
+    def has_notes(key: str) -> bool:
+        return bool(_KEY.fullmatch(key)) and known.has_notes(key)
 
-    def has_notes(key: object) -> bool:
-        # A key is stored when its notes are written.
-        return isinstance(key, str) and bool(_KEY.fullmatch(key)) and (is_file(key) or not in_files)
-
-    if has_notes(key := record["identities"].get(repository.identity)):
-        return str(key)
-    if is_file(repository.key):
+    if has_notes(key := known.identities.get(repository.identity, "")):
+        return key
+    if known.has_notes(repository.key):
         return ""
-    folders = record["folders"]
+    folders = known.folders
     for top, entry in folders.items():
         # A copy of a folder has another number. A folder that is still there was not moved.
         stays = top == repository.top or _file_id(Path(top) / ".git") != repository.git
-        if stays and entry["git"] == repository.git and has_notes(entry["key"]):
-            return str(entry["key"])
-    # Before this folder had a remote, its path was its identity. An entry of another `.git` is of a folder that was deleted.
+        if stays and entry.git == repository.git:
+            # A shared key is stored before there are notes: another machine may have written under an earlier one.
+            for key in (entry.key, *(entry.earlier if is_shared else ())):
+                if has_notes(key):
+                    return key
+    # Before this folder had a remote, its path was its identity. An entry of another `.git` is of a folder that was
+    # deleted. On another machine, the same path may be that of another repository.
     by_path = Repository(repository.top.rsplit("/", 1)[-1], repository.top).key
-    return by_path if repository.top not in folders and is_file(by_path) else ""
-
-
-def _read_keys(projects: Path) -> dict[str, dict[str, Any]]:
-    """Return the stored keys by identity and by folder; none if the file can't be read."""
-    try:
-        record = json.loads((projects / KEYS).read_text("utf-8"))
-        identities, folders = dict(record["identities"]), dict(record["folders"])
-        return {
-            "identities": identities,
-            "folders": {
-                top: {
-                    "key": str(one["key"]),
-                    "git": str(one["git"]),
-                    "earlier": [str(key) for key in one.get("earlier", ())],
-                }
-                for top, one in folders.items()
-            },
-        }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {"identities": {}, "folders": {}}
+    return by_path if not is_shared and repository.top not in folders and has_notes(by_path) else ""
 
 
 def _file_id(path: Path) -> str:

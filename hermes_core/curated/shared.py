@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import stat
 import threading
 import time
@@ -28,6 +29,7 @@ from hermes_core.curated.origins import (
     newest_origins,
 )
 from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged, NoteText
+from hermes_core.curated.project import FolderKey, KeyFile, KnownKeys, ProjectKeys, Repository
 from hermes_core.errors import MemoryConflict, SessionError, StorageError
 from hermes_core.home import HermesHome, file_name_of
 from hermes_core.safety.origin import as_origin
@@ -45,6 +47,12 @@ _UPSERT_ORIGIN = """
     VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (folder, hash) DO UPDATE SET origin = excluded.origin, at = excluded.at,
         session = excluded.session, confirmed = excluded.confirmed, pinned = excluded.pinned
+"""
+
+
+_UPSERT_KEY = """
+    INSERT INTO project_keys (machine, place, key, git, earlier) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (machine, place) DO UPDATE SET key = excluded.key, git = excluded.git, earlier = excluded.earlier
 """
 
 
@@ -247,6 +255,64 @@ def _origin_of(row: Any) -> NoteOrigin:
     return NoteOrigin(as_origin(row["origin"]), row["at"], row["session"], row["confirmed"], row["pinned"])
 
 
+class KeyRows:
+    """The keys of the notes on repositories as rows on a server, which several machines share.
+
+    A repository has the same identity on each machine. Its folders, and the numbers of their `.git`, are of one machine.
+    """
+
+    is_shared = True
+
+    def __init__(self, database: Engine) -> None:
+        self._database = database
+        self._machine = socket.gethostname()
+
+    def read(self, repository: Repository | None = None) -> KnownKeys:
+        """Return the stored keys of this machine's folders, and of one identity or of all."""
+        identity = "" if repository is None else "AND place = ?"
+        present = () if repository is None else (_storable(repository.identity),)
+        keys, folders, notes = self._database.read(
+            [
+                (
+                    f"SELECT place, key FROM project_keys WHERE machine = '' {identity}",
+                    present,
+                ),
+                ("SELECT place, key, git, earlier FROM project_keys WHERE machine = ?", (self._machine,)),
+                ("SELECT file FROM notes WHERE owner = '' AND target = 'project'", ()),
+            ]
+        )
+        files = {row["file"] for row in notes}
+        return KnownKeys(
+            {row["place"] if repository is None else repository.identity: row["key"] for row in keys},
+            {
+                row["place"]: FolderKey(row["key"], row["git"], tuple(row["earlier"].split()))
+                for row in folders
+            },
+            lambda key: f"projects/{key}/PROJECT.md" in files,
+        )
+
+    def store(self, repository: Repository, entry_of: Callable[[KnownKeys], FolderKey]) -> None:
+        """Store the key of a repository for its identity and its folder."""
+        known = self.read(repository)
+        self.merge({repository.identity: repository.key}, {repository.top: entry_of(known)})
+
+    def merge(self, identities: Mapping[str, str], folders: Mapping[str, FolderKey]) -> None:
+        """Store keys by identity and by folder of this machine, in place of those that these have."""
+        rows = [("", _storable(name), key, "", "") for name, key in identities.items()]
+        rows += [
+            (self._machine, _storable(top), entry.key, entry.git, " ".join(entry.earlier))
+            for top, entry in folders.items()
+        ]
+        # In one order, so that two machines do not wait for one another.
+        if rows:
+            self._database.batch([(_UPSERT_KEY, row) for row in sorted(rows)])
+
+
+def _storable(place: str) -> str:
+    """Return a path or an address as text that a server takes: without NUL, and with odd bytes of a path escaped."""
+    return place.replace("\0", "").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 class NotePlaces:
     """Places of the notes of a home: files of its own, or rows of a database that several machines share.
 
@@ -268,6 +334,13 @@ class NotePlaces:
         self._home, self._database, self._mirror = home, database, mirror
         self._lock_timeout, self._clock = lock_timeout, clock
         self._reads = SharedReads(database) if database is not None else None
+
+    @property
+    def project_keys(self) -> ProjectKeys:
+        """The keys of the notes on repositories."""
+        if self._database is None:
+            return KeyFile(self._home.memories / "projects")
+        return KeyRows(self._database)
 
     @property
     def journal(self) -> Path | Engine:

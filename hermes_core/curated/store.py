@@ -76,9 +76,9 @@ from hermes_core.curated.edits import (
 )
 from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
-from hermes_core.curated.places import NoteFile, NotesChanged
+from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged
 from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
-from hermes_core.curated.project import Repository, remember_key
+from hermes_core.curated.project import Repository, earlier_keys, remember_key, with_notes_key
 from hermes_core.curated.shared import NotePlaces
 from hermes_core.errors import (
     ConfigError,
@@ -280,10 +280,10 @@ class MemoryStore:
         self._limits["project"] = project_char_limit
         enabled: dict[MemoryTarget, bool] = {"memory": memory_enabled, "user": user_profile_enabled}
         self.enabled_targets = tuple(target for target in TARGETS if enabled[target])
-        self.project = project
+        self.project = None if project is None else with_notes_key(project, self._places.project_keys)
         self._files = self._places.of_owner("")
-        if project is not None:
-            self._files["project"] = self._places.of_project(project.key)
+        if self.project is not None:
+            self._files["project"] = self._places.of_project(self.project.key)
             self.enabled_targets += ("project",)
         # Writes without a session, such as those of the command line, belong to the person at home.
         self._local = Session("local", home=str(home.path), identity=home.profile)
@@ -331,6 +331,34 @@ class MemoryStore:
             StorageError: The database can't be read.
         """
         return [place.path.parent.name for place in self._places.of_projects()]
+
+    def earlier_project_notes(self) -> list[NotePlace]:
+        """Return the notes on the repository that are in no prompt, since its new address had notes already.
+
+        Raises:
+            StorageError: The database can't be read.
+        """
+        if self.project is None:
+            return []
+        known = self._places.project_keys.read(self.project)
+        places = [self._places.of_project(key) for key in earlier_keys(self.project, known)]
+        return [place for place in places if place.read()]
+
+    def _remember_project(self, file: str) -> None:
+        """Store under which key the notes on the repository are, before a change of the notes in `file`.
+
+        Raises:
+            StorageError: Another machine keeps them under another key, which was not known when this program began.
+        """
+        if self.project is None or file != self._places.of_project(self.project.key).key:
+            return  # the notes on another repository
+        keys = self._places.project_keys
+        if keys.is_shared and with_notes_key(self.project, keys).key != self.project.key:
+            raise StorageError(
+                f"nothing was saved: another machine keeps the notes on {self.project.name!r} under an earlier address",
+                "start this program again",
+            )
+        remember_key(self.project, keys)
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager within which notes on a server are read at most once. Files are read each time."""
@@ -1260,8 +1288,8 @@ class MemoryStore:
             if performed:
                 # Before a file: after a crash, no note may pass for a person's.
                 record = partial(self._record_origins, origins, session, reading, pinned)
-                if isinstance(opened.file, NoteFile) and target == "project" and self.project is not None:
-                    remember_key(self.project, self._home.memories / "projects")
+                if target == "project":
+                    self._remember_project(opened.file.key)
                 warning = self._journal.write(
                     opened, action, edit.entries, performed, undoes, before=record if writes else None
                 )

@@ -17,7 +17,6 @@ from typing import Any
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
-from hermes_core.curated.project import earlier_notes_files
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
@@ -137,14 +136,16 @@ def _examine_curated(memory: Memory) -> Iterator[Finding]:
                 "ok",
                 f"{count} {'entry' if count == 1 else 'entries'}, {used:,} of {limit:,} characters",
             )
-    if (repository := memory.curated.project) is not None:
-        for file in earlier_notes_files(repository, memory.home.memories / "projects"):
-            yield Finding(
-                "built-in project",
-                "warning",
-                f"{str(file)!r} has earlier notes on this repository, whose new address had notes already; no prompt has them",
-                "add what still holds with `hermes-memory memory edit --target project`, then delete that file",
-            )
+    for place in memory.curated.earlier_project_notes():
+        add = "add what still holds with `hermes-memory memory edit --target project`"
+        yield Finding(
+            "built-in project",
+            "warning",
+            f"{place.label} has earlier notes on this repository, whose new address had notes already; no prompt has them",
+            f"run `hermes-memory memory export DIR`, {add}, then empty {place.key} in DIR and run `memory import DIR`"
+            if place.in_database
+            else f"{add}, then delete that file",
+        )
     for flagged in memory.curated.flagged():
         yield Finding(
             "built-in memory",

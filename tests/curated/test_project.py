@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes_core import Memory, open_memory
+from hermes_core.curated.note_copy import NoteFiles, NoteRows
 from hermes_core.curated.project import Repository, repository_of
 from hermes_core.health.doctor import _examine_curated
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
+from hermes_core.sessions.postgres_schema import MIGRATIONS
+from hermes_core.storage.engine import Engine
+from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.testing.fakes import RecordingProvider
 
 AUTO = {"memory": {"project": "auto"}}
@@ -344,3 +351,139 @@ def test_a_session_that_goes_on_in_another_repository_gets_the_notes_on_that(
         assert "Build lake" in memory.frozen_prompt(session)
     with opened(hermes_home, tmp_path) as memory:
         assert "Build lake" not in memory.frozen_prompt(session)
+
+
+# ------------------------------------------------------------------ two machines on one server
+
+
+@pytest.fixture
+def machine(postgres_url: str, postgres_schema: str, tmp_path: Path) -> Callable[..., Memory]:
+    """Open the memory of a machine, by its name, in a working folder."""
+
+    def open_it(name: str, folder: Path) -> Memory:
+        storage = {"url": postgres_url, "schema": postgres_schema}
+        return open_memory(tmp_path / name, config={**AUTO, "storage": storage}, folder=folder)
+
+    return open_it
+
+
+@pytest.fixture
+def database(postgres_url: str, postgres_schema: str) -> Iterator[Engine]:
+    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as opened:
+        yield opened
+
+
+def keep(memory: Memory, note: str) -> None:
+    assert call(memory, action="add", target="project", content=note)["success"]
+
+
+def notes_of(memory: Memory) -> tuple[str, ...]:
+    return memory.curated.entries("project")
+
+
+def test_clones_on_two_machines_share_their_notes_after_a_new_address(
+    machine: Callable[..., Memory], tmp_path: Path
+) -> None:
+    folders = [repository(tmp_path / place / "pond", POND) for place in ("a", "b")]
+    with machine("one", folders[0]) as one, machine("two", folders[1]) as two:
+        keep(one, "Build with make")
+        assert notes_of(two) == ("Build with make",)
+    for folder in folders:
+        set_origin(folder, remote("origin", "https://example.org/ben/lake"))
+    with machine("two", folders[1]) as two:  # the one that wrote nothing comes first
+        assert notes_of(two) == ("Build with make",)
+        keep(two, "Test with make test")
+    fresh = repository(tmp_path / "c" / "lake", "git@example.org:ben/lake.git")
+    for name, folder in (("one", folders[0]), ("three", fresh)):
+        with machine(name, folder) as memory:
+            assert notes_of(memory) == ("Build with make", "Test with make test")
+            assert not (memory.home.memories / "projects").exists()
+
+
+def test_the_keys_outlive_the_home_of_a_machine(machine: Callable[..., Memory], tmp_path: Path) -> None:
+    top = repository(tmp_path / "pond")
+    with machine("one", top) as one:
+        keep(one, "Build with make")
+    set_origin(top, remote("origin", POND))
+    moved = top.rename(tmp_path / "lake")
+    with machine("new home", moved) as one:
+        assert notes_of(one) == ("Build with make",)
+
+
+def test_a_path_of_another_machine_is_not_the_earlier_identity_of_a_clone(
+    machine: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "work")
+    with machine("one", top) as one:
+        keep(one, "Build with make")
+    monkeypatch.setattr(socket, "gethostname", lambda: "another-machine")
+    set_origin(top, remote("origin", POND))
+    with machine("two", top) as two:
+        assert notes_of(two) == ()
+
+
+def test_a_write_is_refused_if_another_machine_has_the_notes_under_another_key_meanwhile(
+    machine: Callable[..., Memory], tmp_path: Path
+) -> None:
+    folders = [repository(tmp_path / place / "pond", POND) for place in ("a", "b")]
+    with machine("one", folders[0]) as one, machine("two", folders[1]):
+        set_origin(folders[1], remote("origin", "https://example.org/ben/lake"))
+        with machine("two", folders[1]) as two:
+            keep(one, "Build with make")
+            refused = call(two, action="add", target="project", content="Test with make test")
+            assert "under an earlier address" in refused["error"]
+        with machine("two", folders[1]) as two:
+            assert notes_of(two) == ("Build with make",)
+            keep(two, "Test with make test")
+        assert notes_of(one) == ("Build with make", "Test with make test")
+
+
+def test_the_doctor_names_rows_of_an_earlier_address(machine: Callable[..., Memory], tmp_path: Path) -> None:
+    with machine("one", repository(tmp_path / "a" / "pond", POND)) as one:
+        keep(one, "Note of the clone")
+    top = repository(tmp_path / "b" / "pond")
+    with machine("two", top) as two:
+        keep(two, "Build with make")
+        assert earlier_findings(two) == []
+    set_origin(top, remote("origin", POND))
+    with machine("two", top) as two:
+        assert notes_of(two) == ("Note of the clone",)
+        (finding,) = earlier_findings(two)
+        assert "projects/pond-" in finding.detail
+        assert "memory export" in finding.remedy
+
+
+def test_an_address_that_a_server_can_not_store_is_no_error(
+    machine: Callable[..., Memory], tmp_path: Path
+) -> None:
+    top = repository(tmp_path / "pond\udcff", "git@example.org:ann/po\\0nd\0.git")
+    for note in ("Build with make", "Test with make test"):
+        with machine("one", top) as one:
+            keep(one, note)
+            assert len(notes_of(one)) == 1 + (note[0] == "T")
+
+
+def test_keys_move_to_a_server_and_back(
+    hermes_home: HermesHome, machine: Callable[..., Memory], database: Engine, tmp_path: Path
+) -> None:
+    top = repository(tmp_path / "pond")
+    with opened(hermes_home, top) as memory:
+        keep(memory, "Build with make")
+    set_origin(top, remote("origin", POND))
+    with opened(hermes_home, top) as memory:
+        assert notes_of(memory) == ("Build with make",)
+    with NoteFiles(hermes_home) as files:
+        NoteRows(database).replace(files)
+    with machine("two", repository(tmp_path / "clone", POND)) as two:
+        assert notes_of(two) == ("Build with make",)
+    with machine("one", top.rename(tmp_path / "lake")) as one:
+        set_origin(tmp_path / "lake", remote("origin", "https://example.org/ben/lake"))
+    with machine("one", tmp_path / "lake") as one:
+        assert notes_of(one) == ("Build with make",)
+    back = HermesHome(tmp_path / "back")
+    with NoteFiles(back) as files:
+        files.replace(NoteRows(database))
+    for address in (POND, "https://example.org/ben/lake"):
+        clone = repository(tmp_path / f"of {address[-4:]}", address)
+        with opened(back, clone) as memory:
+            assert notes_of(memory) == ("Build with make",)
