@@ -484,19 +484,30 @@ class PostgresDatabase:
 
         If the connection was lost during the commit, call it again only if it is `idempotent`.
         """
-        for _ in range(MAX_CONFLICTS):
+        doubt: CommitInDoubt | None = None
+        lost = False
+        for number in range(MAX_CONFLICTS + 1):
             try:
                 return write()
-            except RowConflict:
-                if self.in_transaction:
+            except DatabaseUnavailable as exc:
+                if doubt is not None and not isinstance(exc, CommitInDoubt | RowConflict):
+                    # Only this try stored nothing: the one before may have.
+                    raise CommitInDoubt(doubt.message, doubt.remedy) from exc
+                if self.in_transaction or number == MAX_CONFLICTS:
                     raise
-            except (ServerUnreachable, CommitUnconfirmed):
-                raise  # another try would wait as long
-            except (TransactionAborted, CommitInDoubt) as exc:
-                if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
+                if isinstance(exc, RowConflict):
+                    continue
+                # Another try would wait as long.
+                is_final = isinstance(exc, ServerUnreachable | CommitUnconfirmed)
+                is_in_doubt = isinstance(exc, CommitInDoubt)
+                if (
+                    lost
+                    or is_final
+                    or not (isinstance(exc, TransactionAborted) or (is_in_doubt and idempotent))
+                ):
                     raise
-                break
-        return write()
+                lost, doubt = True, exc if isinstance(exc, CommitInDoubt) else None
+        raise AssertionError("the last try returns or raises")
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
