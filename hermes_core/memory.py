@@ -728,7 +728,7 @@ class Memory:
             raise SessionError(
                 f"older_than is {older_than!r}", "give the least time since the last message, 0 or more"
             )
-        before = time.time() - seconds
+        before = self.sessions.database.now() - seconds
         ids = []
         for stored in self.sessions.idle_sessions(before, sources):
             data = self.sessions.session_identity(stored.id)
@@ -1550,9 +1550,9 @@ class Memory:
             return
         from hermes_core.sessions.maintenance import idle_sessions  # few homes have this setting
 
-        self._pruned_at = time.monotonic()
+        self._pruned_at, now = time.monotonic(), self.sessions.database.now()
         try:
-            for session_id in idle_sessions(self.sessions, time.time() - days * 86_400.0, limit=MAX_PRUNED):
+            for session_id in idle_sessions(self.sessions, now - days * 86_400.0, limit=MAX_PRUNED):
                 if (
                     self.sessions.get_session(session_id) is not None
                 ):  # else deleted with one that delegated it
@@ -1842,7 +1842,8 @@ class Conversation:
         at: float | None = None,
     ) -> TurnDraft:
         """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
-        memory, now, turn_id = self.memory, time.time(), sqlite_text(str(turn_id or ""))
+        memory, turn_id = self.memory, sqlite_text(str(turn_id or ""))
+        now = memory.sessions.database.now()
         if origin is not None:
             origin = message_origin(self._own(), author, origin)
         expired_before = now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR
@@ -2119,7 +2120,7 @@ class OpenTurn:
         in_text(clean)  # a role that was nothing but recall
         if native is not None and clean:
             clean[-1] = {**clean[-1], "native": native}
-        self._open_turns.add(self.id, clean, at=time.time())
+        self._open_turns.add(self.id, clean, at=self._memory.sessions.database.now())
         self._messages += clean
 
     def scrub(self, chunk: str, *, end: bool = False) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -158,7 +157,7 @@ class Outbox:
         self,
         database: Engine,
         *,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
     ) -> None:
@@ -166,7 +165,7 @@ class Outbox:
         self.on_row: Callable[[str], None] = lambda _provider: None
         self.held_back = ""
         """The reason why no row may be sent: older rows, which must be sent first, can't be read. "" if rows may be sent."""
-        self._wall = wall
+        self._wall = wall or database.now
         self._looks = threading.local()
         self._max_rows = max_rows
         self._max_bytes = max_bytes

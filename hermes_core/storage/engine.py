@@ -83,6 +83,12 @@ class Engine(Protocol):
     def in_transaction(self) -> bool:
         """True within a `transaction` of the current thread."""
 
+    def now(self) -> float:
+        """Return the time of day in epoch seconds, by the clock of the server if there is one.
+
+        What is deleted because of its age is judged by it: the clocks of machines may differ by hours.
+        """
+
     def execute(self, sql: str, parameters: Any = ..., /) -> Rows:
         """Run one statement, in the current thread's transaction if there is one."""
 

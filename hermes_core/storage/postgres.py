@@ -92,6 +92,7 @@ _TOKEN = re.compile(
 )
 # Not those of the server itself, in which nobody may make tables.
 _SCHEMA_NAME = re.compile(r"(?!pg_|information_schema\Z)[a-z_][a-z0-9_]{0,62}")
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re.IGNORECASE)
 
 
@@ -336,6 +337,8 @@ class PostgresDatabase:
         _DATABASES.add(self)
         self._ready = self._closed = False
         self._takes_options, self._hurries = True, False
+        # Seconds that the server's clock is ahead of this machine's; None if it was not reached yet.
+        self._clock_offset: float | None = None
         self._silent: tuple[float, ConnectionLost] | None = None
 
     @property
@@ -493,19 +496,30 @@ class PostgresDatabase:
 
         If the connection was lost during the commit, call it again only if it is `idempotent`.
         """
-        for _ in range(MAX_CONFLICTS):
+        doubt: CommitInDoubt | None = None
+        lost = False
+        for number in range(MAX_CONFLICTS + 1):
             try:
                 return write()
-            except RowConflict:
-                if self.in_transaction:
+            except DatabaseUnavailable as exc:
+                if doubt is not None and not isinstance(exc, CommitInDoubt | RowConflict):
+                    # Only this try stored nothing: the one before may have.
+                    raise CommitInDoubt(doubt.message, doubt.remedy) from exc
+                if self.in_transaction or number == MAX_CONFLICTS:
                     raise
-            except (ServerUnreachable, CommitUnconfirmed):
-                raise  # another try would wait as long
-            except (TransactionAborted, CommitInDoubt) as exc:
-                if self.in_transaction or (isinstance(exc, CommitInDoubt) and not idempotent):
+                if isinstance(exc, RowConflict):
+                    continue
+                # Another try would wait as long.
+                is_final = isinstance(exc, ServerUnreachable | CommitUnconfirmed)
+                is_in_doubt = isinstance(exc, CommitInDoubt)
+                if (
+                    lost
+                    or is_final
+                    or not (isinstance(exc, TransactionAborted) or (is_in_doubt and idempotent))
+                ):
                     raise
-                break
-        return write()
+                lost, doubt = True, exc if isinstance(exc, CommitInDoubt) else None
+        raise AssertionError("the last try returns or raises")
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
@@ -525,6 +539,13 @@ class PostgresDatabase:
         except (DatabaseUnavailable, DatabaseCorrupt) as exc:
             return [str(exc)]
         return []
+
+    def now(self) -> float:
+        """Return the time of day in epoch seconds by the clock of the server, as far as it was reached so far."""
+        if self._clock_offset is None:
+            with contextlib.suppress(DatabaseUnavailable):  # who asks finds out next
+                self.execute("SELECT 1")
+        return time.time() + (self._clock_offset or 0.0)
 
     def link(self) -> Link:
         """Return the way to the server."""
@@ -768,7 +789,12 @@ class PostgresDatabase:
     # ------------------------------------------------------------------ schema
 
     def _prepare_schema(self, connection: psycopg.Connection[Any]) -> None:
-        """Check the server, and bring the schema up to date; once for each process."""
+        """Compare the clocks. Check the server, and bring the schema up to date; once for each process."""
+        with self._errors():
+            # With each connection, because the clock of this machine may be set meanwhile.
+            asked = time.time()
+            (clock,) = connection.execute(_CLOCK).fetchone() or (asked,)
+            self._clock_offset = clock - (asked + time.time()) / 2
         with self._lock:
             if self._ready:
                 return

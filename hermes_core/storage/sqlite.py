@@ -305,6 +305,10 @@ class Database:
         """True if the file was moved, deleted or replaced since it was opened."""
         return self._ready and _inode(self.path) != self._inode
 
+    def now(self) -> float:
+        """Return the time of day in epoch seconds."""
+        return time.time()
+
     def shorten_waits(self) -> None:
         """Wait at most a second for locks of other processes from now on, because the program ends."""
         self._busy_timeout = min(self._busy_timeout, EXIT_TIMEOUT_S)

@@ -522,9 +522,14 @@ class Relay:
                     return
                 sink.sendall(data)
 
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+    def stop_listening(self) -> None:
+        """Refuse new connections; those that are there go on."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def close(self) -> None:
+        self.stop_listening()
         for thread in self._threads:
             thread.join(5)
 
@@ -572,6 +577,36 @@ def test_statements_that_travel_with_their_commit_are_repeated_only_if_they_may_
         with pytest.raises(CommitInDoubt):
             database.retry(lambda: database.insert("words", [row], "id", last=True), idempotent=False)
         assert words(database) == (["a", "b", "c"] if passed_on else ["a", "b"])
+
+
+def test_a_commit_in_doubt_stays_in_doubt_if_the_server_is_gone_afterwards(
+    postgres_url: str, postgres_schema: str
+) -> None:
+    """The second try stores nothing, but the first one did."""
+    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as direct:
+        assert words(direct) == []
+        with (
+            contextlib.closing(Relay(postgres_url, pass_on=True)) as relay,
+            contextlib.closing(PostgresDatabase(relay.url, MIGRATIONS, schema=postgres_schema)) as database,
+        ):
+            words_before, relay.cuts = words(database), 1
+            relay.stop_listening()
+            with pytest.raises(CommitInDoubt, match="lost during a commit") as failure:
+                database.batch([(f"{ADD} ON CONFLICT DO NOTHING", (1, "a"))])
+        assert words_before == []
+        assert words(direct) == ["a"]
+    assert "nothing was stored" not in str(failure.value)
+
+
+def test_conflicts_are_repeated_also_after_a_lost_connection(database: PostgresDatabase) -> None:
+    errors = [TransactionAborted("lost"), RowConflict("met"), RowConflict("met")]
+
+    def write() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "stored"
+
+    assert database.retry(write, idempotent=False) == "stored"
 
 
 def test_nothing_may_follow_the_commit_of_a_transaction(database: PostgresDatabase) -> None:
