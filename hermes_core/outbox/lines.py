@@ -211,7 +211,7 @@ class LeasedLines:
         self._outbox, self._provider, self._lease = outbox, provider, lease
         self._database = outbox.database
         self._holder = uuid.uuid4().hex
-        self.key = f"{self._database.label} {provider}"
+        self.key = f"{self._database.location} {provider}"
         self._tries: dict[str, int] = {}  # by session of the lines that this worker holds
         self._current = ""
         self._dead_row = 0

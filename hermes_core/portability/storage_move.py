@@ -214,10 +214,10 @@ class StorageMove:
             mark = read_mark(source.database)
             if self._is_switched and (mark is None or not self._is_own(mark)):
                 raise self._needless()
-            label = store_label(source, self._config)
+            label = source.database.location
             rows = self._counts(source, self._config)
         with self._open(self._target_config, "read") as target:
-            target_label = store_label(target, self._target_config)
+            target_label = target.database.location
             self._refuse_other_move(mark, label, target_label)
             exists = _has_tables(target)
             there = read_mark(target.database) if exists else None
@@ -576,7 +576,7 @@ class StorageMove:
             else "move it away, or delete it with all files beside it of the same name"
         )
         raise StorageError(
-            f"{store_label(target, self._target_config)!r} is not empty ({filled})",
+            f"{target.database.location!r} is not empty ({filled})",
             f"{remedy}; nothing was changed",
         )
 
@@ -584,15 +584,6 @@ class StorageMove:
     def _open(self, config: Config, moving: Moving) -> Iterator[SessionDB]:
         with contextlib.closing(open_sessions(self._home, config, moving=moving)) as store:
             yield store
-
-
-def store_label(store: SessionDB, config: Config) -> str:
-    """Return the file of a store, or the address of its server with the schema."""
-    return (
-        f"{store.database.label} schema {config.storage.schema}"
-        if config.storage.url
-        else store.database.label
-    )
 
 
 def differences(source: StoreDigest, target: StoreDigest, store: SessionDB) -> list[str]:

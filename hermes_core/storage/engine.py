@@ -72,6 +72,10 @@ class Engine(Protocol):
         """The file, or the address without a password, for messages."""
 
     @property
+    def location(self) -> str:
+        """The file, or the address and the schema. No other store has the same one."""
+
+    @property
     def exists(self) -> bool:
         """False if nothing was ever stored, so that a reader need not open the database."""
 

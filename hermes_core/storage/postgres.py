@@ -334,6 +334,11 @@ class PostgresDatabase:
         self._takes_options, self._hurries = True, False
         self._silent: tuple[float, ConnectionLost] | None = None
 
+    @property
+    def location(self) -> str:
+        """The address and the schema: a server has the tables of many homes."""
+        return f"{self.label} schema {self._schema}"
+
     # ------------------------------------------------------------------ statements
 
     def execute(self, sql: str, parameters: Any = ()) -> ResultRows:

@@ -219,6 +219,11 @@ class Database:
         return str(self.path)
 
     @property
+    def location(self) -> str:
+        """The path of the file."""
+        return str(self.path)
+
+    @property
     def exists(self) -> bool:
         """False if there is no file: nothing was ever stored."""
         return self.path.exists()

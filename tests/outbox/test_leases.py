@@ -24,6 +24,7 @@ from hermes_core.outbox.rows import NewRow, Row
 from hermes_core.outbox.store import Outbox
 from hermes_core.storage.postgres import PostgresDatabase
 from tests.manager.conftest import until
+from tests.postgres_server import drop_schema
 
 MIGRATIONS = (("outbox", create_outbox),)
 
@@ -213,6 +214,37 @@ def test_an_outage_of_the_server_ends_no_worker(open_shared: OpenOutbox, tmp_pat
         admin.put("fake", turn("b"))
         assert worker.flush(30)
     assert backend.events == [("s1", "a"), ("s1", "b")]
+
+
+def test_a_call_in_doubt_holds_up_no_other_home_of_the_server(
+    open_shared: OpenOutbox, postgres_url: str, postgres_schema: str, tmp_path: Path
+) -> None:
+    class Silent(Backend):
+        def deliver(
+            self, row: Row, before_call: Callable[[], None], on_late: Callable[[Delivery], None]
+        ) -> Delivery:
+            super().deliver(row, before_call, on_late)
+            self.on_late = on_late
+            return Delivery("in doubt", "no answer")
+
+    silent, backend, schema = Silent(), Backend(), f"{postgres_schema}_b"
+    outbox = open_shared()
+    outbox.put("fake", turn("a"))
+    with working(silent, outbox, tmp_path) as worker:
+        worker.wake()
+        assert until(lambda: worker.stuck())
+    other = Outbox(PostgresDatabase(postgres_url, MIGRATIONS, schema=schema))
+    try:
+        other.put("fake", turn("b"))
+        with working(backend, other, tmp_path) as worker:
+            assert worker.stuck() == ""
+            assert worker.flush(30)
+        assert backend.events == [("s1", "b")]
+    finally:
+        silent.on_late(Delivery("taken"))
+        other.close()
+        drop_schema(postgres_url, schema)
+    assert until(lambda: not outbox.waits("fake"))
 
 
 WORKER = """
