@@ -5,7 +5,7 @@
     │   └── CredentialError        .env can't be read, or must not hold this value
     ├── StorageError               a file or database of the home can't be used
     │   ├── LockTimeout            another process holds the lock for too long
-    │   ├── DatabaseCorrupt        SQLite reports damage; the file was left as it is
+    │   ├── DatabaseCorrupt        a broken page, or a table that is gone; nothing was changed
     │   └── DatabaseUnavailable    the file can't be opened, written or grown
     ├── CuratedMemoryError         MEMORY.md or USER.md can't be changed as asked
     │   └── MemoryConflict         the file can't be adopted; it was copied and left as it is
@@ -72,7 +72,7 @@ class LockTimeout(StorageError):
 
 
 class DatabaseCorrupt(StorageError):
-    """Damage that SQLite reports. Nothing was written or deleted."""
+    """Damage that the database reports: a broken page, or a table that is gone. Nothing was written or deleted."""
 
 
 class DatabaseUnavailable(StorageError):

@@ -79,7 +79,7 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
         lines = [f"{counted(len(faults), 'fault')} in the record:", *faults]
         if any(record.faults and record.readable for record in records):
             lines.append(
-                "compare with a backup of the home and put its files in place, or accept what is there: "
+                "compare with a backup and restore what was changed, or accept what is there: "
                 "hermes-memory verify --accept"
             )
         raise Failure("\n".join(lines))

@@ -81,6 +81,10 @@ _OUTDATED_PLAN = "cached plan must not change result type"
 # Code of a warning that has no code of its own.
 _WARNING = "01000"
 
+# Errors of a statement that is right, in a schema whose tables somebody changed: of tables, columns and types that are
+# gone, and of those that are there already although no migration was recorded.
+_SCHEMA_CODES = frozenset({"3F000", "42P01", "42703", "42704", "42883", "42P07", "42701", "42710"})
+
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*') | (?P<name>"[^"]*") | (?P<cast>::) | :(?P<parameter>[A-Za-z_]\w*)
         | (?P<mark>\?) | (?P<percent>%) | (?<![.\w])(?P<role>user)\b""",
@@ -570,6 +574,7 @@ class PostgresDatabase:
 
         Raises:
             DatabaseUnavailable: The server can't be reached, or all connections of this process stayed in use.
+            DatabaseCorrupt: The tables do not fit the record of migrations.
         """
         if not self._slots.acquire(timeout=self._timeout):
             raise DatabaseUnavailable(
@@ -873,6 +878,11 @@ class PostgresDatabase:
             return DatabaseCorrupt(
                 f"{self.label!r} is damaged ({text})",
                 "restore a backup of the server, or fail over to a standby",
+            )
+        if state in _SCHEMA_CODES:
+            return DatabaseCorrupt(
+                f"the schema {self._schema!r} of {self.label!r} is damaged ({exc.diag.message_primary or text})",
+                "undo what another program changed in it, or restore a backup of the server",
             )
         if state in ("40001", "40P01"):
             return RowConflict(subject, f"try again; {_NOT_STORED}")

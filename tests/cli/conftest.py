@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from hermes_core import HermesHome, MemoryManager, Session
 from hermes_core.cli import main
+from hermes_core.config import set_value
 
 Hermes = Callable[..., Result]
 
@@ -61,6 +62,17 @@ def hermes(hermes_home: HermesHome) -> Hermes:
         return result
 
     return run
+
+
+@pytest.fixture(
+    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"]
+)
+def engine(hermes_home: HermesHome, request: pytest.FixtureRequest) -> str:
+    """The engine of the home: files, or a server, which then has the notes as well."""
+    if request.param == "postgresql":
+        set_value(hermes_home, "storage.url", request.getfixturevalue("postgres_url"))
+        set_value(hermes_home, "storage.schema", request.getfixturevalue("postgres_schema"))
+    return str(request.param)
 
 
 @pytest.fixture

@@ -10,21 +10,11 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.config import load_config, set_value
+from hermes_core.config import load_config
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 Editor = Callable[[str], None]
-
-
-@pytest.fixture(
-    params=[pytest.param("sqlite", marks=pytest.mark.sqlite_only("notes in files")), "postgresql"],
-    autouse=True,
-)
-def engine(hermes_home: HermesHome, request: pytest.FixtureRequest) -> str:
-    """Notes in files, or on a server."""
-    if request.param == "postgresql":
-        set_value(hermes_home, "storage.url", request.getfixturevalue("postgres_url"))
-        set_value(hermes_home, "storage.schema", request.getfixturevalue("postgres_schema"))
-    return str(request.param)
 
 
 def change(home: HermesHome, *calls: str) -> str:

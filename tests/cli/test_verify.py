@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -12,13 +13,37 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, open_memory
+from hermes_core.config import load_config
 from hermes_core.forget import forget_user
 from hermes_core.skills.store import open_skills
+from tests.outbox_of import sessions_of
 from tests.skills.conftest import skill
 
+pytestmark = pytest.mark.usefixtures("engine")
 
-def test_a_whole_record_is_reported_with_its_hash(hermes: Any, hermes_home: HermesHome) -> None:
-    assert hermes("verify").stdout == "nothing was recorded yet\n"
+in_files = pytest.mark.parametrize(
+    "engine",
+    [pytest.param("sqlite", marks=pytest.mark.sqlite_only("a damaged or missing file"))],
+    indirect=True,
+)
+on_server = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+
+
+def change(home: HermesHome, sql: str, *values: object) -> None:
+    """Change the record behind the program's back."""
+    if not load_config(home).storage.url:
+        with contextlib.closing(sqlite3.connect(home.journal_db)) as connection, connection:
+            connection.execute(sql, values)
+        return
+    with contextlib.closing(sessions_of(home)) as sessions:
+        sessions.database.execute(re.sub(r"\b(changes|events)\b", r"note_\1", sql), values)
+
+
+def test_a_whole_record_is_reported_with_its_hash(hermes: Any, hermes_home: HermesHome, engine: str) -> None:
+    if engine == "sqlite":
+        assert hermes("verify").stdout == "nothing was recorded yet\n"
+    else:  # where the record begins with the tables
+        assert hermes("verify").stdout.startswith("notes: 1 event, whole, hash ")
     assert not hermes_home.journal_db.exists()
     hermes("memory", "add", "Likes tea")
     assert hermes("verify").stdout.startswith("notes: 2 events, whole, hash ")
@@ -29,8 +54,7 @@ def test_a_whole_record_is_reported_with_its_hash(hermes: Any, hermes_home: Herm
 
 def test_a_changed_history_is_named_and_accepted(hermes: Any, hermes_home: HermesHome) -> None:
     hermes("memory", "add", "Likes tea")
-    with contextlib.closing(sqlite3.connect(hermes_home.journal_db)) as connection, connection:
-        connection.execute("UPDATE changes SET after = 'Likes coffee'")
+    change(hermes_home, "UPDATE changes SET after = 'Likes coffee'")
     failed = hermes("verify", code=1)
     assert "change 1 in the history is another text" in failed.stderr
     assert "hermes-memory verify --accept" in failed.stderr
@@ -38,7 +62,7 @@ def test_a_changed_history_is_named_and_accepted(hermes: Any, hermes_home: Herme
     hermes("verify")
 
 
-def test_the_skills_of_each_user_have_a_record(hermes: Any, hermes_home: HermesHome) -> None:
+def test_the_skills_of_each_user_have_a_record(hermes: Any, hermes_home: HermesHome, engine: str) -> None:
     from hermes_core.skills.store import SkillStore
 
     folder = hermes_home.memories / "users" / "telegram_42" / "skills"
@@ -46,6 +70,7 @@ def test_the_skills_of_each_user_have_a_record(hermes: Any, hermes_home: HermesH
         with contextlib.closing(SkillStore(root)) as store:
             store.create("deploy", "ops", skill())
     assert [row["record"] for row in json.loads(hermes("verify", "--json").stdout)] == [
+        *(["notes"] if engine == "postgresql" else []),
         "skills",
         "skills of telegram_42",
     ]
@@ -60,11 +85,7 @@ def test_versions_are_restored(hermes: Any) -> None:
     assert "there is no change 99" in hermes("skills", "restore", "99", code=1).stderr
 
 
-def change(home: HermesHome, sql: str, *values: object) -> None:
-    with contextlib.closing(sqlite3.connect(home.journal_db)) as connection, connection:
-        connection.execute(sql, values)
-
-
+@in_files
 def test_a_record_that_is_gone_is_no_new_record(hermes: Any, hermes_home: HermesHome) -> None:
     hermes("memory", "add", "Likes tea")
     for path in hermes_home.memories.glob("journal.db*"):
@@ -136,6 +157,7 @@ def test_a_record_without_events_is_a_fault_that_can_be_accepted(
     hermes("verify")
 
 
+@in_files
 @pytest.mark.parametrize("sql", ["DROP TABLE events", "ALTER TABLE events RENAME COLUMN hash TO sum"])
 def test_a_journal_without_its_record_is_damaged_and_the_note_is_saved(
     hermes: Any, hermes_home: HermesHome, sql: str
@@ -147,6 +169,18 @@ def test_a_journal_without_its_record_is_damaged_and_the_note_is_saved(
     assert "Likes coffee" in hermes("memory", "show", code=None).stdout
     for words in (("verify",), ("memory", "add", "Likes milk")):
         assert "journal.db' is damaged" in hermes(*words, code=1).stderr.replace("\n", " ")
+
+
+@on_server
+@pytest.mark.parametrize("sql", ["DROP TABLE events", "ALTER TABLE events RENAME COLUMN hash TO sum"])
+def test_a_server_without_the_record_stores_no_note(hermes: Any, hermes_home: HermesHome, sql: str) -> None:
+    hermes("memory", "add", "Likes tea")
+    change(hermes_home, sql)
+    for words in (("verify",), ("memory", "add", "Likes milk")):
+        said = hermes(*words, code=1).stderr.replace("\n", " ")
+        assert "is damaged" in said
+        assert "restore a backup of the server" in said
+    assert "Likes milk" not in hermes("memory", "show", code=None).stdout
 
 
 def head(hermes: Any) -> str:

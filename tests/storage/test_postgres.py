@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 import hermes_core
-from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.postgres import (
@@ -66,6 +66,20 @@ def server() -> Iterator[PostgresServer]:
 
 def words(database: PostgresDatabase) -> list[str]:
     return [row["word"] for row in database.execute("SELECT word FROM words ORDER BY id")]
+
+
+def add_rye(database: PostgresDatabase) -> None:
+    database.execute(ADD, (2, "rye"))
+
+
+def add_rye_last(database: PostgresDatabase) -> None:
+    database.insert("words", [{"id": 2, "word": "rye"}], "id", last=True)
+
+
+def add_rye_later(database: PostgresDatabase) -> None:
+    with database.transaction() as connection:
+        connection.execute("SELECT 1")
+        connection.execute(ADD, (2, "rye"))
 
 
 # ------------------------------------------------------------------ statements
@@ -688,6 +702,34 @@ def test_a_migration_that_fails_leaves_nothing(postgres_url: str, postgres_schem
         words(PostgresDatabase(postgres_url, migrations, schema=postgres_schema))
     with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
         assert words(database) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE words",
+        "ALTER TABLE words RENAME COLUMN word TO text",
+        'DROP SCHEMA "{schema}" CASCADE',
+        "TRUNCATE schema_migrations",
+    ],
+)
+@pytest.mark.parametrize("use", [words, add_rye, add_rye_last, add_rye_later])
+def test_tables_that_another_program_changed_are_damage(
+    postgres_url: str, postgres_schema: str, change: str, use: Callable[[PostgresDatabase], object]
+) -> None:
+    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
+        database.execute(ADD, (1, "tea"))
+        with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
+            admin.execute(f'SET search_path = "{postgres_schema}"')
+            admin.execute(change.format(schema=postgres_schema))  # type: ignore[call-overload]  # a str of the test's own
+        if "schema_migrations" in change:  # which the next process reads
+            database.close()
+            database = PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)
+        with contextlib.closing(database), pytest.raises(DatabaseCorrupt) as caught:
+            use(database)
+    assert caught.value.message.startswith(f"the schema {postgres_schema!r} of 'postgresql://")
+    assert "\n" not in caught.value.message
+    assert "restore a backup" in caught.value.remedy
 
 
 def test_tables_of_a_newer_version_are_refused(postgres_url: str, postgres_schema: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from hermes_core.errors import BackendUnavailable, ConfigError, HermesError
+from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.recall import dense
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
@@ -200,7 +200,8 @@ class VectorIndex:
         self._server = server
         self._model = server.model if server is not None else dense.MODEL
         self._store = _store_of(database, self._model, is_unit=server is None)
-        self._value_errors: tuple[type[Exception], ...] = database.value_errors
+        # Errors of a statement while another program changes the table of the vectors, as for another model.
+        self._table_errors: tuple[type[Exception], ...] = (DatabaseCorrupt, *database.value_errors)
         self._errors: tuple[type[Exception], ...] = (
             HermesError,
             sqlite3.Error,
@@ -461,7 +462,7 @@ class VectorIndex:
         def likeness() -> Likeness | None:
             try:
                 nearness = nearest()
-            except self._value_errors as exc:  # the table of the vectors is being changed
+            except self._table_errors as exc:
                 self._failed(exc)
                 return None
             if nearness is None:
@@ -470,7 +471,7 @@ class VectorIndex:
 
         try:
             nearest, is_known = self._store.ask_nearest(encoding.whole, user, passing)
-        except self._value_errors as exc:
+        except self._table_errors as exc:
             self._failed(exc)
             return None
         return ClosestToQuestion(likeness, is_known)
@@ -503,7 +504,7 @@ class VectorIndex:
             surroundings = around().among(ids) if around is not None else None
             if surroundings is None:
                 surroundings = self._store.surroundings(ids, likeness.nearness, likeness.asked, DISTANCES)
-        except self._value_errors as exc:  # the table of the vectors is being changed
+        except self._table_errors as exc:
             self._failed(exc)
             return {}
         likeness.nearness = surroundings.nearness
