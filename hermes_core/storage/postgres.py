@@ -509,9 +509,9 @@ class PostgresDatabase:
 
     def columns(self, table: str) -> list[str]:
         """Return the names of a table's columns."""
-        sql = """SELECT column_name FROM information_schema.columns
-                 WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"""
-        return [row[0] for row in self.execute(sql, (self._schema, table))]
+        sql = """SELECT attname FROM pg_attribute
+                 WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+        return [row[0] for row in self.execute(sql, (f'"{self._schema}"."{table}"',))]
 
     @contextlib.contextmanager
     def detecting_damage(self) -> Iterator[None]:

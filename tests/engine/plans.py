@@ -20,6 +20,9 @@ Plan = dict[str, Any]
 WHOLE_TABLES = {
     "outbox_totals": "the bounds of the outbox are sums over the lines: one for each session that waits",
     "vector_state": "one row",
+    "UPDATE missing_vectors SET leased_until = 0 WHERE leased_until > 0": "all vectors are made again",
+    "SELECT count(*) FROM missing_vectors": "counts for a status",
+    "FROM vectors v WHERE true": "a search in the messages of all owners, each of which is compared",
     "outbox_refused": "one row for each provider",
     "SELECT count(*) FROM outbox_rows": "the depth of the outbox, for a status",
     "SELECT provider FROM outbox_rows UNION": "the backlog of each provider, for a status",
@@ -132,8 +135,8 @@ def table_walks(
                 with connection.transaction():
                     text = f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {generic_sql(statement)}"
                     (document,) = connection.execute(text.encode()).fetchone() or ([],)
-            except psycopg.errors.UndefinedTable:
-                continue  # of another schema, or of the server's own tables
+            except (psycopg.errors.UndefinedTable, psycopg.errors.DatatypeMismatch):
+                continue  # of another schema or the server's own tables, or from before the vectors had another type
             plan = document[0] if isinstance(document, list) else json.loads(document)[0]
             words = " ".join(statement.split())
             if (tables := set(walks(plan["Plan"]))) and not any(part in words for part in WHOLE_TABLES):
