@@ -629,6 +629,10 @@ class PostgresDatabase:
             # It says only that later statements were not run, and may hide the error of the one that failed.
             error = error or exc.__context__ or exc
         if error is not None:
+            # psycopg takes the statements after the failed one for prepared. A rollback makes it forget them; without a
+            # transaction nothing does.
+            if connection.info.transaction_status == self._psycopg.pq.TransactionStatus.IDLE:
+                connection.close()
             raise error.with_traceback(None)
         return cursors
 
@@ -884,6 +888,15 @@ class PostgresDatabase:
                 f"the schema {self._schema!r} of {self.label!r} is damaged ({exc.diag.message_primary or text})",
                 "undo what another program changed in it, or restore a backup of the server",
             )
+        if state in ("0A000", "58P01") and "extension" in text:
+            return DatabaseUnavailable(
+                subject,
+                "install it on the server: it is in the package postgresql-contrib, or in one of its own",
+            )
+        if state == "0A000" and "cached plan" in text:
+            # Another program changed the columns. A new connection has no plan of before, and neither has this one after
+            # a rollback.
+            return ConnectionLost(subject, f"try again; {_NOT_STORED}")
         if state in ("40001", "40P01"):
             return RowConflict(subject, f"try again; {_NOT_STORED}")
         if state == "25P03":  # this program was suspended within a transaction
@@ -1044,7 +1057,7 @@ class _Transaction:
         psycopg = self._database._psycopg
         if not connection.closed and connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             with contextlib.suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
+                connection.rollback()  # no statement: psycopg then forgets what it takes for prepared
         self._database.put_back(connection)
 
 

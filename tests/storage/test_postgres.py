@@ -24,7 +24,7 @@ import pytest
 import hermes_core
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
 from hermes_core.storage import postgres
-from hermes_core.storage.engine import Connection
+from hermes_core.storage.engine import Connection, Statement
 from hermes_core.storage.postgres import (
     CommitInDoubt,
     PostgresDatabase,
@@ -307,6 +307,67 @@ def test_nothing_is_left_on_a_connection(database: PostgresDatabase) -> None:
         assert connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0] == "1min"
     assert settings() == before
     assert database.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()[0] == 0
+
+
+@pytest.mark.parametrize("use", ["read", "batch", "last of a transaction"])
+def test_a_statement_that_an_error_kept_from_being_prepared_is_prepared_later(
+    postgres_url: str, postgres_schema: str, use: str
+) -> None:
+    def run(*statements: Statement) -> None:
+        if use != "last of a transaction":
+            getattr(database, use)(statements)
+            return
+        with database.transaction() as connection:
+            connection.execute("SELECT 1")
+            database.read(statements)
+
+    wrong: Statement = ("SELECT 1 / ?", (0,))
+    with contextlib.closing(
+        PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema, pool=1)
+    ) as database:
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.DivisionByZero):  # before anything is prepared
+                run(wrong)
+        for times in range(8):  # the error comes with one of the uses that would prepare the statement
+            right: Statement = (f"SELECT word FROM words WHERE id = ? + {times}", (1,))  # noqa: S608
+            for _ in range(times):
+                run(right)
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                run(wrong, right)
+            run(right)
+
+
+def test_columns_that_another_program_changes_are_read_with_a_new_plan(
+    database: PostgresDatabase, postgres_url: str, postgres_schema: str
+) -> None:
+    def read() -> tuple[Any, ...]:
+        return tuple(database.execute("SELECT * FROM words").fetchone())
+
+    def read_in_transaction() -> tuple[Any, ...]:
+        with database.transaction() as connection:
+            return tuple(connection.execute("SELECT * FROM words").fetchone())
+
+    database.execute(ADD, (1, "tea"))
+    for number, run in enumerate([read, partial(database.retry, read_in_transaction, idempotent=True)], 1):
+        for _ in range(7):
+            assert len(run()) == 2 + number
+        with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as other:
+            other.execute(f'SET search_path = "{postgres_schema}"')
+            other.execute(f"ALTER TABLE words ADD COLUMN more{number} BIGINT")  # type: ignore[arg-type]
+        assert len(run()) == 3 + number
+
+
+def test_an_extension_that_the_server_does_not_have_is_told(postgres_url: str, postgres_schema: str) -> None:
+    def make(connection: Connection) -> None:
+        connection.execute("CREATE EXTENSION not_there")
+
+    with (
+        contextlib.closing(PostgresDatabase(postgres_url, [("x", make)], schema=postgres_schema)) as database,
+        pytest.raises(DatabaseUnavailable) as caught,
+    ):
+        words(database)
+    assert "not_there" in caught.value.message
+    assert "contrib" in caught.value.remedy
 
 
 def test_without_prepared_statements_the_server_keeps_none(postgres_url: str, postgres_schema: str) -> None:
