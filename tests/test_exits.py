@@ -122,14 +122,11 @@ def test_a_turn_its_log_and_the_files_of_the_home_hold_no_secret(hermes_home: He
     assert_redacted(log.path.read_text())
 
 
-DOCTOR = pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(["doctor"], marks=DOCTOR, id="doctor"),
-        pytest.param(["doctor", "--json"], marks=DOCTOR, id="doctor --json"),
+        ["doctor"],
+        ["doctor", "--json"],
         ["recall", "Where do we deploy?"],
         ["recall", "Where do we deploy?", "--json"],
         ["--debug", "recall", "Where do we deploy?"],

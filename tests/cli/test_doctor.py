@@ -19,8 +19,6 @@ from hermes_core.testing.http_server import Raw, StandIn
 from hermes_core.testing.model_server import ModelServer
 from tests.cli.conftest import Hermes
 
-pytestmark = pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
-
 
 def configure(home: HermesHome, **model: object) -> None:
     home.path.mkdir(exist_ok=True)

@@ -72,7 +72,6 @@ def test_notes_of_an_id_that_becomes_an_owner_stay_in_their_folder(
     assert data("memory", "show", "--user", "telegram:42")["memory"] == ["Says ZEBRA"]
 
 
-@pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
 def test_status_and_doctor_say_that_notes_have_no_owner_elsewhere(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:
@@ -92,7 +91,6 @@ def test_status_and_doctor_say_that_notes_have_no_owner_elsewhere(
     assert data("memory", "status")["identity"] == {"owners": ["telegram:42"], "remark": ""}
 
 
-@pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
 def test_status_and_doctor_warn_of_notes_that_several_users_share(
     hermes: Any, data: Any, hermes_home: HermesHome
 ) -> None:

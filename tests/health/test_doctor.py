@@ -18,8 +18,6 @@ from hermes_core.home import HermesHome
 from hermes_core.testing.fakes import RecordingProvider
 from tests.outbox_of import sessions_of
 
-pytestmark = pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
-
 InstallPlugin = Callable[..., Path]
 KEY = "lockbox-key-0123456789"
 

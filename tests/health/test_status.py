@@ -347,7 +347,6 @@ def test_a_hook_without_a_success_says_so(lockbox: HermesHome) -> None:
     assert prefetch.p95 == "none of 1 call went well"
 
 
-@pytest.mark.sqlite_only("a server without fsync, as that of the tests is, does not pass doctor")
 def test_a_provider_whose_last_call_failed_is_no_working_one_until_a_call_or_self_test_went_well(
     lockbox: HermesHome,
 ) -> None:

@@ -104,6 +104,7 @@ def test_of_a_huge_message_recall_shows_the_part_that_answers(surface: ToolSet, 
     assert any(text.endswith("and a walnut") and len(text) <= 800 for text in texts)
 
 
+@pytest.mark.sqlite_only("a damaged or missing file")
 def test_a_damaged_session_store_costs_a_client_only_past_sessions(hermes_home: HermesHome) -> None:
     hermes_home.path.mkdir()
     hermes_home.state_db.write_bytes(b"garbage" * 1000)
