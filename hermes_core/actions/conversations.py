@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.records import Mark, StoredSession
 from hermes_core.sessions.transfer import session_document
@@ -45,6 +46,13 @@ def delete_sessions(memory: Memory, ids: Iterable[str]) -> Iterator[str]:
         if memory.sessions.get_session(session_id) is not None:
             memory.delete_session(session_id)
         yield session_id
+
+
+def deletion_message(memory: Memory, count: int) -> str:
+    """Return how many sessions were deleted, and where their text still is."""
+    in_file = count and memory.sessions.database.kind == "sqlite"
+    rest = "; the file holds their text until hermes-memory sessions vacuum" if in_file else ""
+    return f"{counted(count, 'session')} deleted{rest}"
 
 
 def exported_lines(db: SessionDB, ids: Iterable[str]) -> Iterator[str]:

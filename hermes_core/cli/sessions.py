@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from hermes_core.actions.conversations import delete_sessions, named_session
+from hermes_core.actions.conversations import delete_sessions, deletion_message, named_session
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table, seconds_of
 from hermes_core.cli.recall import MAX_TEXT_CHARS
@@ -386,11 +386,7 @@ def _delete(memory: Memory, doomed: list[str], *, dry_run: bool, as_json: bool) 
     elif dry_run:
         _print_sessions(memory.sessions, doomed)
     else:
-        in_file = memory.sessions.database.kind == "sqlite"
-        freed = (
-            "; the file holds their text until hermes-memory sessions vacuum" if doomed and in_file else ""
-        )
-        click.echo(f"{counted(len(doomed), 'session')} deleted{freed}")
+        click.echo(deletion_message(memory, len(doomed)))
 
 
 def _print_sessions(db: SessionDB, ids: Iterable[str]) -> None:

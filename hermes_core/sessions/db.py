@@ -255,7 +255,9 @@ class SessionDB:
         """Check the file and its search indexes; return a line for each fault, an empty list if there is none."""
         try:
             faults = self.database.integrity()
-            return [f"{fault}; {REPAIR}" for fault in faults] or self.index.check()
+            if self.database.kind == "sqlite":  # the errors of a server have a remedy of their own
+                faults = [f"{fault}; {REPAIR}" for fault in faults]
+            return faults or self.index.check()
         except DatabaseCorrupt as exc:
             return [str(exc)]
 

@@ -515,7 +515,7 @@ def read_meta(key: str, text: str | None, read: Callable[[str], Value], default:
     try:
         return read(text)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as exc:
-        log.error("%r in state.db can't be read and is begun anew: %s", key, exc)
+        log.error("%r of the sessions can't be read and is begun anew: %s", key, exc)
         return default
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
+from hermes_core.config import set_value
 from hermes_core.memory import open_memory
 from tests.outbox_of import sessions_of
 
@@ -201,3 +202,13 @@ def test_sessions_without_a_title_are_named_before_they_are_deleted(
         db.append_message("untitled", "user", "Where do we\ndeploy billing?")
     assert "Where do we deploy billing?" in hermes("sessions", "prune", "--older-than", 0, "--dry-run").stdout
     assert "Where do we deploy billing?" in hermes("sessions", "delete", "untitled", "--dry-run").stdout
+
+
+def test_a_check_of_a_server_that_is_down_advises_no_repair_of_a_file(
+    hermes: Any, hermes_home: HermesHome
+) -> None:
+    set_value(hermes_home, "storage.url", "postgresql://hermes@127.0.0.1:1/hermes")
+    (line,) = hermes("sessions", "check", code=1).stdout.splitlines()
+    assert "can't reach" in line
+    assert "start the server" in line
+    assert "sessions repair" not in line

@@ -70,6 +70,23 @@ def test_a_session_whose_id_has_hidden_characters_is_renamed_and_deleted(
     assert served.memory.sessions.get_session(session_id) is None
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_a_deletion_speaks_of_the_file_only_if_there_is_one(
+    serve: Serve, request: pytest.FixtureRequest, engine: str
+) -> None:
+    names = {"url": "postgres_url", "schema": "postgres_schema"} if engine == "postgresql" else {}
+    storage = {key: request.getfixturevalue(name) for key, name in names.items()}
+    served = serve(config={"storage": storage} if storage else {})
+    session = served.memory.start_session("s1")
+    served.memory.end_turn(session, "Hello", "Hello.", warm=False)
+    client = served.client()
+    answer = post(served, client, "/session/delete/confirmed", id="s1")
+    page = client.get(answer.headers["location"]).text
+    assert "1 session deleted" in page
+    in_file = served.memory.sessions.database.kind == "sqlite"
+    assert ("the file holds their text" in page) == in_file
+
+
 def test_a_search_field_keeps_what_was_asked(serve: Serve) -> None:
     page = serve().client().get("/search", params={"q": "שלום\u200f"}).text
     assert 'name="q" value="שלום\u200f"' in page

@@ -7,12 +7,12 @@ import re
 
 from hermes_core.actions.conversations import (
     delete_sessions,
+    deletion_message,
     exported_lines,
     mark_conversation,
     rename_conversation,
 )
 from hermes_core.errors import SessionError
-from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import PROGRAM_SOURCES, Mark, StoredSession, calls_as_text
 from hermes_core.sessions.turn_records import turns_at
 from hermes_core.ui.answers import FileAnswer, Page, PageRequest, Redirect
@@ -129,10 +129,7 @@ def delete(site: Site, request: PageRequest) -> Redirect:
     """Delete the conversation for good."""
     session = _session(site, request)
     count = sum(1 for _ in delete_sessions(site.memory, sorted(site.memory.sessions.lineage(session.id))))
-    return Redirect(
-        "/sessions",
-        f"{counted(count, 'session')} deleted; the file holds their text until hermes-memory sessions vacuum.",
-    )
+    return Redirect("/sessions", f"{deletion_message(site.memory, count)}.")
 
 
 def _session(site: Site, request: PageRequest) -> StoredSession:
