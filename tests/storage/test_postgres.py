@@ -224,7 +224,7 @@ def test_the_error_of_a_question_is_its_own(database: PostgresDatabase) -> None:
     faulty = database.ask([("SELECT word FROM nothing", ())])
     sound = database.ask([("SELECT word FROM words", ())])
     assert database.execute("SELECT 1").fetchall() == [(1,)]
-    with pytest.raises(psycopg.ProgrammingError, match="nothing"):
+    with pytest.raises(DatabaseCorrupt, match="nothing"):
         faulty()
     assert sound() == [[]]
 
@@ -771,7 +771,6 @@ def test_a_migration_that_fails_leaves_nothing(postgres_url: str, postgres_schem
         "DROP TABLE words",
         "ALTER TABLE words RENAME COLUMN word TO text",
         'DROP SCHEMA "{schema}" CASCADE',
-        "TRUNCATE schema_migrations",
     ],
 )
 @pytest.mark.parametrize("use", [words, add_rye, add_rye_last, add_rye_later])
@@ -783,10 +782,7 @@ def test_tables_that_another_program_changed_are_damage(
         with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
             admin.execute(f'SET search_path = "{postgres_schema}"')
             admin.execute(change.format(schema=postgres_schema))  # type: ignore[call-overload]  # a str of the test's own
-        if "schema_migrations" in change:  # which the next process reads
-            database.close()
-            database = PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)
-        with contextlib.closing(database), pytest.raises(DatabaseCorrupt) as caught:
+        with pytest.raises(DatabaseCorrupt) as caught:
             use(database)
     assert caught.value.message.startswith(f"the schema {postgres_schema!r} of 'postgresql://")
     assert "\n" not in caught.value.message
