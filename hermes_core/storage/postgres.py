@@ -649,6 +649,8 @@ class PostgresDatabase:
         except self._psycopg.errors.PipelineAborted as exc:
             # It says only that later statements were not run, and may hide the error of the one that failed.
             error = error or exc.__context__ or exc
+        except self._psycopg.Error as exc:
+            error = error or exc
         if error is not None:
             # psycopg takes the statements after the failed one for prepared. A rollback makes it forget them; without a
             # transaction nothing does.
