@@ -381,18 +381,19 @@ class Outbox:
         first row of its session, because some process may be sending it now.
         """
         with self.transaction() as connection:
-            rows = {
-                turn: self._select("provider = ? AND hook = 'sync_turn' AND event = ?", (provider, turn))
-                for turn in turns
-            }
+            names = list(turns)
+            condition = "provider = ? AND hook = 'sync_turn' AND event = ?"
+            self._lock_lines(
+                connection, [row for turn in names for row in self._select(condition, (provider, turn))]
+            )
+            rows = {turn: self._select(condition, (provider, turn)) for turn in names}
             # Decided before any row is deleted, because after that another row is the first of its session.
             sent = [
                 turn
                 for turn, found in rows.items()
                 if not found or found[0].attempts or self._is_first(connection, found[0])
             ]
-            for found in rows.values():
-                self._settle(connection, found)
+            self._settle(connection, [row for found in rows.values() for row in found])
         return sent
 
     def drop_session(self, session_id: str) -> int:
@@ -473,12 +474,21 @@ class Outbox:
         return self._select(condition, (state, provider, after, 2**62 if limit is None else limit))
 
     def _settle(self, connection: Connection, rows: Sequence[Row]) -> int:
+        self._lock_lines(connection, rows)
         now = self._wall()
         connection.executemany(
             _SETTLE, [(row.provider, row.hook, row.event, row.fingerprint, now) for row in rows]
         )
         connection.executemany("DELETE FROM outbox_rows WHERE number = ?", [(row.number,) for row in rows])
         return len(rows)
+
+    def _lock_lines(self, connection: Connection, rows: Iterable[Row]) -> None:
+        """Let the workers wait that send rows of these sessions: each locks the line of a session before its rows."""
+        if self.database.kind == "postgresql":
+            connection.executemany(
+                "SELECT 1 FROM outbox_lines WHERE provider = ? AND session_id = ? FOR UPDATE",
+                sorted({(row.provider, row.session_id) for row in rows}),
+            )
 
     def _forget(self, connection: Connection, before: float) -> None:
         connection.execute("DELETE FROM outbox_settled WHERE settled_at < ?", (before,))

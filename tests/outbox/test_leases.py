@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,6 +88,24 @@ def working(backend: Any, outbox: Outbox, folder: Path, lease: float = 30.0) -> 
         yield worker
     finally:
         worker.stop(10)
+
+
+def test_a_worker_and_a_rewind_of_its_session_do_not_wait_for_each_other(
+    open_shared: OpenOutbox, tmp_path: Path
+) -> None:
+    """Each locks the line of the session first. In another order, the server would end one of them."""
+    outbox, other, watcher = open_shared(), open_shared(), open_shared()
+    outbox.put("fake", turn("a"))
+    (row,) = outbox.pending()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%outbox%'"
+    with ThreadPoolExecutor(2) as pool:
+        with outbox.transaction() as connection:
+            connection.execute("SELECT 1 FROM outbox_lines WHERE provider = 'fake' FOR UPDATE")
+            rewind = pool.submit(other.drop_turns, "fake", ["a"])
+            assert until(lambda: pool.submit(watcher.database.execute, waiting).result().fetchone()[0])
+            outbox.delivered(row)
+        assert rewind.result(20) == ["a"]  # the provider has it
+    assert outbox.depth == 0
 
 
 def test_several_workers_send_each_row_once_and_each_session_in_order(

@@ -254,6 +254,7 @@ def test_an_odd_answer_is_a_problem_and_no_exception(
         assert index._thread is not None
         assert index._thread.is_alive()
         server.answer = server.embed
+        assert index.works()
         index.build()
         assert index.missing() == 0
 

@@ -363,10 +363,8 @@ class VectorIndex:
                 [f"{row['speaker'] or row['role']}: {piece.strip()}" for row, *_, piece in cuts]
             )
             dimension = len(encodings[0].whole) if encodings else self._store.dimension()
-            if self._server is not None and encodings:
-                self._dimension = dimension
-                if self._is_new_dimension(dimension):
-                    return len(rows)  # the next step begins with the first message
+            if self._server is not None and encodings and self._is_new_dimension(dimension):
+                return len(rows)  # the next step begins with the first message
             vectors = [
                 Vector(row["id"], number, first, last, *self._stored(encoding))
                 for (row, number, first, last, _), encoding in zip(cuts, encodings, strict=True)
@@ -452,10 +450,10 @@ class VectorIndex:
         if (encoding := self._encode_question(question, names)) is None:
             return None
         if self._server is not None:
-            self._dimension = len(encoding.whole)
-            if self._dimension != self._store.dimension():
-                self._remake(self._dimension)
+            if (dimension := len(encoding.whole)) != self._store.dimension():
+                self._remake(dimension)
                 return None
+            self._dimension = dimension
         self._mismatch = ""
         weight = WHOLE_WEIGHT if len(encoding.words) else WHOLE_WEIGHT_ALONE
 
@@ -611,12 +609,14 @@ class VectorIndex:
         assert self._server is not None
         before = self._store.dimension()
         if before == dimension:
+            self._dimension = dimension
             return False
         if before and (second := len(self._server.encode_question(TEST_TEXT).whole)) != dimension:
             raise BackendUnavailable(
                 f"{self._model!r} makes vectors of {dimension!r} numbers and of {second!r} numbers",
                 "see that recall.embeddings_url has only one model of this name",
             )
+        self._dimension = dimension
         return self._store.change_dimension(dimension)
 
     def _encoder(self) -> dense.Encoder:
