@@ -1415,8 +1415,9 @@ class SessionDB:
         if session_id is not None:
             condition = "AND t.session_key = (SELECT key FROM sessions WHERE id = ?)"
             parameters = (session_id,)
+        # The plus keeps a server from reading the whole index of turns with this state.
         sql = f"""SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key
-            WHERE t.key > ? AND t.state = 0 AND t.stored_at >= ? {condition} ORDER BY t.key LIMIT {TURNS_PER_QUERY}"""
+            WHERE t.key > ? AND +t.state = 0 AND t.stored_at >= ? {condition} ORDER BY t.key LIMIT {TURNS_PER_QUERY}"""
         while rows := self.database.execute(sql, (since, stored_after, *parameters)).fetchall():
             for row in rows:
                 if not unless(row["id"]):
