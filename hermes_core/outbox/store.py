@@ -424,10 +424,10 @@ class Outbox:
         """Return the counts of pending rows and dead letters of one provider."""
         looks = getattr(self._looks, "rows", None) or {}
         rows = looks[provider]()[0] if provider in looks else self.database.execute(_BACKLOG, (provider,))
-        found = {row[0]: row[1:] for row in rows}
-        depth, oldest, error = found.get("pending", (0, None, None))
+        by_state = {row[0]: row[1:] for row in rows}
+        depth, oldest, error = by_state.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)
-        return Backlog(depth, age, found.get("dead letter", (0,))[0], error or "")
+        return Backlog(depth, age, by_state.get("dead letter", (0,))[0], error or "")
 
     @contextlib.contextmanager
     def reading(self, providers: Iterable[str]) -> Iterator[None]:

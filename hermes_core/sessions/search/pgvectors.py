@@ -564,12 +564,12 @@ class PostgresVectors:
         answer = self._database.ask([(_AROUND, around), (sql, [*around, _literal(asked)])])
 
         def surroundings() -> Surroundings:
-            found, rows = answer()
-            own = {(key, position): other for key, position, distance, other in found if not distance}
+            neighbors, rows = answer()
+            own = {(key, position): other for key, position, distance, other in neighbors if not distance}
             return _surroundings_of(
                 [
                     (own[key, position], key, distance, other)
-                    for key, position, distance, other in found
+                    for key, position, distance, other in neighbors
                     if (key, position) in own
                 ],
                 rows,

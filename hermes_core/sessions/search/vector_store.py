@@ -149,9 +149,9 @@ class Surroundings:
 
     def among(self, ids: Sequence[int]) -> Surroundings | None:
         """Return the part that these messages have; None if not all of them are here."""
-        asked = set(ids)
-        places = [place for place in self.places if place[0] in asked]
-        if asked - {place[0] for place in places}:
+        own_ids = set(ids)
+        places = [place for place in self.places if place[0] in own_ids]
+        if own_ids - {place[0] for place in places}:
             return None
         others = {place[3] for place in places}
         words = {message_id: signs for message_id, signs in self.words.items() if message_id in others}

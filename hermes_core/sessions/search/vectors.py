@@ -171,7 +171,7 @@ class ClosestToQuestion:
 
     @functools.cached_property
     def likeness(self) -> Likeness | None:
-        """How close messages are; None if that can't be said."""
+        """Closeness of the messages to the question; None if that can't be said."""
         return self._answer()
 
     @property
