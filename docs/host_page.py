@@ -14,7 +14,7 @@ from tables import cell, docstring_markdown
 import hermes_core
 from hermes_core import agent
 from hermes_core.sessions.db import SessionDB
-from hermes_core.telemetry import Telemetry
+from hermes_memory_telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ SUBJECTS = (
     Subject(
         "telemetry",
         "Traces and metrics",
-        "An observer for OpenTelemetry. Import it from `hermes_core.telemetry`, which needs the extra `[otel]`.",
+        "An observer for OpenTelemetry. Import it from `hermes_memory_telemetry.telemetry`, which needs the extra `[otel]`.",
         ("Telemetry",),
     ),
     Subject(

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, Tracer
 
 from hermes_core import Conversation, MemoryProvider, Recall, RecallItem, open_memory
-from hermes_core.telemetry import SCOPE, Telemetry
+from hermes_memory_telemetry.telemetry import SCOPE, Telemetry
 
 PICTURE = Path(__file__).resolve().parent / "how-to" / "turn-spans.svg"
 

@@ -30,7 +30,7 @@ from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
 from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
 
 if TYPE_CHECKING:
-    from hermes_core.telemetry import Telemetry
+    from hermes_core.tracing import Telemetry
 
 log = logging.getLogger(__name__)
 

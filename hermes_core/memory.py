@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from hermes_core.backups.schedule import ScheduledBackups
 from hermes_core.config import Config, load_config, override_config
@@ -61,6 +61,7 @@ from hermes_core.loader.discover import (
     ProviderState,
     installed_entry_points,
 )
+from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions
 from hermes_core.loader.extras import NO_EXTRAS, CombinedExtras, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
@@ -68,7 +69,6 @@ from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
 from hermes_core.outbox.rows import NewRow, with_turn_number
-from hermes_core.packages import extra_remedy
 from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.fence import without_context
@@ -105,7 +105,7 @@ from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_core.storage.engine import Engine, Statement
 from hermes_core.storage.inventory import Inventory
 from hermes_core.storage.verdicts import Verdicts
-from hermes_core.tracing import traced
+from hermes_core.tracing import Telemetry, traced
 from hermes_core.turn_recall import (
     NOTES_LABEL,
     UPDATES_LABEL,
@@ -122,9 +122,6 @@ from hermes_core.turn_recall import (
     render_updates,
 )
 from hermes_core.upgrade import delete_backup, outbox_of_home
-
-if TYPE_CHECKING:
-    from hermes_core.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -189,8 +186,8 @@ def open_memory(
             class or a factory of a provider.
         observers: Objects with observer hooks, beside those that are installed.
         deadlines: Seconds by hook name. They replace the default deadlines of these hooks.
-        telemetry: True or a `hermes_core.telemetry.Telemetry` to make OpenTelemetry spans and metrics, False to make
-            none; default: `telemetry.enabled` of config.yaml.
+        telemetry: True or a `Telemetry` of the extension `telemetry` to make OpenTelemetry spans and metrics, False
+            to make none; default: `telemetry.enabled` of config.yaml.
         folder: The working folder, of whose repository PROJECT.md keeps notes if `memory.project` is `auto`; default:
             the current folder.
         clock: Returns seconds. Measures the ages of recall and the pauses before retries.
@@ -257,23 +254,20 @@ def account_of(settings: Sequence[Field], name: str, home: HermesHome) -> Callab
 
 
 def _telemetry_of(
-    choice: Telemetry | bool | None, config: TelemetryConfig
+    choice: Telemetry | bool | None, config: TelemetryConfig, extensions: Extensions
 ) -> tuple[Telemetry | None, ConfigError | None]:
     """Return the telemetry of a memory, None if it is off, and an error if it can't be had."""
     if choice is None:
         choice = config.enabled
-    if isinstance(choice, bool):
-        if not choice:
-            return None, None
-        try:
-            from hermes_core.telemetry import Telemetry  # most programs don't have OpenTelemetry
-        except ImportError as exc:
-            return None, ConfigError(
-                f"telemetry is on, and OpenTelemetry can't be imported ({exc})",
-                f"{extra_remedy('otel')}, or set telemetry.enabled to false",
-            )
-        return Telemetry(content=config.content), None
-    return choice, None
+    if not isinstance(choice, bool):
+        return choice, None
+    if not choice:
+        return None, None
+    telemetry: Telemetry | None = extensions.first("make_tracer", config=config)
+    if telemetry is None:
+        remedy = f"{extension_remedy(extensions, 'telemetry')}, or set telemetry.enabled to false"
+        return None, ConfigError("telemetry is on, and no extension makes it", remedy)
+    return telemetry, None
 
 
 def _local_refusal(config: Config) -> str:
@@ -298,6 +292,7 @@ class Memory:
     Attributes:
         home: The home of this memory.
         config: The configuration of the home.
+        extensions: The extensions that the configuration lets in.
         sessions: The store of sessions and turns, which also holds the outbox.
         curated: The store of the notes.
         manager: The manager of the providers.
@@ -322,6 +317,9 @@ class Memory:
         self.home, self.config, self.at_close = home, config, ExitStack()
         self.inventory = Inventory(home.path)
         self._verdicts = Verdicts(home)
+        # Scanning the installed packages takes longer than all else here, so it is done once.
+        self._entry_points = list(installed_entry_points())
+        self.extensions = load_extensions(config, self._entry_points)
         self.sessions = open_sessions(
             home,
             config,
@@ -333,12 +331,10 @@ class Memory:
         self._load_errors: dict[str, ProviderError] = {}
         self._members = self._routes()
         self._control = LoadControl.of(config.providers)
-        # Scanning the installed packages takes longer than all else here, so it is done once.
-        self._entry_points = list(installed_entry_points())
         installed, self._observer_problems = load_observers(
             self._control, self._entry_points, MemoryManager.vet_observer
         )
-        source, self.telemetry_problem = _telemetry_of(telemetry, config.telemetry)
+        source, self.telemetry_problem = _telemetry_of(telemetry, config.telemetry, self.extensions)
         self.tracer = None if source is None else source.tracer_of(home.profile, lambda: self._external)
         self.manager = MemoryManager(
             home,
@@ -408,6 +404,8 @@ class Memory:
         self.inventory.record()
         self._backups = ScheduledBackups(home, config, self.outside_paths)
         at_exit.register(self)
+        for _ in self.extensions.call("on_home_opened", memory=self):
+            pass
 
     @property
     def local_session(self) -> Session:
@@ -1403,7 +1401,7 @@ class Memory:
         ]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
-        problems += self._observer_problems
+        problems += [*self._observer_problems, *self.extensions.problems()]
         failures = dict.fromkeys(
             filter(None, [*self._failures.values(), self._backups.problem, self.manager.outbox.held_back])
         )

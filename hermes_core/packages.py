@@ -7,10 +7,14 @@ machine that asks an index for it. So they are installed from a file, a checkout
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -27,10 +31,42 @@ def program_version() -> str:
     return ""
 
 
+class KnownExtension(NamedTuple):
+    """An extension of this project, known by name also where it is not installed.
+
+    Attributes:
+        distribution: The package that has it.
+        about: One line on what it adds.
+        commands: Its commands of `hermes-memory`, each with its summary.
+        formats: Its values of `import --format`.
+        schemes: Its schemes of `storage.url`.
+    """
+
+    distribution: str
+    about: str
+    commands: Mapping[str, str] = {}
+    formats: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
+
+
+KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
+    "mcp": KnownExtension(
+        "hermes-memory-mcp", "a server for MCP clients", {"mcp": "Serve this memory to MCP clients."}
+    ),
+    "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
+    "ui": KnownExtension(
+        "hermes-memory-ui",
+        "a page that shows and changes memory in a browser",
+        {"ui": "Show this memory in a browser, and change it there."},
+    ),
+}
+"""All that the core knows of the extensions of this project. Their names are reserved."""
+
 OWN_PACKAGES = frozenset(
     {
         CORE,
         TESTING,
+        *(known.distribution for known in KNOWN_EXTENSIONS.values()),
         *(
             f"hermes-memory-{name}"
             for name in (
@@ -75,6 +111,19 @@ def install_words(name: str, find_links: Iterable[str | Path] = ()) -> str:
     """Return what to write after `pip install` for one of our packages: a path, or what to do to get one."""
     path = find_package(name, find_links)
     return shlex.quote(str(path)) if path else f"the wheel of {name} that `make dist` makes"
+
+
+def install_remedy(distribution: str) -> str:
+    """Return the command that installs one of our packages from where this program was installed.
+
+    It names the interpreter of this program, since the command is run in a shell where another one may come first.
+    """
+    path = find_package(distribution)
+    if path is None:
+        return f"pip install the wheel of {distribution} that `make dist` makes"
+    if shutil.which("uv") and importlib.util.find_spec("pip") is None:
+        return f"uv pip install --python {shlex.quote(sys.executable)} {shlex.quote(str(path))}"
+    return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(str(path))}"
 
 
 def extra_remedy(extra: str) -> str:

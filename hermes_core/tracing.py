@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -15,6 +15,36 @@ class Tracer(Protocol):
 
     def trace(self, method: str, call: functools.partial[Result]) -> Result:
         """Run `call`, a call of the method with this name, and return its result."""
+        ...
+
+
+class MemoryTracer(Tracer, Protocol):
+    """Tracer of one memory.
+
+    Attributes:
+        observers: The observers that the manager of the memory needs for it.
+    """
+
+    @property
+    def observers(self) -> Sequence[object]:
+        """Return the observers."""
+        ...
+
+    def watch(self, manager: Any) -> None:
+        """Report the state of a `MemoryManager` until it is shut down."""
+        ...
+
+
+class Telemetry(Protocol):
+    """Settings of telemetry, which the extension `telemetry` makes. Several memories may share one object."""
+
+    def tracer_of(self, store_id: str, provider: Callable[[], str]) -> MemoryTracer:
+        """Return the tracer of a memory.
+
+        Args:
+            store_id: Name of the profile, never the id of a user.
+            provider: Returns the name of the external provider; "" for none.
+        """
         ...
 
 

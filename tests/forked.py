@@ -31,7 +31,7 @@ IMPORTS = (
     "hermes_core.agent.model",
     "openai",
     "hermes_core.cli.chat",
-    "hermes_core.mcp_server.server",
+    "hermes_memory_mcp.server",
 )
 FORWARDED = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 MAX_REQUEST_BYTES = 150_000

@@ -24,12 +24,12 @@ from hermes_core.curated.tool import call_memory_tool
 from hermes_core.errors import BackendRefused, DatabaseUnavailable, HermesError, MemoryConflict, SkillError
 from hermes_core.kit import ToolBox, tool
 from hermes_core.logs import LogFile, RedactingFilter, logging_to
-from hermes_core.mcp_server.memory_files import MemoryFiles
-from hermes_core.mcp_server.toolset import ToolSet, shown_entries
 from hermes_core.safety.redact import redact_errors
 from hermes_core.sessions.tool import SessionSearchTool
 from hermes_core.skills.store import SkillStore
 from hermes_core.skills.tool import SkillTools
+from hermes_memory_mcp.memory_files import MemoryFiles
+from hermes_memory_mcp.toolset import ToolSet, shown_entries
 from tests.test_public_names import ERRORS
 
 PASSWORD = "hunter22"

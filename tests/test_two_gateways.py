@@ -19,8 +19,8 @@ from hermes_core.agent.sessions import set_default_title
 from hermes_core.contract.values import Session
 from hermes_core.portability.home_export import export_home
 from hermes_core.sessions.tool import SessionSearchTool
-from hermes_core.ui.server import PAGES, PageRequest
-from hermes_core.ui.site import Site
+from hermes_memory_ui.server import PAGES, PageRequest
+from hermes_memory_ui.site import Site
 from tests.postgres_server import drop_schema
 
 PEOPLE = 1000

@@ -16,15 +16,20 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from hermes_core.errors import HermesError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+
+if TYPE_CHECKING:
+    from hermes_core.contract.extensions import CommandEntry
+    from hermes_core.loader.extensions import Extensions
 
 DEGRADED = 3
 """Exit code of a command that worked while something that is configured does not."""
@@ -41,6 +46,7 @@ COMMANDS = {
     "costs": "hermes_core.cli.turns:costs",
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
+    "extensions": "hermes_core.cli.extensions:extensions",
     "export": "hermes_core.cli.exporting:export",
     "identity": "hermes_core.cli.identity:identity",
     "forget": "hermes_core.cli.forget:forget",
@@ -48,7 +54,6 @@ COMMANDS = {
     "install-alias": "hermes_core.cli.shell:install_alias",
     "keys": "hermes_core.cli.keys:keys",
     "logs": "hermes_core.cli.doctor:logs",
-    "mcp": "hermes_core.mcp_server.command:mcp_command",
     "memory": "hermes_core.cli.memory:memory",
     "migrate": "hermes_core.cli.migrate:migrate",
     "outbox": "hermes_core.cli.outbox:outbox",
@@ -61,7 +66,6 @@ COMMANDS = {
     "skills": "hermes_core.cli.skills:skills",
     "storage": "hermes_core.cli.storage:storage",
     "turns": "hermes_core.cli.turns:turns",
-    "ui": "hermes_core.ui.command:ui_command",
     "verify": "hermes_core.cli.verify:verify",
 }
 
@@ -74,6 +78,7 @@ SUMMARIES = {
     "costs": "Show the tokens of memory on each day.",
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",
+    "extensions": "List the extensions, and install one of ours.",
     "export": "Write everything that is remembered into one archive.",
     "identity": "Name yourself on other platforms, so that your memory is the same there.",
     "forget": "Delete all that is stored of one user.",
@@ -81,7 +86,6 @@ SUMMARIES = {
     "install-alias": "Add the short command `hermes` for this program.",
     "keys": "Keep keys and passwords in .env. No command prints a value.",
     "logs": "Show what happened.",
-    "mcp": "Serve this memory to MCP clients.",
     "memory": "Show, change and undo curated memory; choose the provider.",
     "migrate": "Copy all memories from one provider to another, and choose that one.",
     "outbox": "List, retry and drop writes that a provider has not taken yet.",
@@ -94,7 +98,6 @@ SUMMARIES = {
     "skills": "List, show, undo and restore skills that the agent wrote down.",
     "storage": "Show where sessions and notes are; move them to a server or back into files.",
     "turns": "Show what turns were given, and what was left out.",
-    "ui": "Show this memory in a browser, and change it there.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",
 }
 
@@ -126,6 +129,9 @@ HINTS = {
 _WORDS = "hermes_core.words"
 """Key of the words of the command line in the context."""
 
+_EXTENSIONS = "hermes_core.extensions"
+"""Key of the loaded extensions in the context of the program."""
+
 
 class Failure(click.ClickException):
     """An expected failure: one line, exit code 1."""
@@ -142,7 +148,7 @@ class Group(click.Group):
     """Commands below one word. Its help shows the whole first sentence of each.
 
     `lazy` names commands as "module:attribute", which are imported when they are used: a command that prints a status
-    does not wait for the modules of setup.
+    does not wait for the modules of setup. Commands of extensions stand among them.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, str] | None = None, **options: Any) -> None:
@@ -151,13 +157,21 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in order."""
-        return sorted({*super().list_commands(ctx), *self.lazy})
+        return sorted({*super().list_commands(ctx), *self.lazy, *self._of_extensions(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now if it is lazy."""
         if cmd_name in self.lazy:
             return _imported(self.lazy[cmd_name])
-        return super().get_command(ctx, cmd_name)
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        if (entry := self._of_extensions(ctx).get(cmd_name)) is not None:
+            return _imported_from(ctx, entry)
+        if ctx.resilient_parsing:
+            return None
+        if remedy := _missing_package(f"{self.name} {cmd_name}"):
+            raise Failure(remedy)
+        raise _unknown_command(ctx, cmd_name, self.list_commands(ctx))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands in `--help`."""
@@ -169,6 +183,13 @@ class Group(click.Group):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+        _write_missing(ctx, formatter, f"{self.name} ")
+
+    def _of_extensions(self, ctx: click.Context) -> dict[str, CommandEntry]:
+        """Return the commands that extensions add below this word."""
+        prefix = f"{self.name} "
+        commands = extensions_of(ctx).commands
+        return {n.removeprefix(prefix): entry for n, entry in commands.items() if n.startswith(prefix)}
 
 
 class LazyGroup(click.Group):
@@ -182,34 +203,42 @@ class LazyGroup(click.Group):
         return option
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of our commands and of the active provider. Import neither."""
-        return sorted({*COMMANDS, *_active_provider(ctx)})
+        """Return the names of our commands, of extensions' and of the active provider. Import no command."""
+        return sorted({*COMMANDS, *_top_level(ctx), *_active_provider(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now; for a help page only its summary."""
         if cmd_name in COMMANDS:
             return _imported(COMMANDS[cmd_name])
+        if cmd_name in (added := _top_level(ctx)):
+            return _imported_from(ctx, added[cmd_name])
         if cmd_name in (active := _active_provider(ctx)):
             from hermes_core.cli.providers import provider_commands
 
             return provider_commands(home_of(ctx), active[cmd_name])
+        if ctx.resilient_parsing:
+            return None
         from hermes_core.loader.discover import BUNDLED
 
-        if cmd_name in HINTS and not ctx.resilient_parsing:
+        if remedy := _missing_package(cmd_name):
+            raise Failure(remedy)
+        if cmd_name in HINTS:
             raise click.UsageError(f"No such command {cmd_name!r}; run: hermes-memory {HINTS[cmd_name]}", ctx)
-        if cmd_name in BUNDLED and not ctx.resilient_parsing:
+        if cmd_name in BUNDLED:
             raise click.UsageError(
                 f"No such command {cmd_name!r} while another provider is active, or none; "
                 f"choose it first: hermes-memory memory use {cmd_name}",
                 ctx,
             )
-        return None
+        raise _unknown_command(ctx, cmd_name, self.list_commands(ctx))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands in `--help`, from the summaries, so that help imports nothing."""
+        """The table of commands in `--help`, from the summaries, so that help imports no command."""
         provider = {name: f"Commands of the active provider {name!r}." for name in _active_provider(ctx)}
+        added = {name: entry.summary for name, entry in _top_level(ctx).items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted({**SUMMARIES, **provider}.items()))
+            formatter.write_dl(sorted({**provider, **added, **SUMMARIES}.items()))
+        _write_missing(ctx, formatter)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as a program, also where a stream is closed or can't hold every script."""
@@ -259,6 +288,79 @@ class LazyGroup(click.Group):
                 click.echo(err=True)
                 ctx.exit(INTERRUPTED)
             raise
+
+
+def _imported_from(ctx: click.Context, entry: CommandEntry) -> click.Command:
+    """Return the command of an extension. Raise `Failure` if a package that it needs can't be imported."""
+    try:
+        return _imported(entry.target)
+    except ImportError as exc:
+        from hermes_core.loader.extensions import extension_remedy
+
+        remedy = extension_remedy(extensions_of(ctx), entry.extension)
+        raise Failure(
+            f"{entry.name!r} needs the package {exc.name or str(exc)!r}, which can't be imported; {remedy}"
+        ) from exc
+
+
+def extensions_of(ctx: click.Context) -> Extensions:
+    """Return the extensions that the home of this command may use. They are loaded once for each command."""
+    root = ctx.find_root()
+    if (loaded := root.meta.get(_EXTENSIONS)) is None:
+        from hermes_core.config import Config, load_config
+        from hermes_core.loader.extensions import load_extensions
+
+        try:
+            config = load_config(home_of(root))
+        except HermesError:  # the command itself reports it; doctor must be there to help
+            config = Config()
+        loaded = root.meta[_EXTENSIONS] = load_extensions(config)
+    return cast("Extensions", loaded)
+
+
+def _top_level(ctx: click.Context) -> dict[str, CommandEntry]:
+    """Return the commands that extensions add directly below the program, without those that are the core's own."""
+    commands = extensions_of(ctx).commands
+    return {name: entry for name, entry in commands.items() if " " not in name and name not in COMMANDS}
+
+
+def _missing_package(command: str) -> str:
+    """Return what to do if a package of ours that is not installed or not allowed has the command, else ""."""
+    from hermes_core.packages import KNOWN_EXTENSIONS, install_remedy
+
+    for name, known in KNOWN_EXTENSIONS.items():
+        if command in known.commands:
+            ctx = click.get_current_context(silent=True)
+            loaded = {one.name: one for one in extensions_of(ctx).found} if ctx is not None else {}
+            if (one := loaded.get(name)) is not None:
+                return f"{command!r} is of the extension {name!r}, which is {one.state}: {one.reason}; {one.remedy}"
+            return (
+                f"{command!r} is in the package {known.distribution}, which is not installed; "
+                f"run: {install_remedy(known.distribution)}"
+            )
+    return ""
+
+
+def _write_missing(ctx: click.Context, formatter: click.HelpFormatter, prefix: str = "") -> None:
+    """Write the commands of our packages that are not installed, dimmed, each with its package."""
+    from hermes_core.packages import KNOWN_EXTENSIONS
+
+    commands = extensions_of(ctx).commands
+    rows = [
+        (word, f"{summary} Not installed: {known.distribution}.")
+        for known in KNOWN_EXTENSIONS.values()
+        for name, summary in known.commands.items()
+        if name not in commands and " " not in (word := name.removeprefix(prefix)) and name == prefix + word
+    ]
+    if rows:
+        with formatter.section("Commands of packages that are not installed"):
+            formatter.write_dl([(name, click.style(text, dim=True)) for name, text in sorted(rows)])
+
+
+def _unknown_command(ctx: click.Context, word: str, known: Iterable[str]) -> click.UsageError:
+    close = get_close_matches(word, list(known), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; see: {ctx.command_path} --help"
+    return click.UsageError(f"No such command {word!r}{hint}", ctx)
 
 
 def _imported(place: str) -> click.Command:
@@ -432,4 +534,5 @@ def _active_provider(ctx: click.Context) -> dict[str, str]:
     except HermesError:
         return {}
     commands = {name.removeprefix(FOLDER_PREFIX): name for name in names}
-    return {command: name for command, name in commands.items() if command not in COMMANDS}
+    taken = {*COMMANDS, *_top_level(ctx)}
+    return {command: name for command, name in commands.items() if command not in taken}

@@ -322,6 +322,17 @@ class ProvidersConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtensionsConfig:
+    """The `extensions:` block: which extensions may be loaded, by extension or distribution name, and their order."""
+
+    allow: tuple[str, ...] | None = _key(
+        None, "Load these and no others; an empty list loads none.", kind=list[str]
+    )
+    block: tuple[str, ...] = _key((), "Never load these.", kind=list[str])
+    order: tuple[str, ...] = _key((), "Call these first, in this order; the others by name.", kind=list[str])
+
+
+@dataclass(frozen=True, slots=True)
 class PackagesConfig:
     """The `packages:` block: places that have the packages of this project, which are on no public index."""
 
@@ -480,6 +491,7 @@ class Config:
     storage: StorageConfig = StorageConfig()
     backup: BackupConfig = BackupConfig()
     providers: ProvidersConfig = ProvidersConfig()
+    extensions: ExtensionsConfig = ExtensionsConfig()
     packages: PackagesConfig = PackagesConfig()
     model: ModelConfig = ModelConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()

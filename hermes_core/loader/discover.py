@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
 
-from hermes_core.config import ProvidersConfig, load_config
+from hermes_core.config import ExtensionsConfig, ProvidersConfig, load_config
+from hermes_core.contract.extensions import EXTENSION_GROUP
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
@@ -164,16 +165,16 @@ class ProviderCandidate:
 
 @dataclass(frozen=True, slots=True)
 class LoadControl:
-    """The allow list and the block list of providers. A word is a provider's name or its distribution, in any case.
+    """An allow list and a block list of providers or extensions. A word is a name or a distribution, in any case.
 
-    `allow` None allows all providers, an empty set allows none. `block` is stronger than `allow`.
+    `allow` None allows all, an empty set allows none. `block` is stronger than `allow`.
     """
 
     allow: frozenset[str] | None = None
     block: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, rules: ProvidersConfig) -> LoadControl:
+    def of(cls, rules: ProvidersConfig | ExtensionsConfig) -> LoadControl:
         """Return the lists of config.yaml."""
         return cls(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
 
@@ -319,8 +320,8 @@ def select(candidates: Sequence[ProviderCandidate], name: str) -> list[ProviderC
 
 
 def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
-    """Yield the installed entry points of providers and observers, those of each distribution once."""
-    groups = (*GROUPS, OBSERVER_GROUP)
+    """Yield the installed entry points of providers, observers and extensions, those of each distribution once."""
+    groups = (*GROUPS, OBSERVER_GROUP, EXTENSION_GROUP)
     seen: set[str] = set()
     for distribution in importlib_metadata.distributions():
         # One damaged distribution must not hide all others, as it would in importlib_metadata.entry_points().

@@ -11,10 +11,10 @@ import pytest
 from hermes_core.agent import Agent
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
-from hermes_core.mcp_server.memory_files import MemoryFiles
-from hermes_core.mcp_server.toolset import ToolSet
 from hermes_core.memory import Memory
 from hermes_core.testing.model_server import Reply
+from hermes_memory_mcp.memory_files import MemoryFiles
+from hermes_memory_mcp.toolset import ToolSet
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

@@ -25,12 +25,11 @@ STEPS = [
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
     ("backups", "upgrade", "turn_recall"),
-    ("telemetry",),
     ("memory",),
     ("aio",),
     ("agent", "forget", "health", "importers", "portability"),
     ("actions", "setup"),
-    ("cli", "mcp_server", "ui"),
+    ("cli",),
     ("__main__",),
 ]
 STEP_OF = {package: step for step, packages in enumerate(STEPS) for package in packages}
@@ -52,7 +51,9 @@ FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")
 
 ADAPTERS = sorted(p for p in ROOT.glob("integrations/*/hermes_*/**/*.py"))
 MODULES = sorted(CORE.rglob("*.py"))
-PROVIDERS = sorted(p for p in ROOT.glob("plugins/*/hermes_*/**/*.py"))
+PLUGINS = sorted(p for p in ROOT.glob("plugins/*/hermes_*/**/*.py"))
+EXTENSIONS = [p for p in PLUGINS if p.relative_to(ROOT).parts[2].startswith("hermes_memory_")]
+PROVIDERS = [p for p in PLUGINS if p not in EXTENSIONS]
 
 
 def name_of(path: Path) -> str:
@@ -119,7 +120,7 @@ def module_of(path: Path) -> str:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Also not by an import in a function or for types alone: a reader goes through the files in one direction."""
-    files = {module_of(path): path for path in MODULES + PROVIDERS if path.stem != "__init__"}
+    files = {module_of(path): path for path in MODULES + PLUGINS if path.stem != "__init__"}
     graph = {module: set(imports(path)) & files.keys() for module, path in files.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError with the files of the circle
 
@@ -134,7 +135,32 @@ def test_no_packages_of_one_step_import_each_other_in_a_circle() -> None:
     ).prepare()
 
 
-def test_nobody_names_a_provider_package() -> None:
+def test_no_plugin_imports_another_one() -> None:
+    packages = {path.parent.name for path in ROOT.glob("plugins/*/hermes_*/__init__.py")}
+    wrong = {
+        name_of(p): others
+        for p in PLUGINS
+        if (others := packages & {i.split(".")[0] for i in imports(p)} - {p.relative_to(ROOT).parts[2]})
+    }
+    assert wrong == {}
+
+
+def test_an_entry_module_imports_public_names_of_the_core_only() -> None:
+    """Registering is data: what is behind a command, an importer or an index is imported when it is used."""
+    public = {"hermes_core", "hermes_core.contract.extensions"}
+    entries = [p for p in EXTENSIONS if p.name == "extension.py"]
+    assert {p.relative_to(ROOT).parts[2] for p in entries} == {
+        p.relative_to(ROOT).parts[2] for p in EXTENSIONS
+    }
+    standard = set(sys.stdlib_module_names)
+    tops = {
+        name_of(p): {n for n in imports_at_top(p) if n.split(".")[0] not in standard} - public
+        for p in entries
+    }
+    assert {path: wrong for path, wrong in tops.items() if wrong} == {}
+
+
+def test_the_core_names_no_plugin_package() -> None:
     packages = {path.parent.name for path in ROOT.glob("plugins/*/hermes_*/__init__.py")}
     assert not [name_of(p) for p in MODULES if packages & {i.split(".")[0] for i in imports(p)}]
 
@@ -153,12 +179,12 @@ def broad_handlers(path: Path) -> list[int]:
 
 
 def test_everything_is_caught_only_at_the_named_borders() -> None:
-    paths = [p for p in MODULES + PROVIDERS if name_of(p).removeprefix("hermes_core/") not in BROAD]
+    paths = [p for p in MODULES + PLUGINS if name_of(p).removeprefix("hermes_core/") not in BROAD]
     assert {name_of(path): lines for path in paths if (lines := broad_handlers(path))} == {}
 
 
 def test_nothing_of_one_system_is_imported_at_the_top() -> None:
-    tops = {name_of(p): {name.split(".")[0] for name in imports_at_top(p)} for p in MODULES + PROVIDERS}
+    tops = {name_of(p): {name.split(".")[0] for name in imports_at_top(p)} for p in MODULES + PLUGINS}
     assert {path: wrong for path, names in tops.items() if (wrong := names & POSIX_ONLY)} == {}
 
 

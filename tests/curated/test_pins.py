@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from hermes_core import Memory, open_memory
 from hermes_core.cli import main
 from hermes_core.home import HermesHome
-from hermes_core.ui.answers import PageRequest
-from hermes_core.ui.site import Site
-from hermes_core.ui.views import notes
+from hermes_memory_ui.answers import PageRequest
+from hermes_memory_ui.site import Site
+from hermes_memory_ui.views import notes
 
 NOTES = ("Uses uv.", "Lives in Lund.", "Prefers short answers.")
 

@@ -52,7 +52,7 @@ def test_there_is_a_picture_for_each_shot_and_no_other() -> None:
 
 
 def test_each_picture_of_the_page_in_the_browser_is_shown_on_a_page() -> None:
-    """tests/ui takes them, in a browser."""
+    """plugins/ui/tests takes them, in a browser."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     names = [path.name for path in screenshots.IMAGES.iterdir() if path.suffix != ".svg"]
     assert len(names) >= 7

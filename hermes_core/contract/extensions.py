@@ -1,0 +1,189 @@
+"""The hooks of an extension: a package that adds commands, importers, engines, indexes, checks or data to a home.
+
+An extension is a module with functions marked `@hookimpl`, named by an entry point in the group
+`hermes_core.extensions`. The extensions of this project enter in the same way as any other. Registering is data: the
+entry module imports public names of `hermes_core` only, and registers "module:attribute" strings; the module behind a
+string is imported when it is used. An extension that can't be imported is a line in `hermes-memory extensions`, `doctor`
+and `Memory.problems()`, and stops nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from hermes_core.contract.hooks import hookspec
+
+EXTENSION_GROUP = "hermes_core.extensions"
+"""The entry-point group of extensions."""
+
+
+class Named(Protocol):
+    """Registration that is looked up by its name."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+
+Entry = TypeVar("Entry", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command of `hermes-memory`.
+
+    Attributes:
+        name: The words after `hermes-memory`: "ui", or "storage move" for a command below a group of the core.
+        summary: One sentence for `--help`.
+        target: "module:attribute" of a click command, imported when the command runs.
+        extension: Name of the extension, filled in by the core.
+    """
+
+    name: str
+    summary: str
+    target: str
+    extension: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImporterEntry:
+    """A format of files with conversations.
+
+    Attributes:
+        name: The value of `import --format`.
+        about: The files in words, for `--help` and for the error about an unknown file.
+        target: "module:attribute" of a function that gets a path and a log of skipped parts and yields conversations.
+        looks_like: Returns a score for the beginning of a file: 0 if it is another format. The importer with the
+            highest score reads the file, so a format that is a special case of another one scores higher. It gets the
+            path, the first bytes, and the first JSON values of the file ([] if the file is no JSON).
+        patterns: Patterns of file names, such as "*.jsonl", that are searched in a folder.
+        extension: Name of the extension, filled in by the core.
+    """
+
+    name: str
+    about: str
+    target: str
+    looks_like: Callable[[Path, bytes, list[Any]], int]
+    patterns: tuple[str, ...] = ()
+    extension: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """An index of messages beside the index of words.
+
+    Attributes:
+        name: Name of the index, for reports.
+        target: "module:attribute" of its factory, imported when a store is opened.
+        extension: Name of the extension, filled in by the core.
+    """
+
+    name: str
+    target: str
+    extension: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HomePart:
+    """Data that an extension keeps in a home, such as skills.
+
+    Attributes:
+        name: Name of the part, for reports and archives.
+        patterns: Paths of its files and folders relative to the home, as patterns of `Path.glob`.
+        target: "module:attribute" of a factory that gets the home and returns the store of the part.
+        extension: Name of the extension, filled in by the core.
+    """
+
+    name: str
+    patterns: tuple[str, ...]
+    target: str
+    extension: str = ""
+
+    def is_in(self, home: Path) -> bool:
+        """Return True if the home has a file or folder of this part."""
+        return any(True for pattern in self.patterns for _ in home.glob(pattern))
+
+
+class Registrations(Generic[Entry]):
+    """The entries of one kind that an extension registers. The first entry of a name counts."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Register one entry. Raises `ValueError` if its name is empty or taken by the same extension."""
+        if not entry.name or entry.name in self._entries:
+            raise ValueError(f"{entry.name!r} is registered twice, or empty")
+        self._entries[entry.name] = entry
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The entries by name, in the order of registration."""
+        return self._entries
+
+
+class ExtensionHooks:
+    """Specifications of the extension hooks. An extension implements those that it needs.
+
+    Each hook is called on the thread that needs its answer. None may wait for a network, and none but `examine` and
+    `on_home_opened` may read or write files.
+    """
+
+    @hookspec
+    def register_commands(self, commands: Registrations[CommandEntry]) -> None:
+        """Register commands of `hermes-memory`. Called when the command line starts."""
+
+    @hookspec
+    def register_importers(self, importers: Registrations[ImporterEntry]) -> None:
+        """Register formats of files with conversations. Called by `hermes-memory import`."""
+
+    @hookspec
+    def register_indexes(self, indexes: Registrations[IndexEntry]) -> None:
+        """Register indexes of messages, such as search by meaning. Called when a store is opened."""
+
+    @hookspec(firstresult=True)
+    def open_engine(self, url: str) -> Any:
+        """Return the engine of stores for the scheme of `url`, None for a scheme of somebody else.
+
+        Called when a home with `storage.url` is opened. It must not connect: the first statement does.
+        """
+
+    @hookspec(firstresult=True)
+    def load_foreign(self, candidate: Any) -> Any:
+        """Return a loader for a provider that was written for another host, None for a host of somebody else.
+
+        Called when such a provider is loaded. Nothing of the provider may be imported before the loader is used.
+        """
+
+    @hookspec
+    def home_parts(self, home: Path) -> Iterable[HomePart]:
+        """Return the parts of a home that belong to this extension.
+
+        Export, backup, restore, forget and verify treat them as data. Called by these commands, and when a home is
+        opened, to record that the extension has stored something there.
+        """
+        raise NotImplementedError
+
+    @hookspec
+    def examine(self, home: Path, config: Any) -> Iterable[Any]:
+        """Yield findings about what this extension has in the home, for `doctor` and `status`. It may read files."""
+        raise NotImplementedError
+
+    @hookspec
+    def on_home_opened(self, memory: Any) -> None:
+        """Start what the extension does in the background of an open memory. Called at the end of `open_memory`.
+
+        It must return at once: whatever takes time runs on a thread of its own, ended by `memory.at_close`.
+        """
+
+    @hookspec(firstresult=True)
+    def make_tracer(self, config: Any) -> Any:
+        """Return the telemetry of a memory whose config.yaml switches it on, None to leave it to others."""
+
+
+EXTENSION_HOOKS = tuple(name for name, value in vars(ExtensionHooks).items() if not name.startswith("_"))
+"""The names of the extension hooks, in the order of the class."""

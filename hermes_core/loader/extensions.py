@@ -1,0 +1,248 @@
+"""The extensions of an environment: discovery by entry point, load control, and guarded calls of their hooks.
+
+Each extension has a pluggy manager of its own, so that a hook that raises stops no other extension. What fails becomes a
+state with a reason, never an exception at start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, TypeVar, cast
+
+import importlib_metadata
+import pluggy
+
+from hermes_core.config import Config
+from hermes_core.contract.extensions import (
+    EXTENSION_GROUP,
+    EXTENSION_HOOKS,
+    CommandEntry,
+    ExtensionHooks,
+    HomePart,
+    ImporterEntry,
+    IndexEntry,
+    Named,
+    Registrations,
+)
+from hermes_core.contract.hooks import PROJECT
+from hermes_core.errors import ConfigError
+from hermes_core.home import HermesHome
+from hermes_core.loader.discover import LoadControl, installed_entry_points, normalise
+from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.packages import KNOWN_EXTENSIONS, OWN_PACKAGES, install_remedy, program_version
+
+logger = logging.getLogger(__name__)
+
+ExtensionState = Literal["active", "failed", "blocked", "missing"]
+
+Entry = TypeVar("Entry", bound=Named)
+
+# The attribute in which pluggy's marker leaves the options of a hook implementation.
+_MARK = f"{PROJECT}_impl"
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One extension, as `hermes-memory extensions` lists it.
+
+    Attributes:
+        name: Name of the entry point.
+        adds: The hooks that it implements.
+        reason: Why it is not active, "" if it is.
+        remedy: What to do about it.
+        hook: The callers of its hooks; None if it is not active.
+    """
+
+    name: str
+    distribution: str = ""
+    version: str = ""
+    state: ExtensionState = "active"
+    reason: str = ""
+    remedy: str = ""
+    adds: tuple[str, ...] = ()
+    hook: pluggy.HookRelay | None = field(default=None, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON data."""
+        names = ("name", "distribution", "version", "state", "reason", "remedy", "adds")
+        return {name: getattr(self, name) for name in names}
+
+
+class Extensions:
+    """The extensions that a home may use, in the order in which their hooks are called.
+
+    Args:
+        found: All extensions, also those that can't be used.
+    """
+
+    def __init__(self, found: Iterable[Extension] = ()) -> None:
+        self.found = tuple(found)
+        self._faults: dict[str, str] = {}
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each extension that should be active and is not, and for each hook that raised."""
+        failed = [one for one in self.found if one.state == "failed"]
+        sentences = [
+            f"the extension {one.name!r} is not active: {one.reason}; {one.remedy}" for one in failed
+        ]
+        return [*sentences, *self._faults.values()]
+
+    def call(self, hook: str, **arguments: Any) -> Iterator[tuple[Extension, Any]]:
+        """Yield each active extension that implements `hook` with its answer. Leave out those that raise."""
+        for extension in self.found:
+            if extension.hook is None or hook not in extension.adds:
+                continue
+            answer = call_foreign(lambda one=extension: getattr(one.hook, hook)(**arguments))  # type: ignore[misc]
+            if isinstance(answer, ForeignError):
+                self._faults[f"{extension.name}.{hook}"] = (
+                    f"the extension {extension.name!r} raised in {hook}: {answer}"
+                )
+                logger.warning("the extension %r raised in %s: %s", extension.name, hook, answer)
+                continue
+            # pluggy returns a list with the one answer, or the answer itself for a hook with `firstresult`.
+            yield extension, answer[0] if isinstance(answer, list) and answer else answer
+
+    def first(self, hook: str, **arguments: Any) -> Any:
+        """Return the first answer that is not None."""
+        return next((answer for _, answer in self.call(hook, **arguments) if answer is not None), None)
+
+    @cached_property
+    def commands(self) -> Mapping[str, CommandEntry]:
+        """The commands of all extensions by name."""
+        return self._registered("register_commands", "commands", Registrations[CommandEntry])
+
+    @cached_property
+    def importers(self) -> Mapping[str, ImporterEntry]:
+        """The formats of files of all extensions by name."""
+        return self._registered("register_importers", "importers", Registrations[ImporterEntry])
+
+    @cached_property
+    def indexes(self) -> Mapping[str, IndexEntry]:
+        """The indexes of messages of all extensions by name."""
+        return self._registered("register_indexes", "indexes", Registrations[IndexEntry])
+
+    def home_parts(self, home: HermesHome) -> list[HomePart]:
+        """Return the parts of a home that belong to extensions."""
+        answers = self.call("home_parts", home=home.path)
+        return [replace(part, extension=one.name) for one, parts in answers for part in parts or ()]
+
+    def _registered(self, hook: str, argument: str, kind: type[Registrations[Entry]]) -> dict[str, Entry]:
+        """Return what the extensions register. A name that an earlier extension has is left out, and reported."""
+        entries: dict[str, Entry] = {}
+        for extension in self.found:
+            registrations = kind()
+            for _ in Extensions([extension]).call(hook, **{argument: registrations}):
+                pass
+            for name, entry in registrations.entries.items():
+                if (other := entries.get(name)) is not None:
+                    owner = getattr(other, "extension", "")
+                    sentence = (
+                        f"the extension {extension.name!r} offers {name!r}, which {owner!r} has already"
+                    )
+                    self._faults[f"{extension.name}.{name}"] = sentence
+                else:
+                    entries[name] = cast("Entry", replace(cast("Any", entry), extension=extension.name))
+        return entries
+
+
+def load_extensions(
+    config: Config, entry_points: Iterable[importlib_metadata.EntryPoint] | None = None
+) -> Extensions:
+    """Import the extensions that are installed and that `extensions.allow` and `extensions.block` let in.
+
+    Args:
+        entry_points: Used in place of those of the environment.
+    """
+    rules = config.extensions
+    control = LoadControl.of(rules)
+    points = installed_entry_points() if entry_points is None else entry_points
+    found = {point.name: point for point in points if point.group == EXTENSION_GROUP}
+    rank = {name: position for position, name in enumerate(rules.order)}
+    names = sorted(found, key=lambda name: (rank.get(name, len(rank)), name))
+    return Extensions(_load(found[name], control) for name in names)
+
+
+def missing_extensions(extensions: Extensions) -> list[Extension]:
+    """Return the extensions of this project that are not installed."""
+    installed = {one.name for one in extensions.found}
+    return [
+        Extension(
+            name,
+            known.distribution,
+            state="missing",
+            reason="it is not installed",
+            remedy=f"run: {install_remedy(known.distribution)}",
+        )
+        for name, known in KNOWN_EXTENSIONS.items()
+        if name not in installed
+    ]
+
+
+def extension_remedy(extensions: Extensions, name: str) -> str:
+    """Return what to do about an extension that is needed and is not active, or lacks a package that it needs."""
+    for one in (*extensions.found, *missing_extensions(extensions)):
+        if one.name == name:
+            reinstall = "run: " + install_remedy(normalise(one.distribution))
+            return one.remedy or (
+                reinstall if normalise(one.distribution) in OWN_PACKAGES else f"reinstall {one.distribution}"
+            )
+    return "see 'hermes-memory extensions'"
+
+
+def import_target(target: str) -> Any:
+    """Return the object that "module:attribute" names."""
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _load(point: importlib_metadata.EntryPoint, control: LoadControl) -> Extension:
+    distribution = point.dist.name if point.dist else ""
+    version = point.dist.version if point.dist else ""
+    extension = Extension(point.name, distribution, version)
+    if refusal := control.refusal(point.name, distribution):
+        remedy = "change extensions.allow or extensions.block"
+        return replace(extension, state="blocked", reason=refusal, remedy=remedy)
+    if reason := _other_version(distribution, version):
+        remedy = f"install both from one place: {install_remedy(normalise(distribution))}"
+        return replace(extension, state="failed", reason=reason, remedy=remedy)
+    loaded = call_foreign(lambda: _register(point.load(), point.name))
+    if isinstance(loaded, ForeignError):
+        fault = loaded.error
+        if isinstance(fault, ConfigError):
+            return replace(extension, state="failed", reason=fault.message, remedy=fault.remedy)
+        remedy = "upgrade or reinstall it; hermes-memory --debug shows the traceback"
+        return replace(extension, state="failed", reason=str(loaded), remedy=remedy)
+    manager, adds = loaded
+    return replace(extension, adds=adds, hook=manager.hook)
+
+
+def _other_version(distribution: str, version: str) -> str:
+    """Return why an extension of this project is of another release than the core, "" if it is not."""
+    core = program_version()
+    if normalise(distribution) not in OWN_PACKAGES or core.split(".")[:2] == version.split(".")[:2]:
+        return ""
+    return (
+        f"version {version} is for hermes-memory-core {'.'.join(version.split('.')[:2])}, and this is {core}"
+    )
+
+
+def _register(value: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, ...]]:
+    """Return a pluggy manager with the extension, and the names of its hooks. Raises `ConfigError` for a wrong mark."""
+    plugin = value() if isinstance(value, type) else value
+    marked = [attribute for attribute in dir(plugin) if hasattr(getattr(plugin, attribute, None), _MARK)]
+    for attribute in marked:
+        if attribute not in EXTENSION_HOOKS:
+            close = difflib.get_close_matches(attribute, EXTENSION_HOOKS, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]}()?" if close else f"there are {', '.join(EXTENSION_HOOKS)}"
+            raise ConfigError(f"{attribute}() is no hook of an extension", hint)
+    if not marked:
+        raise ConfigError("it has no function that is marked @hookimpl", "mark the hooks that it implements")
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(ExtensionHooks)
+    manager.register(plugin, name)
+    return manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)

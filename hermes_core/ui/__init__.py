@@ -1,1 +1,0 @@
-"""The page `hermes-memory ui`: the memory of one user in a browser on this machine, with the extra `[ui]`."""

@@ -1,0 +1,1 @@
+"""Telemetry of a memory: OpenTelemetry spans and metrics. `telemetry.Telemetry` holds the settings."""

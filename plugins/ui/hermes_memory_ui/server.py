@@ -1,0 +1,168 @@
+"""The HTTP server of the page, with starlette and uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from importlib.resources import files
+from urllib.parse import parse_qsl
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from hermes_memory_ui.access import Access, AccessRequired, refused
+from hermes_memory_ui.answers import PageRequest
+from hermes_memory_ui.routes import ACTIONS, PAGES
+from hermes_memory_ui.site import Site, View
+
+# A provider that hangs must not stop the page: each thread waits for one request.
+THREADS = 4
+
+# Running requests get this long to end after the server is told to stop; the person who pressed Ctrl-C waits.
+SHUTDOWN_TIMEOUT_S = 1
+
+# A note or a title in any script, escaped in a form, fits many times.
+MAX_BODY_BYTES = 1_000_000
+MAX_FIELDS = 50
+
+STATIC = {"htmx.min.js": "text/javascript", "page.css": "text/css", "icon.svg": "image/svg+xml"}
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class WorkerThreads:
+    """Threads that run the views. They don't keep the process alive: a hung call would outlast Ctrl-C."""
+
+    def __init__(self, count: int = THREADS) -> None:
+        # Few threads, because each has its own connection to each database.
+        self._calls: queue.SimpleQueue[tuple[Future[Response], Callable[[], Response]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._count = count
+        for _ in range(count):
+            threading.Thread(target=self._work, name="hermes-ui", daemon=True).start()
+
+    async def run(self, call: Callable[[], Response]) -> Response:
+        """Run a call on one of the threads, and return or raise what it does."""
+        future: Future[Response] = Future()
+        self._calls.put((future, call))
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Let each thread end after its call."""
+        for _ in range(self._count):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (job := self._calls.get()) is not None:
+            future, call = job
+            if future.set_running_or_notify_cancel():
+                _complete(future, call)
+
+
+def _complete(future: Future[Response], call: Callable[[], Response]) -> None:
+    """Run a call and put its result or exception into the future."""
+    try:
+        future.set_result(call())
+    finally:
+        # A bug: the thread prints it to standard error, and the browser gets an error.
+        if not future.done():
+            future.set_result(PlainTextResponse("the page failed; the terminal says why", 500))
+
+
+def application(site: Site, access: Access) -> ASGIApp:
+    """Return the page as an ASGI application that only the browser with the token can use."""
+    workers = WorkerThreads()
+    routes = [Route(path, _page(site, workers, path, view)) for path, view in PAGES.items()]
+    routes += [
+        Route(path, _action(site, workers, path, view), methods=["POST"]) for path, view in ACTIONS.items()
+    ]
+    routes += [Route(f"/static/{name}", _static(name, kind)) for name, kind in STATIC.items()]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        workers.close()
+
+    return AccessRequired(Starlette(routes=routes, lifespan=lifespan), access)
+
+
+def _page(site: Site, workers: WorkerThreads, path: str, view: View) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        page_request = PageRequest(dict(request.query_params))
+        return await workers.run(partial(site.answer, path, view, page_request))
+
+    return endpoint
+
+
+def _action(site: Site, workers: WorkerThreads, path: str, view: View) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                return refused("The form is too large.")
+        form = _fields(bytes(body))
+        if form is None:
+            return refused("The form can't be read.")
+        return await workers.run(partial(site.act, path, view, PageRequest(dict(request.query_params), form)))
+
+    return endpoint
+
+
+def _fields(body: bytes) -> dict[str, str] | None:
+    """Return the fields of a form; None if it has too many. A browser ends the lines of a text with CR LF."""
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8", "replace"),
+            keep_blank_values=True,
+            errors="replace",
+            max_num_fields=MAX_FIELDS,
+        )
+    except ValueError:
+        return None
+    return {name: value.replace("\r\n", "\n") for name, value in pairs}
+
+
+def _static(name: str, kind: str) -> Endpoint:
+    content = files("hermes_memory_ui").joinpath("static", name).read_bytes()
+
+    async def endpoint(_: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return endpoint
+
+
+def http_page_server(site: Site, access: Access) -> uvicorn.Server:
+    """Return the server of the page."""
+    config = uvicorn.Config(
+        application(site, access),
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        server_header=False,
+        # A proxy's headers would replace the address of the client, and nothing stands before this server.
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+    )
+    return uvicorn.Server(config)
+
+
+def serve_page(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve the page until the process is interrupted or the server is told to stop."""
+
+    async def serve() -> None:
+        await server.serve(sockets=[listener])
+
+    anyio.run(serve)

@@ -1,0 +1,155 @@
+"""The timeline: what was remembered, when, in which session, from which origin; undo and restore. Skills too."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Iterator, Sequence
+
+from hermes_core.actions.notes import restore_version, source_of_change, undo_change
+from hermes_core.curated.journal import NoteVersion
+from hermes_core.curated.waiting import waiting_sentence
+from hermes_core.errors import SessionError
+from hermes_core.safety.terminal import counted
+from hermes_core.skills.store import SkillChange, SkillStore, open_skills
+from hermes_memory_ui.answers import Page, PageRequest, Redirect
+from hermes_memory_ui.site import Site, address
+from hermes_memory_ui.views.notes import FILES, told
+
+PAGE_SIZE = 25
+
+MAX_ENTRIES = 20
+"""Entries of one change that the list shows."""
+
+MAX_SKILL_LINES = 40
+"""Lines of a change of a skill that the list shows."""
+
+MAX_LINES = 500
+"""Lines of a comparison, and entries of a change, that its page shows."""
+
+
+SKILLS = "skills"
+"""Name of the part of the timeline with the changes of skills."""
+
+
+def show(site: Site, request: PageRequest) -> Page:
+    """Show the changes of the notes and of the skills, newest first, a page at a time."""
+    chosen = request.query.get("target")
+    target = next((name for name in site.notes.targets if name == chosen), None)
+    notes: list[NoteVersion] = []
+    skills: list[SkillChange] = []
+    before, before_skill = request.number("before"), request.number("before_skill")
+    if chosen != SKILLS:
+        notes = site.notes.history(target, limit=PAGE_SIZE + 1, before=before)
+    if target is None:
+        with _skills(site) as store:
+            skills = store.history(PAGE_SIZE + 1, before_skill)
+    both: list[NoteVersion | SkillChange] = [*notes, *skills]
+    changes = sorted(both, key=lambda change: -change.at)
+    shown, more = changes[:PAGE_SIZE], ""
+    if len(changes) > PAGE_SIZE:
+        # The next page begins behind the last change of each kind that this one, or one before it, shows.
+        last_note = next((one.id for one in reversed(shown) if isinstance(one, NoteVersion)), before)
+        last_skill = next((one.id for one in reversed(shown) if isinstance(one, SkillChange)), before_skill)
+        query = {"target": chosen, "before": last_note, "before_skill": last_skill}
+        more = address("/timeline", **query)
+    rows = [
+        {"skill": change, "lines": _skill_lines(change), "change": None}
+        if isinstance(change, SkillChange)
+        else {"skill": None, "change": change, "source": source_of_change(change)}
+        for change in shown
+    ]
+    return Page(
+        "timeline.html",
+        {
+            "rows": rows,
+            "more": more,
+            "target": SKILLS if chosen == SKILLS else target,
+            "names": {**{name: FILES[name] for name in site.notes.targets}, SKILLS: "Skills"},
+            "limit": MAX_ENTRIES,
+            "waiting": waiting_sentence([note.origin.origin for note in site.notes.waiting_notes()]),
+            "stored": site.stored_sessions(change.session_id for change in shown),
+        },
+    )
+
+
+@contextlib.contextmanager
+def _skills(site: Site) -> Iterator[SkillStore]:
+    """Open the skills of the user."""
+    with contextlib.closing(open_skills(site.memory.home, site.memory.config, site.session.owner)) as store:
+        yield store
+
+
+def _skill_lines(change: SkillChange) -> list[str]:
+    """Return the lines in which a change of a skill differs, each behind a sign as in a diff."""
+    before, after = ((text or "").splitlines() for text in (change.before, change.after))
+    # Without the two names of files, and the numbers of lines before the first part.
+    diff = list(difflib.unified_diff(before, after, lineterm="", n=1))[3:]
+    lines = ["  …" if line.startswith("@@") else line for line in diff]
+    rest = len(lines) - MAX_SKILL_LINES
+    return [*lines[:MAX_SKILL_LINES], *([f"  and {counted(rest, 'more line')}"] if rest > 0 else ())]
+
+
+def undo_skill(site: Site, request: PageRequest) -> Redirect:
+    """Undo a change of a skill, if the skill was not changed since."""
+    with _skills(site) as store:
+        change = store.undo(request.required_number("id"))
+    return Redirect("/timeline", f"Taken back: {change.action} of {change.path}")
+
+
+def restore_skill(site: Site, request: PageRequest) -> Redirect:
+    """Bring back a skill as it was right after a change."""
+    with _skills(site) as store:
+        change = store.restore(request.required_number("id"))
+    return Redirect("/timeline", f"Restored: {change.path} as of change {change.id}")
+
+
+def _difference(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    """Yield the entries of two versions, each behind a sign as in a diff."""
+    # Whole entries: `difflib.ndiff` compares the letters of all pairs of similar ones, which takes minutes for a hundred.
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for kind, first, last, first_after, last_after in matcher.get_opcodes():
+        if kind == "equal":
+            yield from (f"  {entry}" for entry in before[first:last])
+        else:
+            yield from (f"- {entry}" for entry in before[first:last])
+            yield from (f"+ {entry}" for entry in after[first_after:last_after])
+
+
+def change(site: Site, request: PageRequest) -> Page:
+    """Show one change: what it did, and how its version differs from the file of now."""
+    version = _version(site, request.required_number("id"))
+    current = site.notes.entries(version.target)
+    difference = list(_difference(current, version.after))
+    return Page(
+        "change.html",
+        {
+            "change": version,
+            "source": source_of_change(version),
+            "difference": difference[:MAX_LINES],
+            "more_lines": max(len(difference) - MAX_LINES, 0),
+            "limit": MAX_LINES,
+            "same": tuple(current) == version.after,
+            "names": FILES,
+        },
+    )
+
+
+def undo(site: Site, request: PageRequest) -> Redirect:
+    """Undo a change; later changes of other entries stay."""
+    version = _version(site, request.required_number("id"))
+    return told(undo_change(site.memory, site.session, version.id), "/timeline")
+
+
+def restore(site: Site, request: PageRequest) -> Redirect:
+    """Bring back all entries of a file as they were right after a change."""
+    version = _version(site, request.required_number("id"))
+    return told(restore_version(site.memory, site.session, version.id), "/timeline")
+
+
+def _version(site: Site, change: int) -> NoteVersion:
+    """Return a change of this user's notes. Raise `SessionError` if there is none with this id."""
+    version = site.notes.version(change)
+    if version is None:
+        raise SessionError(f"there is no change {change}", "the timeline lists all changes")
+    return version

@@ -1,0 +1,81 @@
+"""An address shows something and changes nothing; a value that no link of ours holds gets an answer that says so."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from hermes_core import HermesHome
+from hermes_memory_ui.answers import MAX_INTEGER
+from plugins.ui.tests.conftest import Serve, ServedPage
+
+
+@pytest.fixture
+def served(serve: Serve) -> ServedPage:
+    return serve()
+
+
+NUMBERS = ("9" * 5000, "0" * 5000, str(MAX_INTEGER + 1), "-1", "1.5", "1e3", "²", "x", "x" * 5000)
+
+
+@pytest.mark.parametrize("place", ["/turns?before=", "/timeline?before=", "/change?id=", "/outbox/drop?row="])
+def test_a_number_that_can_not_be_read_is_refused(served: ServedPage, place: str) -> None:
+    client = served.client()
+    path, _, name = place.rstrip("=").partition("?")
+    for number in NUMBERS:
+        answer = client.get(path, params={name: number})
+        assert answer.status_code == 400, number[:20]
+        assert f"{name} is" in answer.text
+        assert len(answer.text) < 5000
+
+
+def test_the_first_message_of_a_session_is_a_number_too(served: ServedPage) -> None:
+    memory, client = served.memory, served.client()
+    memory.end_turn(memory.start_session("talk"), "Hello", "Hello.", warm=False)
+    for number in NUMBERS:
+        assert client.get("/session", params={"id": "talk", "first": number}).status_code == 400, number[:20]
+    assert client.get("/session", params={"id": "talk", "first": str(MAX_INTEGER)}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/change", "/outbox/drop"])
+def test_a_number_that_is_missing_is_refused(served: ServedPage, path: str) -> None:
+    assert served.client().get(path).status_code == 400
+
+
+def test_the_largest_number_is_one_that_names_nothing(served: ServedPage) -> None:
+    client = served.client()
+    assert client.get("/turns", params={"before": str(MAX_INTEGER)}).status_code == 200
+    assert client.get("/timeline", params={"before": str(MAX_INTEGER)}).status_code == 200
+    assert client.get("/change", params={"id": str(MAX_INTEGER)}).status_code == 404
+
+
+def test_a_form_with_a_number_that_can_not_be_read_changes_nothing(served: ServedPage) -> None:
+    form = {"csrf": served.access.csrf, "id": "9" * 5000}
+    assert served.client().post("/notes/undo", data=form).status_code == 400
+
+
+def rows(home: HermesHome) -> list[str]:
+    """Return all rows of all databases of a home as statements."""
+    lines: list[str] = []
+    for path in sorted(home.path.rglob("*.db")):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            lines += connection.iterdump()
+    return lines
+
+
+def test_looking_at_the_facts_changes_none_of_them(hermes_home: HermesHome, serve: Serve) -> None:
+    served = serve(provider="holographic")
+    memory, client = served.memory, served.client()
+    for text in ("Nadia works with Omar in Lisbon", "Omar's favourite colour is blue"):
+        answer = memory.call_tool(memory.local_session, "fact_store", {"action": "add", "content": text})
+        assert "error" not in json.loads(answer)
+    before = rows(hermes_home)
+    assert any("Lisbon" in row for row in before)
+    for entity in ("", "Omar", "Nadia", "nobody"):
+        page = client.get("/facts", params={"entity": entity})
+        assert page.status_code == 200
+        assert ("Nadia works with Omar in Lisbon" in page.text) == (entity != "nobody")
+    assert rows(hermes_home) == before
