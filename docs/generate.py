@@ -22,7 +22,7 @@ from hermes_core import errors
 from hermes_core.agent.lifecycle import EVENTS, STEPS
 from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD, Key
 from hermes_core.config.keys import CAPTURE_CONTENT
-from hermes_core.contract import values
+from hermes_core.contract import extensions, values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
 from hermes_core.setup.plugin_source import CATALOG, HOST
 
@@ -75,18 +75,26 @@ def hooks_page() -> Iterator[str]:
                 if owner is ObserverHooks:
                     yield f"{inspect.getdoc(owner)}\n"
             yield from hook_section(getattr(owner, name), policy)
+    yield f"## Extensions\n\n{inspect.getdoc(extensions)}\n"
+    for name in extensions.EXTENSION_HOOKS:
+        yield from hook_heading(getattr(extensions.ExtensionHooks, name))
 
 
 def hook_section(function: Callable[..., Any], policy: Policy) -> Iterator[str]:
     """One hook: heading, signature, docstring, policy."""
+    yield from hook_heading(function)
+    yield "| called on | deadline | answers combine | when it fails or is late |\n|---|---|---|---|"
+    yield f"| {WORKERS[policy.worker]} | {policy.deadline:g} s | {policy.combining} | {policy.on_failure} |\n"
+
+
+def hook_heading(function: Callable[..., Any]) -> Iterator[str]:
+    """One hook: heading, signature, docstring."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())[1:]
     typed = ", ".join(f"{p.name}: {p.annotation}" for p in parameters)
-    yield f"### {policy.hook}({', '.join(p.name for p in parameters)})\n"
-    yield f"`{policy.hook}({typed}) -> {signature.return_annotation}`\n"
+    yield f"### {function.__name__}({', '.join(p.name for p in parameters)})\n"
+    yield f"`{function.__name__}({typed}) -> {signature.return_annotation}`\n"
     yield f"{inspect.getdoc(function)}\n"
-    yield "| called on | deadline | answers combine | when it fails or is late |\n|---|---|---|---|"
-    yield f"| {WORKERS[policy.worker]} | {policy.deadline:g} s | {policy.combining} | {policy.on_failure} |\n"
 
 
 def values_page() -> Iterator[str]:

@@ -79,7 +79,7 @@ SUBJECTS = (
     Subject(
         "telemetry",
         "Traces and metrics",
-        "An observer for OpenTelemetry. Import it from `hermes_memory_telemetry.telemetry`, which needs the extra `[otel]`.",
+        "The settings of OpenTelemetry. Import it from `hermes_memory_telemetry.telemetry`, of the package `hermes-memory-telemetry`.",
         ("Telemetry",),
     ),
     Subject(

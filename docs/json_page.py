@@ -157,6 +157,12 @@ def documents() -> dict[str, Any]:
             "error": Sometimes(str, "instead of all others, with --batch for a line that is no question"),
         },
         "hermes-memory sessions check": {"ok": bool, "faults": list[str]},
+        "hermes-memory extensions": [
+            {
+                **dict.fromkeys(("name", "distribution", "version", "state", "reason", "remedy"), str),
+                "adds": list[str],
+            }
+        ],
         "hermes-memory forget": ForgetReport,
         "hermes-memory restore": RestoreReport,
         "hermes-memory review": ReviewReport,

@@ -404,8 +404,7 @@ class Memory:
         self.inventory.record()
         self._backups = ScheduledBackups(home, config, self.outside_paths)
         at_exit.register(self)
-        for _ in self.extensions.call("on_home_opened", memory=self):
-            pass
+        self.extensions.notify("on_home_opened", memory=self)
 
     @property
     def local_session(self) -> Session:

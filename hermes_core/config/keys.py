@@ -462,7 +462,7 @@ class CuratorConfig:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryConfig:
-    """The `telemetry:` block: spans and metrics for OpenTelemetry, with the extra [otel]."""
+    """The `telemetry:` block: spans and metrics for OpenTelemetry, with the package hermes-memory-telemetry."""
 
     enabled: bool = _key(
         False, "Make spans and metrics of memory. The OpenTelemetry SDK of the program decides where they go."
@@ -520,6 +520,7 @@ BLOCKS: dict[str, type] = {
     "storage": StorageConfig,
     "backup": BackupConfig,
     "providers": ProvidersConfig,
+    "extensions": ExtensionsConfig,
     "packages": PackagesConfig,
     "model": ModelConfig,
     "auxiliary": AuxiliaryConfig,

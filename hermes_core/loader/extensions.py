@@ -93,23 +93,33 @@ class Extensions:
         return [*sentences, *self._faults.values()]
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[Extension, Any]]:
-        """Yield each active extension that implements `hook` with its answer. Leave out those that raise."""
+        """Yield each active extension whose `hook` answers, with the answer. Leave out those that raise."""
         for extension in self.found:
-            if extension.hook is None or hook not in extension.adds:
-                continue
-            answer = call_foreign(lambda one=extension: getattr(one.hook, hook)(**arguments))  # type: ignore[misc]
-            if isinstance(answer, ForeignError):
-                self._faults[f"{extension.name}.{hook}"] = (
-                    f"the extension {extension.name!r} raised in {hook}: {answer}"
-                )
-                logger.warning("the extension %r raised in %s: %s", extension.name, hook, answer)
-                continue
-            # pluggy returns a list with the one answer, or the answer itself for a hook with `firstresult`.
-            yield extension, answer[0] if isinstance(answer, list) and answer else answer
+            answer = self._call(extension, hook, arguments)
+            if answer is not None:
+                yield extension, answer
+
+    def _call(self, extension: Extension, hook: str, arguments: Mapping[str, Any]) -> Any:
+        """Return the answer of one extension, None if it has none or raises."""
+        if extension.hook is None or hook not in extension.adds:
+            return None
+        answer = call_foreign(lambda: getattr(extension.hook, hook)(**arguments))
+        if isinstance(answer, ForeignError):
+            sentence = f"the extension {extension.name!r} raised in {hook}: {answer}"
+            self._faults[f"{extension.name}.{hook}"] = sentence
+            logger.warning("%s", sentence)
+            return None
+        # pluggy returns a list with the one answer, or the answer itself for a hook with `firstresult`.
+        return next(iter(answer), None) if isinstance(answer, list) else answer
+
+    def notify(self, hook: str, **arguments: Any) -> None:
+        """Call `hook` of each active extension that implements it."""
+        for extension in self.found:
+            self._call(extension, hook, arguments)
 
     def first(self, hook: str, **arguments: Any) -> Any:
         """Return the first answer that is not None."""
-        return next((answer for _, answer in self.call(hook, **arguments) if answer is not None), None)
+        return next((answer for _, answer in self.call(hook, **arguments)), None)
 
     @cached_property
     def commands(self) -> Mapping[str, CommandEntry]:
@@ -136,8 +146,7 @@ class Extensions:
         entries: dict[str, Entry] = {}
         for extension in self.found:
             registrations = kind()
-            for _ in Extensions([extension]).call(hook, **{argument: registrations}):
-                pass
+            self._call(extension, hook, {argument: registrations})
             for name, entry in registrations.entries.items():
                 if (other := entries.get(name)) is not None:
                     owner = getattr(other, "extension", "")

@@ -216,7 +216,7 @@ def test_completion_offers_commands_and_the_active_providers_name(
         check=True,
     )
     offered = {line.partition(",")[2] for line in ended.stdout.splitlines()}
-    assert {*COMMANDS, "notes"} == offered
+    assert {*COMMANDS, "notes", "mcp", "ui"} <= offered
 
 
 # ------------------------------------------------------------------------------------------------ provider commands

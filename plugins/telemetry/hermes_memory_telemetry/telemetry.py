@@ -1,6 +1,6 @@
 """Telemetry: spans and metrics of a memory by the OpenTelemetry conventions for generative AI.
 
-Needs the extra [otel]. It is imported only if telemetry is on, by `telemetry.enabled` of config.yaml or by
+It is imported only if telemetry is on, by `telemetry.enabled` of config.yaml or by
 `open_memory(telemetry=...)`. The host configures the OpenTelemetry SDK, which decides where spans and metrics go.
 """
 

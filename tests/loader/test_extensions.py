@@ -1,0 +1,164 @@
+"""Extensions: discovery, load control, guarded hooks, and the names that the core knows of ours."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import importlib_metadata
+import pytest
+
+from hermes_core import hookimpl, open_memory
+from hermes_core.config import parse_config
+from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, Registrations
+from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions, missing_extensions
+from hermes_core.packages import KNOWN_EXTENSIONS
+
+
+class Teapot:
+    """An extension as a stranger writes it."""
+
+    @hookimpl
+    def register_commands(self, commands: Registrations[CommandEntry]) -> None:
+        commands.add(CommandEntry("tea", "Pour tea.", "teapot.cli:tea"))
+
+    @hookimpl
+    def on_home_opened(self, memory: Any) -> None:
+        memory.tea = "poured"
+
+
+class Broken:
+    """An extension whose hooks raise."""
+
+    @hookimpl
+    def register_commands(self, commands: Registrations[CommandEntry]) -> None:
+        raise RuntimeError("no water")
+
+    @hookimpl
+    def on_home_opened(self, memory: Any) -> None:
+        raise RuntimeError("no water")
+
+
+class Misspelt:
+    @hookimpl
+    def register_comands(self, commands: Registrations[CommandEntry]) -> None: ...
+
+
+@pytest.fixture
+def teapot(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module with these extensions, which entry points can name."""
+    module = types.ModuleType("teapot")
+    for extension in (Teapot, Broken, Misspelt):
+        setattr(module, extension.__name__, extension)
+    monkeypatch.setitem(sys.modules, "teapot", module)
+    return "teapot"
+
+
+def points(**values: str) -> list[importlib_metadata.EntryPoint]:
+    return [importlib_metadata.EntryPoint(name, value, EXTENSION_GROUP) for name, value in values.items()]
+
+
+def load(config: str = "", **values: str) -> Extensions:
+    return load_extensions(parse_config(config), points(**values))
+
+
+def states(extensions: Extensions) -> dict[str, str]:
+    return {one.name: one.state for one in extensions.found}
+
+
+def test_an_extension_registers_commands_and_says_which_hooks_it_has(teapot: str) -> None:
+    extensions = load(tea="teapot:Teapot")
+    assert extensions.commands == {"tea": CommandEntry("tea", "Pour tea.", "teapot.cli:tea", "tea")}
+    assert [one.adds for one in extensions.found] == [("register_commands", "on_home_opened")]
+    assert extensions.problems() == []
+
+
+def test_one_that_raises_is_a_problem_and_stops_no_other(teapot: str) -> None:
+    extensions = load(a="teapot:Broken", b="teapot:Teapot")
+    assert list(extensions.commands) == ["tea"]
+    assert extensions.problems() == ["the extension 'a' raised in register_commands: RuntimeError: no water"]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("teapot:Misspelt", "register_comands() is no hook of an extension"),
+        ("sys", "it has no function that is marked @hookimpl"),
+    ],
+)
+def test_one_that_can_not_be_loaded_has_a_state_and_a_reason(teapot: str, value: str, reason: str) -> None:
+    extensions = load(bad=value, good="teapot:Teapot")
+    assert states(extensions) == {"bad": "failed", "good": "active"}
+    assert extensions.found[0].reason == reason
+    (problem,) = extensions.problems()
+    assert "'bad' is not active" in problem
+    assert extensions.found[0].remedy in problem
+
+
+def test_a_misspelt_hook_is_told_what_is_meant(teapot: str) -> None:
+    assert load(bad="teapot:Misspelt").found[0].remedy == "did you mean register_commands()?"
+
+
+def test_the_config_allows_blocks_and_orders_them(teapot: str) -> None:
+    both = {"a": "teapot:Teapot", "b": "teapot:Teapot"}
+    assert states(load("extensions: {block: [a]}", **both)) == {"a": "blocked", "b": "active"}
+    assert states(load("extensions: {allow: [a]}", **both)) == {"a": "active", "b": "blocked"}
+    assert list(states(load("extensions: {order: [b]}", **both))) == ["b", "a"]
+
+
+def test_a_blocked_one_is_not_imported() -> None:
+    extensions = load("extensions: {block: [bad]}", bad="no_such_module")
+    assert states(extensions) == {"bad": "blocked"}
+    assert extensions.problems() == []
+
+
+def test_the_first_of_two_with_one_command_has_it(teapot: str) -> None:
+    extensions = load(a="teapot:Teapot", b="teapot:Teapot")
+    assert extensions.commands["tea"].extension == "a"
+    assert extensions.problems() == ["the extension 'b' offers 'tea', which 'a' has already"]
+
+
+def test_an_open_memory_calls_them_and_reports_those_that_raise(
+    teapot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = points(a="teapot:Broken", b="teapot:Teapot")
+    monkeypatch.setattr("hermes_core.memory.installed_entry_points", lambda: iter(found))
+    with open_memory(tmp_path) as memory:
+        assert memory.tea == "poured"  # type: ignore[attr-defined]
+        assert memory.problems() == ["the extension 'a' raised in on_home_opened: RuntimeError: no water"]
+
+
+def test_ours_that_are_not_installed_are_known_with_the_way_to_install_them() -> None:
+    missing = {one.name: one for one in missing_extensions(Extensions())}
+    assert missing.keys() == KNOWN_EXTENSIONS.keys()
+    for name, one in missing.items():
+        assert one.state == "missing"
+        assert f"plugins/{name}" in one.remedy
+        assert extension_remedy(Extensions(), name) == one.remedy
+
+
+def test_one_of_another_release_than_the_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_core.loader.extensions.program_version", lambda: "0.2.0")
+    installed = [p for p in importlib_metadata.entry_points(group=EXTENSION_GROUP) if p.name == "ui"]
+    (extension,) = load_extensions(parse_config(""), installed).found
+    assert extension.state == "failed"
+    assert extension.reason == "version 0.1.0 is for hermes-memory-core 0.1, and this is 0.2.0"
+
+
+def test_each_of_ours_registers_without_a_package_of_somebody_else() -> None:
+    """Loads no third-party package: that is what costs time, and can be asserted on a busy machine."""
+    names = [point.value for point in importlib_metadata.entry_points(group=EXTENSION_GROUP)]
+    assert len(names) >= 3
+    import subprocess
+
+    for name in names:
+        code = (
+            "import sys, hermes_core, hermes_core.contract.extensions; from hermes_core import hookimpl; "
+            f"before = set(sys.modules); import {name}; "
+            "print(sorted({m.partition('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == f"[{name.partition('.')[0]!r}]\n"
