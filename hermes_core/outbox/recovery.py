@@ -12,9 +12,9 @@ from hermes_core.home import HermesHome
 from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.store import Outbox, create_tables
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.sqlite import Database, Migration
+from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
 
-MIGRATIONS: tuple[Migration, ...] = (("outbox", create_tables), ("outbox of 0.1", lambda _: None))
+MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, create_tables),)
 
 log = logging.getLogger(__name__)
 
