@@ -68,6 +68,7 @@ from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallResult
+from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.outbox.rows import NewRow, with_turn_number
 from hermes_core.recall.amounts import result_count
 from hermes_core.recall.tokens import count_tokens
@@ -81,7 +82,7 @@ from hermes_core.safety.origin import (
     may_command,
     report_result,
 )
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.redact import redact
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.db import as_conversation
 from hermes_core.sessions.home_store import open_sessions
@@ -121,7 +122,6 @@ from hermes_core.turn_recall import (
     render_notes,
     render_updates,
 )
-from hermes_core.upgrade import delete_backup, outbox_of_home
 
 log = logging.getLogger(__name__)
 
@@ -340,7 +340,7 @@ class Memory:
             home,
             deadlines={**_configured_deadlines(config), **(deadlines or {})},
             clock=clock,
-            outbox=outbox_of_home(home, self.sessions, redact_value),
+            outbox=outbox_of_home(home, self.sessions.database),
             selected=self._members,
             transcripts=self.sessions.transcript,
             observers=[*observers, *installed, *(self.tracer.observers if self.tracer else ())],
@@ -397,7 +397,7 @@ class Memory:
                 self._add_provider(chosen, self._selected, declared_settings(chosen))
             for name in self._members if isinstance(chosen, str) else ():
                 self._load(name)
-            # Changes of the notes that a crash left out; rows of an earlier version that can't be read yet go first.
+            # Changes of the notes that a crash left out; rows of `outbox.db` that can't be read yet go first.
             if self._taken and not self.manager.outbox.held_back:
                 self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
@@ -1491,8 +1491,6 @@ class Memory:
         self.sessions.database.shorten_waits()
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()
-        with contextlib.suppress(StorageError):
-            delete_backup(self.home, self.manager.outbox)
         self.sessions.close()
         self.inventory.record()
 

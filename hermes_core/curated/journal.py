@@ -32,7 +32,7 @@ from hermes_core.storage.chain import ChainReport, EventChain, text_digest
 from hermes_core.storage.engine import Connection, Engine
 from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.postgres import CommitInDoubt, CommitUnconfirmed
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,10 @@ CREATE TABLE changes (
     fingerprint TEXT NOT NULL,
     session TEXT NOT NULL,
     writes TEXT NOT NULL,
-    mirrored INTEGER NOT NULL,
+    enqueued INTEGER NOT NULL,
     undoes INTEGER,
-    undone INTEGER NOT NULL DEFAULT 0
+    undone INTEGER NOT NULL DEFAULT 0,
+    provider TEXT NOT NULL DEFAULT ''
 ) STRICT
 """
 _NOT_ENQUEUED = "Saved here, but the memory provider does not know of it yet"
@@ -709,28 +710,11 @@ class NoteJournal:
 
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute(_TABLE)
-
-
-def _index(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX changes_by_file ON changes (file, id)")
+    EventChain.create(connection)
 
 
-def _takers(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE changes ADD COLUMN taker TEXT NOT NULL DEFAULT ''")
-
-
-def _name_outbox(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE changes RENAME COLUMN mirrored TO enqueued")
-    connection.execute("ALTER TABLE changes RENAME COLUMN taker TO provider")
-
-
-_MIGRATIONS = (
-    ("changes", _create),
-    ("changes by file", _index),
-    ("who took a change", _takers),
-    ("rows in the outbox", _name_outbox),
-    ("chain of events", EventChain.create),
-)
+MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, _create),)
 
 
 def journal_database(path: Path, *, marked: bool = False) -> Database:
@@ -741,7 +725,7 @@ def journal_database(path: Path, *, marked: bool = False) -> Database:
     """
     return Database(
         path,
-        _MIGRATIONS,
+        MIGRATIONS,
         secure_delete=True,
         repair=_DAMAGED,
         reopen_moved=True,

@@ -1,32 +1,60 @@
-"""Reading of an outbox in a separate file `outbox.db`, in particular of the tables that an earlier checkout wrote."""
+"""The outbox in a file of its own, `outbox.db`, for a manager without a session store."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.outbox.store import UNKNOWN_ACCOUNT, Outbox, create_tables
-from hermes_core.storage.sqlite import Database
+from hermes_core.outbox.lines import DeliveryLock
+from hermes_core.outbox.store import Outbox, create_tables
+from hermes_core.storage.engine import Engine
+from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
 
-_COLUMNS = "provider, session_id, hook, event, created_at, fingerprint, body"
+MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, create_tables),)
+
+log = logging.getLogger(__name__)
+
+_IDS = "provider, hook, event, fingerprint, settled_at"
+_ROWS = "provider, session_id, hook, event, state, attempts, error, created_at, fingerprint, body"
+_UNKNOWN = (
+    "NOT EXISTS (SELECT 1 FROM outbox_settled WHERE (provider, hook, event) = (:provider, :hook, :event))"
+)
 
 
 def open_outbox(home: HermesHome, **options: Any) -> Outbox:
     """Open the outbox in `outbox.db`, for a manager without a session store. Pass `options` to `Outbox`."""
-    migrations = (("outbox", create_tables), ("outbox of 0.1", adopt_first_tables))
-    return Outbox(Database(home.outbox_db, migrations, secure_delete=True), **options)
+    return Outbox(Database(home.outbox_db, MIGRATIONS, secure_delete=True), **options)
 
 
-def has_own_outbox(home: HermesHome) -> bool:
-    """Return True if the outbox of this home has to be in `outbox.db`, because another program wrote state.db.
+def outbox_of_home(home: HermesHome, store: Engine) -> Outbox | None:
+    """Return the outbox in the store of sessions, after moving the rows of `outbox.db` there.
+
+    Return None if another program wrote state.db: then the manager has to use `outbox.db`. If `outbox.db` can't be read,
+    its rows must still be sent first, so the returned outbox sends nothing; `held_back` is the reason.
+    """
+    outbox = Outbox(store)
+    if store.kind != "sqlite" or not home.outbox_db.exists():
+        return outbox
+    if _has_foreign_store(home):
+        return None
+    try:
+        _take_over(home, outbox)
+    except StorageError as exc:
+        log.error("the writes in %s can't be sent: %s", home.outbox_db, exc)
+        outbox.held_back = str(exc)
+    return outbox
+
+
+def _has_foreign_store(home: HermesHome) -> bool:
+    """Return True if another program wrote state.db.
 
     This is the case in a home of Hermes Agent, if a provider runs there under a manager without a session store.
     """
-    if not (home.outbox_db.exists() and home.state_db.exists()):
+    if not home.state_db.exists():
         return False
     query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     # Read without `Database`, which refuses a file of another program. A damaged file is reported when it is opened.
@@ -37,98 +65,30 @@ def has_own_outbox(home: HermesHome) -> bool:
     return False
 
 
-def adopt_first_tables(connection: sqlite3.Connection) -> None:
-    """Move the rows of an earlier checkout into the current tables of the same file, as a migration."""
-    if has_first_tables(connection):
-        copy_rows(connection, connection)
-        for table in ("rows", "arrived", "settled", "providers", "totals"):
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
+def _take_over(home: HermesHome, outbox: Outbox) -> None:
+    """Move the rows and the remembered ids of `outbox.db` into `outbox`.
 
-
-def is_first_outbox(path: Path) -> bool:
-    """Return True if the outbox at `path` has the tables of an earlier checkout, False if it has the current tables.
-
-    Raises:
-        DatabaseCorrupt: The file is damaged.
-        DatabaseUnavailable: The file can't be opened.
+    A provider whose rows a running manager delivers is left out: that manager sends them.
     """
-    with contextlib.closing(Database(path)) as database:
-        return has_first_tables(database)
-
-
-def has_first_tables(reader: sqlite3.Connection | Database) -> bool:
-    """Return True if the database has the tables of an earlier checkout."""
-    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'settled'"
-    return reader.execute(query).fetchone() is not None
-
-
-def provider_names(old: Database) -> list[str]:
-    """Return the names of the providers that have rows or remembered ids in an outbox with old or current tables."""
-    rows, settled = ("rows", "settled") if has_first_tables(old) else ("outbox_rows", "outbox_settled")
-    query = f"SELECT provider FROM {rows} UNION SELECT provider FROM {settled}"  # noqa: S608  two constants
-    return [row[0] for row in old.execute(query)]
-
-
-def copy_rows(old: sqlite3.Connection | Database, new: sqlite3.Connection) -> None:
-    """Copy the rows and the remembered ids of an outbox with old or current tables, in the caller's transaction.
-
-    A row that `new` already has is left out, so that an interrupted copy can be repeated. Copied rows keep their
-    numbers, because the `.row` file of the delivery lock may hold the number of one of them. Rows that were in `new`
-    before are newer and get higher numbers. The caller must prevent delivery during the copy.
-
-    Raises:
-        StorageError: A row is missing after the copy.
-    """
-    settled, rows = _first_tables(old) if has_first_tables(old) else _todays_tables(old)
-    new.executemany(
-        "INSERT OR IGNORE INTO outbox_settled (provider, hook, event, fingerprint, settled_at) VALUES (?, ?, ?, ?, ?)",
-        settled,
-    )
-    fresh = [row for row in rows if not _knows(new, row[4], row[6], row[7])]
-    if fresh:
-        new.execute("UPDATE outbox_rows SET number = -number")
-        new.execute("UPDATE outbox_rows SET number = ? - number", (rows[-1][0],))
-        new.executemany(
-            f"INSERT OR IGNORE INTO outbox_rows (number, state, attempts, error, {_COLUMNS})"  # noqa: S608  constants
-            f" VALUES ({', '.join('?' * 11)})",
-            fresh,
+    with contextlib.closing(open_outbox(home)) as own:
+        names = own.database.execute(
+            "SELECT provider FROM outbox_rows UNION SELECT provider FROM outbox_settled"
         )
-    for row in rows:
-        if not _knows(new, row[4], row[6], row[7]):
-            raise StorageError(
-                f"{row[6]} {row[7]!r} for {row[4]!r} was not copied from the outbox of the earlier version",
-                "report this; nothing was changed",
-            )
-
-
-_Rows = list[tuple[Any, ...]]
-
-
-def _first_tables(old: sqlite3.Connection | Database) -> tuple[_Rows, _Rows]:
-    ids = "SELECT provider, hook, event, ?, settled_at FROM settled"
-    settled = [tuple(row) for row in old.execute(ids, (UNKNOWN_ACCOUNT,))]
-    state = "CASE state WHEN 'parked' THEN 'dead letter' ELSE state END"
-    query = f"SELECT number, {state}, attempts, error, {_COLUMNS} FROM rows ORDER BY number"  # noqa: S608  constants
-    rows = [tuple(row) for row in old.execute(query)]
-    if old.execute("SELECT 1 FROM sqlite_master WHERE name = 'arrived'").fetchone():
-        # An earlier checkout stored the newest turns in a second table, with separate numbers.
-        last = rows[-1][0] if rows else 0
-        query = f"SELECT number + ?, 'pending', 0, '', {_COLUMNS} FROM arrived ORDER BY number"  # noqa: S608
-        rows += map(tuple, old.execute(query, (last,)))
-    return settled, rows
-
-
-def _todays_tables(old: sqlite3.Connection | Database) -> tuple[_Rows, _Rows]:
-    ids = "SELECT provider, hook, event, fingerprint, settled_at FROM outbox_settled"
-    query = f"SELECT number, state, attempts, error, {_COLUMNS} FROM outbox_rows ORDER BY number"  # noqa: S608
-    return [tuple(row) for row in old.execute(ids)], [tuple(row) for row in old.execute(query)]
-
-
-def _knows(connection: sqlite3.Connection, provider: str, hook: str, event: str) -> bool:
-    return any(
-        connection.execute(
-            f"SELECT 1 FROM {table} WHERE provider = ? AND hook = ? AND event = ?",  # noqa: S608  two constants
-            (provider, hook, event),
-        ).fetchone()
-        for table in ("outbox_rows", "outbox_settled")
-    )
+        for (provider,) in names.fetchall():
+            lock = DeliveryLock.of(home.path, provider)
+            if not lock.acquire():
+                continue
+            try:
+                lock.row_of_dead_holder()  # forgotten, because the rows get other numbers
+                # The inner transaction commits first: after a crash between the two, the rows are moved again, and
+                # those that are known by then are left out.
+                with own.transaction() as source, outbox.transaction() as target:
+                    for table, columns in (("outbox_settled", _IDS), ("outbox_rows", _ROWS)):
+                        query = f"SELECT {columns} FROM {table} WHERE provider = ? ORDER BY rowid"  # noqa: S608  constants
+                        values = ", ".join(f":{name}" for name in columns.split(", "))
+                        insert = f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {values} WHERE {_UNKNOWN}"
+                        for row in source.execute(query, (provider,)).fetchall():
+                            target.execute(insert, dict(row))
+                        source.execute(f"DELETE FROM {table} WHERE provider = ?", (provider,))  # noqa: S608
+            finally:
+                lock.release()

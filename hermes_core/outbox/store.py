@@ -205,7 +205,6 @@ class Outbox:
         fingerprint: str = "",
         *,
         bounded: bool = True,
-        at: float | None = None,
     ) -> bool:
         """Store a row; it is on disk when the transaction commits.
 
@@ -215,14 +214,13 @@ class Outbox:
             provider: Name of the provider to which the row will be delivered.
             fingerprint: Fingerprint of the provider's account.
             bounded: False to store the row even if the outbox is full.
-            at: Time of the event in seconds since the epoch; default: now.
 
         Raises:
             OutboxFull: The outbox is full. The row is not stored, and no older row is deleted for it.
         """
         key = (provider, row.hook, row.event)
         with self.transaction() as connection:
-            statement = self.put_statement(provider, row, fingerprint, bounded=bounded, at=at)
+            statement = self.put_statement(provider, row, fingerprint, bounded=bounded)
             if connection.execute(*statement).fetchall():
                 # After the commit: a worker that is woken before would not see the row, and would sleep for seconds.
                 self.database.after_commit(partial(self.on_row, provider))
@@ -248,15 +246,13 @@ class Outbox:
         fingerprint: str = "",
         *,
         bounded: bool = True,
-        at: float | None = None,
     ) -> Statement:
         """Return the statement that stores a row as `put` does. It returns nothing if the row is known or has no room.
 
         Whoever runs it calls `on_row` after the commit.
         """
         key = (provider, row.hook, row.event)
-        created_at = self._wall() if at is None else at
-        values = (provider, row.session_id, row.hook, row.event, created_at, fingerprint, row.body)
+        values = (provider, row.session_id, row.hook, row.event, self._wall(), fingerprint, row.body)
         most = (self._max_rows, len(row.body), self._max_bytes) if bounded else (2**62, 0, 2**62)
         return _PUT, (*values, *most, *key, *key)
 

@@ -25,6 +25,7 @@ from hermes_core.loader.load import load_provider
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory, account_of
+from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.portability.memories import (
     UNSEEN,
     ProviderMemories,
@@ -32,11 +33,10 @@ from hermes_core.portability.memories import (
     disputed_sessions,
     owners_of,
 )
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.records import CompletedTurn
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
-from hermes_core.upgrade import outbox_of_home
 
 Way = Literal["memories", "turns"]
 
@@ -404,7 +404,7 @@ def opened_provider(home: HermesHome, name: str, *, delivers: bool) -> Iterator[
     loaded = load_provider(name, home)
     name = loaded.entry.name
     with contextlib.closing(open_sessions(home, load_config(home))) as sessions:
-        outbox = outbox_of_home(home, sessions, redact_value)
+        outbox = outbox_of_home(home, sessions.database)
         if outbox is not None and not delivers:
             outbox.held_back = "it is only read"
         manager = MemoryManager(

@@ -24,8 +24,8 @@ from hermes_core.curated.note_copy import ROW_TABLES, NoteFiles, NoteRows, diges
 from hermes_core.curated.note_tables import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.portability.move_record import MoveRecord, delete_record, read_record, save_record
-from hermes_core.safety.redact import redact_value
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import Moving, open_sessions
 from hermes_core.sessions.maintenance import exclusive
@@ -43,7 +43,6 @@ from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.moved import StoreMark, read_mark, write_mark
 from hermes_core.storage.postgres import PostgresDatabase
 from hermes_core.storage.sqlite import database_files
-from hermes_core.upgrade import outbox_of_home
 
 FILES = "files"
 """The name of the engine in the home, beside the address of a server."""
@@ -306,7 +305,7 @@ class StorageMove:
         mark = read_mark(source.database)
         if mark is None:
             if source.database.kind == "sqlite":
-                outbox = outbox_of_home(self._home, source, redact_value)
+                outbox = outbox_of_home(self._home, source.database)
                 if outbox is not None and outbox.held_back:
                     raise DatabaseUnavailable(outbox.held_back, "repair that first; nothing was changed")
             mark = StoreMark(uuid.uuid4().hex, "source", complete=False, other=plan.target)

@@ -34,7 +34,7 @@ _CONTINUES = """
 """
 _BRANCHES = "(c.user = p.user AND (c.relation = 'branch' OR (c.relation = '' AND p.end_reason = 'branch')))"
 
-# Older versions and other programs stored no relation: then the source or the kind of the child tells a delegation.
+# Other programs stored no relation: then the source or the kind of the child tells a delegation.
 # A quote within a value of JSON has a backslash before it, so that no name or title can look like this field.
 _IS_DELEGATED = """
     (c.parent_id <> '' AND (c.relation = 'delegation' OR (c.relation = '' AND (c.source IN ('subagent', 'tool')

@@ -20,17 +20,15 @@ from pathlib import Path
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.schema import MIGRATIONS, give_to_chats
+from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.vector_store import LAST_ID_KEY
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 
-# Tables that a store of an earlier version may not have, in the groups that came together.
-LATER_TABLES = (("open_turns", "open_messages", "host_state"), ("turn_records", "daily_usage"))
 TABLES = (
     *("sessions", "messages", "turns", "state_meta", "outbox_rows", "outbox_settled", "outbox_refused"),
-    *(name for group in LATER_TABLES for name in group),
+    *("open_turns", "open_messages", "host_state", "turn_records", "daily_usage"),
 )
 
 # SQLite's default, which all our files have.
@@ -232,7 +230,6 @@ def _build(path: Path, result: Repair, finished: Path, progress: Progress) -> No
                 )
                 for statement in repairs:
                     connection.execute(statement)
-                give_to_chats(connection)  # the rows may come from an earlier version
                 # Indexes and vectors are made anew, so that records of half-made ones no longer hold.
                 connection.execute(
                     "DELETE FROM state_meta WHERE key = ? OR key LIKE ?",
@@ -296,9 +293,7 @@ def _copy_table(
     columns = [name for name in _columns(new, table) if name in readable]
     result.saved[table] = result.lost[table] = 0
     if not columns:
-        group = next((group for group in LATER_TABLES if table in group), ())
-        of_earlier_version = bool(group) and not any(_columns(old, name) for name in group)
-        result.lost[table] = 0 if of_earlier_version else max(_last_id(old, table), 1)
+        result.lost[table] = max(_last_id(old, table), 1)
         return
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     for row_id, row in readable_rows(old, table, columns):

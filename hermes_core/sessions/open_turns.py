@@ -178,8 +178,6 @@ def _recall(text: str) -> tuple[tuple[tuple[str, str], ...] | None, Origin]:
     if not text:
         return None, "person"
     value = json.loads(text)
-    if isinstance(value, list):  # stored by an earlier version
-        value = {"contexts": value, "origin": "provider" if value else "person"}
     return tuple((label, part) for label, part in value["contexts"]), as_origin(value["origin"])
 
 

@@ -347,7 +347,7 @@ def message_of(row: Any) -> StoredMessage:
 
 
 def stored_origin(role: str, origin: str, tool_name: str) -> Origin:
-    """Return the origin of a stored message. A message of an earlier version has none: then its role decides."""
+    """Return the origin of a stored message. If it was stored without one, its role decides."""
     if origin:
         return as_origin(origin)
     if role == "tool":

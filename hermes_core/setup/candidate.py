@@ -34,10 +34,9 @@ from hermes_core.loader.requirements import missing_packages
 from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import account_of
-from hermes_core.safety.redact import redact_value
+from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.setup.answers import Answers, select_provider
-from hermes_core.upgrade import outbox_of_home
 
 if TYPE_CHECKING:
     from packaging.markers import Marker
@@ -102,7 +101,7 @@ def require_available(home: HermesHome, name: str) -> None:
 def _manager(home: HermesHome, *, shutdown_timeout: float) -> Iterator[MemoryManager]:
     """Make a manager over the home's outbox, without notes and past sessions."""
     with contextlib.closing(open_sessions(home, load_config(home))) as sessions:
-        outbox = outbox_of_home(home, sessions, redact_value)
+        outbox = outbox_of_home(home, sessions.database)
         manager = MemoryManager(home, outbox=outbox, on_event=LogFile(home).on_event)
         try:
             yield manager

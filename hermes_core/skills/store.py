@@ -48,7 +48,7 @@ from hermes_core.storage.files import (
     write_checked,
 )
 from hermes_core.storage.inventory import ORIGINS
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
 from hermes_core.storage.verdicts import ScannedText, Verdicts
 
 FILE = "SKILL.md"
@@ -752,8 +752,7 @@ class SkillJournal:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        migrations = (("skill-changes", _create), ("chain of events", EventChain.create))
-        self._database = Database(path, migrations, reopen_moved=True, fixed_sql=True)
+        self._database = Database(path, MIGRATIONS, reopen_moved=True, fixed_sql=True)
         self._chain = EventChain(self._database, MAX_CHANGES, clock)
         self._clock = clock
 
@@ -857,3 +856,7 @@ def same_text(left: str | None, right: str | None) -> bool:
 
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute(_TABLE)
+    EventChain.create(connection)
+
+
+MIGRATIONS: tuple[Migration, ...] = ((SCHEMA_1, _create),)

@@ -74,7 +74,7 @@ class Database:
     """A SQLite database file, opened when it is first used.
 
     Each thread has its own connection, in autocommit mode. Several processes may open the same file at once. Each
-    migration runs exactly once, in one transaction with its record. Files are created with mode 0600.
+    migration runs exactly once, and all that a file lacks run in one transaction. Files are created with mode 0600.
 
     Args:
         path: The database file. Its folder is created if it is missing.
@@ -548,7 +548,7 @@ class Database:
             if self._migrations:
                 with _misfits_as_damage(connection, self.path, self._repair):
                     known = [name for name, _ in self._migrations]
-                    _refuse_foreign(connection, self.path, known, marked=self._marked)
+                    _refuse_others(connection, self.path, known, marked=self._marked)
             self.journal_mode = self._set_journal_mode(connection)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         if sys.platform == "darwin":
@@ -798,10 +798,10 @@ def file_errors(path: Path) -> Iterator[None]:
         raise DatabaseUnavailable(f"can't open {str(path)!r}: {exc.strerror or exc}", remedy) from exc
 
 
-def _refuse_foreign(
+def _refuse_others(
     connection: sqlite3.Connection, path: Path, migrations: Sequence[str], *, marked: bool
 ) -> None:
-    """Raise if another program created the database, or if a newer version of this package changed it.
+    """Raise if another program or another version of this package made the database.
 
     Raise also if its sessions are moved to another store, unless `marked` is True.
 
@@ -825,6 +825,11 @@ def _refuse_foreign(
         raise DatabaseUnavailable(
             f"{str(path)!r} was changed by a newer version of the package (it has {done[-1]!r})",
             "upgrade the package again, or put a backup of the home in its place; nothing was changed",
+        )
+    if done and migrations[0] == SCHEMA_1 and SCHEMA_1 not in done:
+        raise DatabaseUnavailable(
+            f"{str(path)!r} has a format of before 0.1.0 (it has {done[-1]!r}, this version needs {SCHEMA_1!r})",
+            "convert the home with `python bench/convert_home.py HOME` in a clone; nothing was changed",
         )
 
 
@@ -924,6 +929,10 @@ def _size(path: Path) -> int:
 
 Migration = tuple[str, Callable[[sqlite3.Connection], None]]
 
+# Name of the first migration of each database of this package, which makes all tables of 0.1.0. A later version appends
+# migrations to the list. A file without this record is of a version before 0.1.0.
+SCHEMA_1 = "schema-1"
+
 _MIGRATIONS_TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
     name TEXT PRIMARY KEY,
@@ -933,26 +942,24 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[str]:
-    """Run the migrations that this database has no record of, each in one transaction with its record.
+    """Run the migrations that this database has no record of, in one transaction with their records.
 
     Return their names.
     """
-    if not migrations:
+    if not pending(connection, migrations):
         return []
-    connection.execute(_MIGRATIONS_TABLE)
-    ran = []
-    for name, step in pending(connection, migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            # Checked again under the write lock: another process may have been first.
-            if not connection.execute("SELECT 1 FROM schema_migrations WHERE name = ?", (name,)).fetchone():
-                step(connection)
-                connection.execute("INSERT INTO schema_migrations VALUES (?, ?)", (name, time.time()))
-                ran.append(name)
-            connection.execute("COMMIT")
-        finally:
-            roll_back(connection)
-    return ran
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(_MIGRATIONS_TABLE)
+        # Read again under the write lock: another process may have been first.
+        steps = pending(connection, migrations)
+        for name, step in steps:
+            step(connection)
+            connection.execute("INSERT INTO schema_migrations VALUES (?, ?)", (name, time.time()))
+        connection.execute("COMMIT")
+    finally:
+        roll_back(connection)
+    return [name for name, _ in steps]
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

@@ -24,7 +24,7 @@ STEPS = [
     ("config", "logs", "loopback"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
-    ("backups", "upgrade", "turn_recall"),
+    ("backups", "turn_recall"),
     ("memory",),
     ("aio",),
     ("agent", "forget", "health", "importers", "portability"),

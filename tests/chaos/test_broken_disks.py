@@ -58,9 +58,3 @@ def test_a_broken_disk_loses_nothing_and_says_what_to_do(host: Host, record: Rec
         # The remedy for damage is to give a file up, and no file is damaged here.
         assert name == "repair" or "is damaged" not in message, message
     record(f"disks: {name}", calls=calls, faults=per_writer, refusals=refusals, lost=0)
-
-
-def test_a_rename_that_fails_in_an_upgrade_loses_nothing(host: Host) -> None:
-    for at in (1, 2):
-        answer = host.run("upgrade", Fault(Action.FAIL_ONCE, at, errno.EIO, Call.RENAME))
-        assert answer["code"] == 0

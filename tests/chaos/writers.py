@@ -37,8 +37,6 @@ from hermes_core.storage.sqlite import Migration
 from tests.conftest import LOCKBOX
 from tests.e2e.conftest import FILER
 from tests.importers.openclaw_trees import WORKSPACE
-from tests.older_home import restore_home
-from tests.test_upgrade import DEAD, NOTES, TURNS_AND_EVENTS, Diary, deliver_all, received
 
 Facts = frozenset[str]
 Step = Callable[[Any], object]
@@ -633,38 +631,6 @@ class Plugins(Writer):
 # -------------------------------------------------------------------------------------------------------------- schema
 
 
-class Upgrade(Writer):
-    """The first open of a home of 0.1: migrations of the schema, and the outbox moves to another file."""
-
-    name = "upgrade"
-
-    def prepare(self, home: HermesHome) -> None:
-        restore_home("home-0.1", home.path)
-
-    def open(self, home: HermesHome) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext(home)
-
-    def state(self, home: HermesHome) -> Facts:
-        return frozenset()
-
-    def verify(self, home: HermesHome) -> None:
-        provider = Diary()
-        assert deliver_all(home, provider) == DEAD
-        assert received(provider) == (TURNS_AND_EVENTS, NOTES)
-        with open_memory(home, provider="") as memory:
-            assert memory.sessions.check() == []
-
-    steps = (lambda home: _open_and_close(home),)
-
-
-def _open_and_close(home: HermesHome) -> None:
-    provider = Diary()
-    for hook in ("sync_turn", "on_memory_write", "on_delegation", "on_session_end", "on_session_switch"):
-        provider.results[hook] = OSError("it is down")
-    with open_memory(home, provider=provider) as memory:
-        memory.start_session("new")
-
-
 class Schema(Writer):
     """A migration that a later version may bring: it changes each row of a table and makes another one."""
 
@@ -714,7 +680,7 @@ WRITERS: dict[str, Writer] = {
     writer.name: writer
     for writer in (
         Conversations(), Notes(), Skills(), Settings(), Setup(), Imports(), Move(), Upkeep(), Repair(),
-        Plugins(), Upgrade(), Schema(),
+        Plugins(), Schema(),
     )
 }  # fmt: skip
 ERRORS = (HermesError, Refused)

@@ -4,53 +4,89 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from pathlib import Path
 
 import pytest
 
-from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
+from hermes_core.manager.providers import DURABLE_HOOKS
 from hermes_core.memory import open_memory
+from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.recovery import open_outbox
-from hermes_core.outbox.rows import NewRow
-from hermes_core.storage.sqlite import Database
+from hermes_core.outbox.rows import encode
+from hermes_core.outbox.store import ANY_ACCOUNT, Outbox
 from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
-from tests.older_home import restore_home
 
 
-@pytest.fixture
-def old_home(tmp_path: Path) -> HermesHome:
-    return HermesHome(restore_home("home-0.1", tmp_path / "home"))
+def waiting(home: HermesHome) -> Outbox:
+    """Return the outbox of a manager without a session store, with two rows for a provider and a dead letter."""
+    alone = open_outbox(home)
+    for number in (1, 2, 3):
+        row = encode("sync_turn", make_turn(f"t{number}"), make_session("s1"), lambda value: value)
+        alone.put("fake", row, ANY_ACCOUNT)
+    alone.delivered(alone.pending("fake")[0])
+    alone.bury(alone.pending("fake")[0], "refused")
+    return alone
 
 
-def test_rows_of_the_earlier_version_stay_in_their_file_and_order(old_home: HermesHome) -> None:
-    with contextlib.closing(open_outbox(old_home)) as outbox:
-        events = [row.event for row in outbox.pending("diary")]
-        assert (events[:2], events[-1]) == (["ann-t4", "ann-t5"], "arrived-t1")
-        assert [row.event for row in outbox.dead_letters()] == ["dead-t2", "old-t1"]
-        assert outbox.knows("diary", "sync_turn", "ann-t1")
-        assert not outbox.put("diary", NewRow("sync_turn", "ann-t1", "ann-1", "{}"))
-    with contextlib.closing(open_outbox(old_home)) as again:
-        assert [row.event for row in again.pending("diary")] == events
+@pytest.mark.sqlite_only("outbox.db")
+def test_rows_of_a_manager_without_a_session_store_are_taken_over_unless_it_still_runs(
+    hermes_home: HermesHome,
+) -> None:
+    alone, provider = waiting(hermes_home), RecordingProvider()
+    lock = DeliveryLock.of(hermes_home.path, "fake")
+    assert lock.acquire()
+    with open_memory(hermes_home, provider=provider) as memory:
+        assert memory.problems() == []
+        assert memory.manager.outbox.depth == 0
+    lock.release()
+    with open_memory(hermes_home, provider=provider) as memory:
+        memory.start_session("s2")
+        assert memory.flush(30)
+        outbox = memory.manager.outbox
+        assert [(row.event, row.error) for row in outbox.dead_letters()] == [("t2", "refused")]
+        assert all(outbox.knows("fake", "sync_turn", f"t{number}") for number in (1, 2, 3))
+    assert [given["turn"].id for hook, given in provider.calls if hook == "sync_turn"] == ["t3"]
+    assert (alone.depth, alone.dead_letters()) == (0, [])
+    alone.close()
 
 
-def test_a_program_of_the_earlier_version_refuses_the_file(old_home: HermesHome) -> None:
-    open_outbox(old_home).depth  # noqa: B018
-    older = [
-        (name, lambda _connection: None)
-        for name in (
-            "0001 rows, settled ids, totals",
-            "0002 lengths in the index, no totals",
-            "0003 arrivals",
-            "0004 rows by session",
-        )
-    ]
-    with (
-        contextlib.closing(Database(old_home.outbox_db, older)) as database,
-        pytest.raises(DatabaseUnavailable, match="was changed by a newer version of the package"),
-    ):
-        database.execute("SELECT 1")
+@pytest.mark.sqlite_only("outbox.db")
+def test_rows_that_were_taken_over_before_a_crash_are_not_sent_twice(hermes_home: HermesHome) -> None:
+    waiting(hermes_home).close()
+    before = hermes_home.outbox_db.read_bytes()
+    for _ in range(2):
+        with open_memory(hermes_home, provider="") as memory:
+            outbox = memory.manager.outbox
+            assert [row.event for row in outbox.pending("fake")] == ["t3"]
+            assert [row.event for row in outbox.dead_letters()] == ["t2"]
+        hermes_home.outbox_db.write_bytes(before)  # as if the second commit had failed
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        memory.start_session("s2")
+        assert memory.flush(30)
+    hermes_home.outbox_db.write_bytes(before)
+    with open_memory(hermes_home, provider=provider) as memory:
+        assert memory.flush(30)
+    assert [given["turn"].id for hook, given in provider.calls if hook == "sync_turn"] == ["t3"]
+
+
+@pytest.mark.sqlite_only("outbox.db")
+def test_nothing_newer_is_sent_while_the_file_can_not_be_read(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.outbox_db.write_bytes(b"garbage" * 1000)
+    provider = RecordingProvider()
+    with open_memory(hermes_home, provider=provider) as memory:
+        memory.end_turn(memory.start_session("s1"), "Something new.", "Noted.", turn_id="new-t1")
+        assert not memory.flush(1)
+        [problem] = memory.problems()
+        assert f"{str(hermes_home.outbox_db)!r} is damaged" in problem
+    assert not DURABLE_HOOKS.intersection(provider.hooks)
+    hermes_home.outbox_db.unlink()
+    with open_memory(hermes_home, provider=provider) as memory:
+        memory.start_session("s1")
+        assert memory.flush(30)
+    assert [given["turn"].id for hook, given in provider.calls if hook == "sync_turn"] == ["new-t1"]
 
 
 @pytest.mark.sqlite_only("a state.db of another program")

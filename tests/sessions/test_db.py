@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import stat
 import threading
 from datetime import UTC, datetime
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core import Session
 from hermes_core.agent.sessions import chat_of
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.recall.tokens import CUT_VERSION
@@ -277,43 +275,6 @@ def test_a_session_stays_with_its_user(db: SessionDB) -> None:
         db.create_session("s2", user="telegram:2")
 
 
-@pytest.mark.parametrize("migration", ["owners-of-chats", "owners-outside"])
-def test_sessions_from_outside_are_not_of_the_home_also_those_from_before(
-    tmp_path: Path, migration: str
-) -> None:
-    sessions = [
-        Session("s1"),
-        Session("s2", platform="telegram", chat_id="7"),
-        Session("s3", platform="telegram"),
-        Session("s4", gateway_session_key="k"),
-        Session("s5", platform="telegram", user_id="1", is_owner=True),
-        Session("s6", platform="mcp"),
-    ]
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        for one in sessions:
-            db.create_session(one.id, identity=one.to_dict())
-        db.create_session("bare")
-        db.create_session("of-a-host", identity={"chat": "7"})
-    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
-        raw.execute("DELETE FROM schema_migrations WHERE name = ?", (migration,))
-
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        stored = map(db.get_session, (*(one.id for one in sessions), "bare", "of-a-host"))
-        users = {session.id: session.user for session in stored if session}
-
-    assert users == {**{one.id: one.owner for one in sessions}, "bare": "", "of-a-host": ""}
-    assert list(users.values()) == [
-        "",
-        "telegram/7",
-        "telegram/",
-        "cli/gateway_session_key=k",
-        "",
-        "",
-        "",
-        "",
-    ]
-
-
 def test_what_an_older_version_cut_anew_a_newer_one_cuts_again_and_is_not_refused(tmp_path: Path) -> None:
     cuts: list[None] = []
     ours = f"text-cut-{CUT_VERSION}"
@@ -331,21 +292,6 @@ def test_what_an_older_version_cut_anew_a_newer_one_cuts_again_and_is_not_refuse
             else:  # now it is known to be newer
                 with pytest.raises(DatabaseUnavailable, match="newer version"):
                     older.counts()
-
-
-def test_titles_from_before_are_kept_and_are_free_for_other_users(tmp_path: Path) -> None:
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        db.create_session("s1", title="Trip")
-    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
-        raw.execute("DELETE FROM schema_migrations WHERE name = 'titles-of-users'")
-        raw.execute("DROP INDEX sessions_by_title")
-        raw.execute("CREATE UNIQUE INDEX sessions_by_title ON sessions (title) WHERE title <> ''")
-
-    with contextlib.closing(SessionDB(tmp_path / "state.db")) as db:
-        db.create_session("s2", user="telegram:1", title="Trip")
-        titles = [session.title for session in map(db.get_session, ("s1", "s2")) if session]
-
-    assert titles == ["Trip", "Trip"]
 
 
 def test_deleting_takes_the_messages_out_of_the_search(db: SessionDB) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import random
 import signal
 import sqlite3
@@ -20,9 +19,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, HermesError
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
-from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
-from hermes_core.storage.sqlite import Database
 from tests.storage.notes import posix, run
 
 PAGE = 4096
@@ -203,20 +200,6 @@ def test_what_was_rewound_stays_hidden_in_a_repaired_store(path: Path) -> None:
     with contextlib.closing(SessionDB(path)) as db:
         assert db.search("persimmon") == []
         assert db.get_message(gone) is None
-
-
-def test_a_repaired_store_of_an_earlier_version_gives_chats_what_is_theirs(tmp_path: Path) -> None:
-    path, group = tmp_path / "state.db", Session("s1", platform="telegram", chat_id="7")
-    with contextlib.closing(Database(path, MIGRATIONS[:4])) as older, older.transaction() as connection:
-        row = (
-            "INSERT INTO sessions (id, source, identity, started_at, last_active) VALUES ('s1', '', ?, 1, 1)"
-        )
-        connection.execute(row, (json.dumps(group.to_dict()),))
-
-    repair(path)
-
-    with contextlib.closing(SessionDB(path)) as db:
-        assert [session.user for session in (db.get_session("s1"),) if session] == [group.owner]
 
 
 def test_sessions_that_were_given_to_the_home_stay_there_in_a_repaired_store(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage.sqlite import Database, Migration, pending
+from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration, pending
 from tests.storage.notes import MIGRATIONS, notes, posix, run
 
 
@@ -243,6 +243,37 @@ def test_a_database_of_a_newer_version_is_refused_and_one_of_an_older_is_not(tmp
                 _ = database.connection
             assert "upgrade" in refused.value.remedy
     assert path.read_bytes() == before
+
+
+def test_a_database_of_before_the_first_release_is_refused_with_the_way_to_convert_it(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    with contextlib.closing(Database(path, [*MIGRATIONS, ("titles", _add_titles)])) as development:
+        assert development.connection
+    before = path.read_bytes()
+    released = Database(path, [(SCHEMA_1, MIGRATIONS[0][1])])
+    with contextlib.closing(released), pytest.raises(DatabaseUnavailable) as refused:
+        _ = released.connection
+    assert "before 0.1.0 (it has 'titles', this version needs 'schema-1')" in refused.value.message
+    assert "python bench/convert_home.py HOME" in refused.value.remedy
+    assert path.read_bytes() == before
+
+
+def test_what_a_later_version_appends_runs_on_a_database_of_the_first(tmp_path: Path) -> None:
+    first = [(SCHEMA_1, MIGRATIONS[0][1])]
+    for steps in (first, [*first, ("titles", _add_titles)]):
+        with contextlib.closing(Database(tmp_path / "notes.db", steps)) as database:
+            assert ("title" in database.columns("note")) == (len(steps) == 2)
+
+
+def test_migrations_that_a_file_lacks_run_in_one_transaction(tmp_path: Path) -> None:
+    def fail(_: sqlite3.Connection) -> None:
+        raise ValueError
+
+    failing = Database(tmp_path / "notes.db", [*MIGRATIONS, ("titles", _add_titles), ("wrong", fail)])
+    with contextlib.closing(failing), pytest.raises(ValueError):
+        _ = failing.connection
+    with contextlib.closing(sqlite3.connect(tmp_path / "notes.db")) as raw:
+        assert raw.execute("SELECT name FROM sqlite_master").fetchall() == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tables of the database of facts, and the migrations of older ones."""
+"""Tables of the database of facts. A released version never changes; the next one appends a migration to the list."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ _SCHEMA = (
         tags TEXT NOT NULL,
         source TEXT NOT NULL,
         trust REAL NOT NULL,
+        prior REAL NOT NULL,
         retrieval_count INTEGER NOT NULL DEFAULT 0,
         helpful_count INTEGER NOT NULL DEFAULT 0,
         unhelpful_count INTEGER NOT NULL DEFAULT 0,
         created_at REAL NOT NULL,
         updated_at REAL NOT NULL,
-        confirmed_at REAL NOT NULL
+        confirmed_at REAL NOT NULL,
+        conversation TEXT NOT NULL DEFAULT '',
+        position INTEGER NOT NULL DEFAULT 0
     ) STRICT""",
     "CREATE INDEX facts_by_trust ON facts (trust DESC)",
     "CREATE INDEX facts_by_source ON facts (source)",
+    "CREATE INDEX facts_by_place ON facts (conversation, position)",
     "CREATE VIRTUAL TABLE facts_fts USING fts5(words, tags, tokenize='porter unicode61 remove_diacritics 2')",
     "CREATE TABLE entities (entity_id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL) STRICT",
     "CREATE TABLE entity_names (key TEXT PRIMARY KEY, entity_id INTEGER NOT NULL) STRICT, WITHOUT ROWID",
@@ -34,6 +38,7 @@ _SCHEMA = (
         entity_id INTEGER NOT NULL, fact_id INTEGER NOT NULL, given INTEGER NOT NULL,
         PRIMARY KEY (entity_id, fact_id)
     ) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE name_slips (slip INTEGER NOT NULL, key TEXT NOT NULL, PRIMARY KEY (slip, key)) STRICT, WITHOUT ROWID",
     "CREATE INDEX names_by_entity ON entity_names (entity_id)",
     "CREATE INDEX entities_by_fact ON fact_entities (fact_id)",
     """CREATE TABLE fact_slots (
@@ -47,32 +52,14 @@ _SCHEMA = (
     ) STRICT""",
     "CREATE INDEX vectors_by_encoder ON fact_vectors (encoder, dim)",
     "CREATE TABLE applied_writes (write_id TEXT PRIMARY KEY, applied_at REAL NOT NULL) STRICT, WITHOUT ROWID",
+    # What another provider knew of an imported fact, so that it can have that back.
+    "CREATE TABLE imported_facts (fact_id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT",
 )
 
 
-def _facts(connection: sqlite3.Connection) -> None:
+def _create(connection: sqlite3.Connection) -> None:
     for statement in _SCHEMA:
         connection.execute(statement)
-
-
-def _name_slips(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "CREATE TABLE name_slips (slip INTEGER NOT NULL, key TEXT NOT NULL, PRIMARY KEY (slip, key)) STRICT, WITHOUT ROWID"
-    )
-    for (key,) in connection.execute("SELECT key FROM entity_names").fetchall():
-        index_slips(connection, key)
-
-
-def _prior(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE facts ADD COLUMN prior REAL NOT NULL DEFAULT 0.5")
-    connection.execute("UPDATE facts SET prior = trust WHERE helpful_count + unhelpful_count = 0")
-
-
-def _kinds_of_values(connection: sqlite3.Connection) -> None:
-    """Read the statements of facts again, with values as written, since only values of one kind exclude each other."""
-    connection.execute("DELETE FROM fact_slots")
-    for fact_id, content in connection.execute("SELECT fact_id, content FROM facts").fetchall():
-        put_slots(connection, fact_id, content)
 
 
 def _one_spelling(connection: sqlite3.Connection) -> None:
@@ -93,32 +80,7 @@ def _one_spelling(connection: sqlite3.Connection) -> None:
             put_slots(connection, fact_id, content)
 
 
-def _places(connection: sqlite3.Connection) -> None:
-    """Give facts a place in their conversation.
-
-    Of facts from before, only those that a session's end kept say which conversation they are from.
-    """
-    connection.execute("ALTER TABLE facts ADD COLUMN conversation TEXT NOT NULL DEFAULT ''")
-    connection.execute("ALTER TABLE facts ADD COLUMN position INTEGER NOT NULL DEFAULT 0")
-    connection.execute("CREATE INDEX facts_by_place ON facts (conversation, position)")
-    connection.execute(
-        "UPDATE facts SET conversation = substr(source, 9), position = fact_id WHERE source LIKE 'session:%'"
-    )
-
-
-def _fields_of_others(connection: sqlite3.Connection) -> None:
-    """Keep what another provider knew of an imported fact, so that it can have that back."""
-    connection.execute(
-        "CREATE TABLE imported_facts (fact_id INTEGER PRIMARY KEY, fields TEXT NOT NULL) STRICT"
-    )
-
-
 MIGRATIONS: tuple[Migration, ...] = (
-    ("facts", _facts),
-    ("name_slips", _name_slips),
-    ("prior", _prior),
-    ("kinds_of_values", _kinds_of_values),
+    ("schema-1", _create),
     (f"one_spelling_{CUT_VERSION}", _one_spelling),
-    ("places", _places),
-    ("fields_of_others", _fields_of_others),
 )

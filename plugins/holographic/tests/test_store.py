@@ -211,39 +211,6 @@ def test_vectors_of_another_encoder_are_made_anew(start: Callable[..., Any]) -> 
     assert fact["confidence"] > hrr.SIGMAS
 
 
-def test_what_facts_of_an_older_file_state_is_read_anew(start: Callable[..., Any]) -> None:
-    agent = start()
-    agent.add("My wife is Ingrid")
-    agent.add("My wife is from Bergen")
-    agent.add("Mel lives in Oslo")
-    db = Database(agent.home / "memory_store.db")
-    db.execute("DELETE FROM schema_migrations WHERE name = 'kinds_of_values'")
-    db.execute("UPDATE fact_slots SET value = lower(value)")
-    agent = start()
-    agent.add("Mel moved to Rome")
-    (pair,) = agent.fact("contradict")["results"]
-    assert pair["fact_b"]["content"] == "Mel lives in Oslo"
-
-
-def test_facts_of_an_older_file_get_the_conversation_that_their_source_names(
-    start: Callable[..., Any],
-) -> None:
-    start().add("Mel likes tea")
-    db = Database(start().home / "memory_store.db")
-    store = FactStore(db.path, 1024, 0.5, lambda: 1.0)
-    store.add("Ann: Which bread do you bake?", "general", source="session:s1")
-    store.add("Bob: Rye, mostly.", "general", source="session:s1")
-    store.db.close()
-    db.execute("DROP INDEX facts_by_place")
-    db.execute("ALTER TABLE facts DROP COLUMN conversation")
-    db.execute("ALTER TABLE facts DROP COLUMN position")
-    db.execute("DELETE FROM schema_migrations WHERE name = 'places'")
-    agent = start()
-    found = agent.texts("search", query="Which bread?")
-    assert set(found) == {"Ann: Which bread do you bake?", "Bob: Rye, mostly."}
-    assert agent.texts("search", query="tea") == ["Mel likes tea"]
-
-
 def test_a_removed_message_leaves_a_gap_and_a_new_one_comes_at_the_end(store: FactStore) -> None:
     ids = [store.add(f"Ann: number {n}", "general", conversation="s1")[0] for n in range(3)]
     store.remove(ids[1])
