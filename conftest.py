@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 import sysconfig
+import tempfile
 import uuid
 from collections.abc import Iterator
 from functools import cache
@@ -21,6 +23,9 @@ from importlib_metadata import PathDistribution
 
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
+from tests.temp_folder import DISK, put_temp_folders_in_memory
+
+_temp_folder = put_temp_folders_in_memory()
 
 # What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test.
 settings.register_profile(
@@ -86,6 +91,23 @@ def read_metadata_once() -> None:
 def pytest_configure() -> None:
     """Run once in each process of the suite."""
     read_metadata_once()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Run at the end of each process of the suite."""
+    if _temp_folder is not None:
+        shutil.rmtree(_temp_folder, ignore_errors=True)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder of the test's own: on the disk if the test has the marker `needs_disk`."""
+    if request.node.get_closest_marker("needs_disk") is None or DISK not in os.environ:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=os.environ[DISK]) as folder:
+        yield Path(folder)
 
 
 def pytest_collection_finish() -> None:
