@@ -27,11 +27,13 @@ from tests.temp_folder import DISK, put_temp_folders_in_memory
 
 _temp_folder = put_temp_folders_in_memory()
 
-# What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test.
+# What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test. Each run of the suite
+# tries the same examples; `make chaos` tries others each time, with `--hypothesis-profile=random`.
 settings.register_profile(
-    "behaviour", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "random", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.load_profile("behaviour")
+settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
+settings.load_profile("same")
 
 # Not defined at all without need: pytest refuses the name, even of an empty list, below another rootdir.
 if os.environ.get("HERMES_TEST_ENGINE") == "postgresql":
