@@ -34,6 +34,7 @@ from hermes_core.storage.postgres import (
 )
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
+from tests.table import table
 
 
 def make_table(connection: Connection) -> None:
@@ -125,9 +126,7 @@ def statements_in(path: Path) -> Iterator[str]:
 OF_SQLITE = {"sessions/schema.py", "importers/hermes_agent.py"}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(CORE.rglob("*.py")), ids=lambda path: path.relative_to(CORE).as_posix()
-)
+@table("path", sorted(CORE.rglob("*.py")))
 def test_no_statement_of_the_package_names_the_database_role(path: Path) -> None:
     if path.relative_to(CORE).as_posix() not in OF_SQLITE:
         for sql in statements_in(path):
