@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -78,16 +79,28 @@ def read_metadata_once() -> None:
     installed = Path(sysconfig.get_path("purelib"))
     read_text = PathDistribution.read_text
 
+    def is_installed(distribution: PathDistribution) -> bool:
+        return isinstance(distribution._path, Path) and distribution._path.parent == installed
+
     @cache
     def text_of(path: Path, filename: str) -> str | None:
         return read_text(PathDistribution(path), filename)
 
     def read_text_once(self: PathDistribution, filename: str | os.PathLike[str]) -> str | None:
-        if self._path.parent == installed and isinstance(self._path, Path):
-            return text_of(self._path, str(filename))
-        return read_text(self, filename)
+        return text_of(self._path, str(filename)) if is_installed(self) else read_text(self, filename)
+
+    # Of the time that a memory takes to open, the mail parser of the standard library had a tenth.
+    parse = PathDistribution.metadata.fget
+
+    @cache
+    def metadata_of(path: Path) -> Any:
+        return parse(PathDistribution(path))
+
+    def metadata_once(self: PathDistribution) -> Any:
+        return metadata_of(self._path) if is_installed(self) else parse(self)
 
     PathDistribution.read_text = read_text_once  # type: ignore[method-assign]
+    PathDistribution.metadata = property(metadata_once)  # type: ignore[assignment]
 
 
 def pytest_configure() -> None:
