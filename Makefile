@@ -84,7 +84,7 @@ lowest:
 
 # Kills, broken disks, wrong clocks, crowds, machines on one server and a soak. The suite has a short form of each. A table is printed at the end,
 # and `chaos/` gets the soak as text, and as a picture if matplotlib is here. SOAK is in seconds: make chaos SOAK=3600
-# Then all rounds of the other tests that kill, and the property tests with other examples than the suite, which always
+# Then all rounds of the tests that the suite shortens, and the property tests with other examples than the suite, which always
 # tries the same.
 KILLS  ?= 1000
 FAULTS ?= 500
@@ -92,7 +92,7 @@ SOAK   ?= 300
 chaos: $(VENV)/installed-dev
 	CHAOS_TABLE=1 CHAOS_KILLS=$(KILLS) CHAOS_FAULTS=$(FAULTS) CHAOS_SOAK_S=$(SOAK) CHAOS_OUTPUT=chaos \
 		$(BIN)/python -m pytest -v tests/chaos $(ARGS)
-	CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest -n $(WORKERS) --ignore=tests/chaos -m "(hypothesis or kills) and not real" \
+	CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest -n $(WORKERS) --ignore=tests/chaos -m "(hypothesis or shortened) and not real" \
 		--hypothesis-profile=random
 
 # The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.

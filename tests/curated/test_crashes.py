@@ -15,7 +15,7 @@ from hermes_core import HermesHome, MemoryWrite, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.storage.files import locked
-from tests.kills import rounds
+from tests.rounds import rounds
 
 MakeStore = Callable[..., MemoryStore]
 
@@ -154,7 +154,7 @@ def test_two_processes_that_add_lose_nothing(make_store: MakeStore, hermes_home:
     assert {version.action for version in versions} == {"add"}
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_at_any_moment_no_acknowledged_change_is_lost(
     make_store: MakeStore, hermes_home: HermesHome

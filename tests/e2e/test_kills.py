@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, Memory, SessionSwitch, open_memory
-from tests.kills import rounds
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
@@ -54,7 +54,7 @@ def assert_nothing_is_lost(hosts: Any) -> None:
     assert waiting(hosts.home) == 0
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_no_kill_loses_what_was_acknowledged(hosts: Any) -> None:
     chance = random.Random(2026)

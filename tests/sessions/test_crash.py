@@ -17,7 +17,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.search import index
-from tests.kills import rounds
+from tests.rounds import rounds
 
 WRITER = """
 import sys
@@ -44,7 +44,7 @@ def writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
@@ -90,7 +90,7 @@ def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
     db.close()
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
     for life in range(rounds(10)):
@@ -121,7 +121,7 @@ while True:
 """
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["rebuild", "vacuum"])
 def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
@@ -167,7 +167,7 @@ while True:
 """
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(6)
@@ -238,7 +238,7 @@ SessionDB(Path(sys.argv[1])).counts()
 """
 
 
-@pytest.mark.kills
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(8)
