@@ -5,7 +5,6 @@ BIN    := $(VENV)/bin
 # The conformance kit, the providers and the adapters: each a distribution of its own.
 PROJECTS := $(wildcard plugins/*/pyproject.toml integrations/*/pyproject.toml)
 PLUGINS := -e hermes_core/testing $(foreach p,$(PROJECTS),-e $(dir $(p)))
-PACKAGES := $(wildcard plugins/*/hermes_* integrations/*/hermes_*)
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
 # Some tests wait for deadlines, so there are two workers more than cores, and an idle worker takes tests from the others.
@@ -15,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 2)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-engines test-real chaos frameworks lowest check e2e docs bench clean
+.PHONY: demo dist test test-engines test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -37,16 +36,24 @@ dist: $(VENV)/installed
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./hermes_core/testing $(addprefix ./,$(dir $(PROJECTS)))
 	@ls dist/*.whl
 
-check: $(VENV)/installed-dev
+lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+# One run for all packages, which pyproject.toml names: each further run reads the types of the core again.
+types: $(VENV)/installed-dev
 	$(BIN)/mypy
-	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/mypy tests/typed_host.py
+
+architecture: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q tests/architecture
 
-test: check
+check: lint types architecture
+
+suite: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# `make -j2 test` checks the types while the tests are collected. The tests of the architecture are in the suite.
+test: lint types suite
 
 # The suite on each engine: on SQLite, then what uses a store on PostgreSQL, out of a wheel or the server of
 # HERMES_TEST_POSTGRES. There each home has a schema of its own. Tests about files are skipped, and counted by their reason.
@@ -77,12 +84,16 @@ lowest:
 
 # Kills, broken disks, wrong clocks, crowds, machines on one server and a soak. The suite has a short form of each. A table is printed at the end,
 # and `chaos/` gets the soak as text, and as a picture if matplotlib is here. SOAK is in seconds: make chaos SOAK=3600
+# Then all rounds of the tests that the suite shortens, and the property tests with other examples than the suite, which always
+# tries the same.
 KILLS  ?= 1000
 FAULTS ?= 500
 SOAK   ?= 300
 chaos: $(VENV)/installed-dev
 	CHAOS_TABLE=1 CHAOS_KILLS=$(KILLS) CHAOS_FAULTS=$(FAULTS) CHAOS_SOAK_S=$(SOAK) CHAOS_OUTPUT=chaos \
 		$(BIN)/python -m pytest -v tests/chaos $(ARGS)
+	CHAOS_KILLS=$(KILLS) $(BIN)/python -m pytest -n $(WORKERS) --ignore=tests/chaos -m "(hypothesis or shortened) and not real" \
+		--hypothesis-profile=random
 
 # The pages are in docs/ already, also those that docs/generate.py makes: no provider's SDK is needed.
 docs: $(VENV)/installed

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
 import sysconfig
+import tempfile
 import uuid
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,12 +24,17 @@ from importlib_metadata import PathDistribution
 
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
+from tests.temp_folder import DISK, put_temp_folders_in_memory
 
-# What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test.
+_temp_folder = put_temp_folders_in_memory()
+
+# What hypothesis tries is judged by what it does, never by the clock: a busy machine fails no test. Each run of the suite
+# tries the same examples; `make chaos` tries others each time, with `--hypothesis-profile=random`.
 settings.register_profile(
-    "behaviour", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "random", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.load_profile("behaviour")
+settings.register_profile("same", settings.get_profile("random"), derandomize=True, database=None)
+settings.load_profile("same")
 
 # Not defined at all without need: pytest refuses the name, even of an empty list, below another rootdir.
 if os.environ.get("HERMES_TEST_ENGINE") == "postgresql":
@@ -71,21 +79,50 @@ def read_metadata_once() -> None:
     installed = Path(sysconfig.get_path("purelib"))
     read_text = PathDistribution.read_text
 
+    def is_installed(distribution: PathDistribution) -> bool:
+        return isinstance(distribution._path, Path) and distribution._path.parent == installed
+
     @cache
     def text_of(path: Path, filename: str) -> str | None:
         return read_text(PathDistribution(path), filename)
 
     def read_text_once(self: PathDistribution, filename: str | os.PathLike[str]) -> str | None:
-        if self._path.parent == installed and isinstance(self._path, Path):
-            return text_of(self._path, str(filename))
-        return read_text(self, filename)
+        return text_of(self._path, str(filename)) if is_installed(self) else read_text(self, filename)
+
+    # Of the time that a memory takes to open, the mail parser of the standard library had a tenth.
+    parse = PathDistribution.metadata.fget
+
+    @cache
+    def metadata_of(path: Path) -> Any:
+        return parse(PathDistribution(path))
+
+    def metadata_once(self: PathDistribution) -> Any:
+        return metadata_of(self._path) if is_installed(self) else parse(self)
 
     PathDistribution.read_text = read_text_once  # type: ignore[method-assign]
+    PathDistribution.metadata = property(metadata_once)  # type: ignore[assignment]
 
 
 def pytest_configure() -> None:
     """Run once in each process of the suite."""
     read_metadata_once()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Run at the end of each process of the suite."""
+    if _temp_folder is not None:
+        shutil.rmtree(_temp_folder, ignore_errors=True)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder of the test's own: on the disk if the test has the marker `needs_disk`."""
+    if request.node.get_closest_marker("needs_disk") is None or DISK not in os.environ:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=os.environ[DISK]) as folder:
+        yield Path(folder)
 
 
 def pytest_collection_finish() -> None:

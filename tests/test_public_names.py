@@ -9,6 +9,7 @@ import pytest
 
 import hermes_core
 from hermes_core import agent, errors
+from tests.table import table
 
 SOURCE = ast.parse(Path(hermes_core.__file__).read_text(encoding="utf-8"))
 PROMISED = [
@@ -52,7 +53,7 @@ def test_the_agent_exports_its_names_and_loads_each_of_them() -> None:
         _ = agent.Agnet
 
 
-@pytest.mark.parametrize("name", hermes_core.__all__)
+@table("name", hermes_core.__all__)
 def test_a_public_name_is_there_and_has_a_docstring(name: str) -> None:
     value = getattr(hermes_core, name)
     assert value is getattr(importlib.import_module(f"hermes_core.{hermes_core._HOMES[name]}"), name)
@@ -64,7 +65,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = hermes_core.Memori
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+@table("error", ERRORS)
 def test_an_error_says_what_and_what_to_do_and_survives_pickling(error: type[errors.HermesError]) -> None:
     original = error("'x' is wrong", "write 'y'")
     copy = pickle.loads(pickle.dumps(original))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from hermes_core.agent import Agent
 from hermes_core.memory import open_memory
+from tests.rounds import ALL
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage
@@ -73,15 +75,26 @@ if os.name != "nt":
     DAMAGES.append(make_pipe)
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before the memory opens", "while it is open"])
-@pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.__name__)
+EACH = [(name, harm, late) for name in FILES for late in (False, True) for harm in DAMAGES]
+# Each file at both times, and each kind of damage to two files or more.
+SOME = [
+    (name, DAMAGES[at % len(DAMAGES)], late)
+    for at, (name, late) in enumerate(itertools.product(FILES, (False, True)))
+]
+
+
+@pytest.mark.shortened
 @pytest.mark.parametrize(
-    "name",
+    ("name", "harm", "late"),
     [
-        pytest.param(name, marks=pytest.mark.sqlite_only("a damaged or missing file"))
-        if name == "state.db"
-        else name
-        for name in FILES
+        pytest.param(
+            name,
+            harm,
+            late,
+            id=f"{name}-{harm.__name__}-{'while it is open' if late else 'before the memory opens'}",
+            marks=pytest.mark.sqlite_only("a damaged or missing file") if name == "state.db" else (),
+        )
+        for name, harm, late in (EACH if ALL else SOME)
     ],
 )
 def test_an_agent_is_made_and_answers(

@@ -457,6 +457,7 @@ def test_a_mount_point_is_restored_in_place(tmp_path: Path) -> None:
     assert "data.txt" in names
 
 
+@pytest.mark.needs_disk("the link leads to another file system")
 def test_a_home_that_is_a_link_is_restored_where_it_leads(home: HermesHome, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         real = Path(folder, "home")

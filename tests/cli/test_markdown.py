@@ -10,6 +10,7 @@ from rich.console import Console
 
 from hermes_core.cli import markdown
 from hermes_core.cli.markdown import PARSE_ALWAYS_CHARS, MarkdownStream, _blocks
+from tests.table import table
 
 CONTROL = re.compile(r"\x1b\[[^A-Za-z]*[A-Za-z]")
 
@@ -113,10 +114,8 @@ def test_a_label_that_is_the_address_stands_alone(label: str, address: str) -> N
     assert shown([f"[{label}]({address})"]).strip() == label
 
 
-@pytest.mark.parametrize(
-    "entity", ["&#8238;", "&#x200b;", "&#x9b;", "&#x2066;", "&ZeroWidthSpace;", "\u200b"]
-)
-@pytest.mark.parametrize(
+@table("entity", ["&#8238;", "&#x200b;", "&#x9b;", "&#x2066;", "&ZeroWidthSpace;", "\u200b"])
+@table(
     "markup", ["a{}b", "# a{}b", "**a{}b**", "[a{}b](http://a.example)", "| a{}b |\n|---|\n| c |", "- a{}b"]
 )
 def test_an_entity_does_not_bring_hidden_characters_to_the_terminal(markup: str, entity: str) -> None:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import inspect
 
-import pytest
-
 from hermes_core.contract.hooks import (
     HOOK_NAMES,
     OBSERVER_HOOK_NAMES,
@@ -12,6 +10,7 @@ from hermes_core.contract.hooks import (
     ObserverHooks,
     ProviderHooks,
 )
+from tests.table import table
 
 # moment, worker, seconds: what authors were promised. A change here is a change of the contract.
 PROMISED = {
@@ -69,7 +68,7 @@ def test_what_is_on_the_write_worker_is_durable_and_nothing_else() -> None:
     assert all("outbox" in POLICIES[name].on_failure for name in durable)
 
 
-@pytest.mark.parametrize(("owner", "name"), SPECS, ids=[name for _, name in SPECS])
+@table(("owner", "name"), SPECS)
 def test_a_spec_teaches_what_it_is_and_takes_plain_required_parameters(owner: type, name: str) -> None:
     function = getattr(owner, name)
     parameters = list(inspect.signature(function).parameters.values())[1:]

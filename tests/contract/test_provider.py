@@ -10,6 +10,7 @@ from hermes_core.contract.hooks import PROJECT, ProviderHooks, hookimpl
 from hermes_core.contract.provider import MemoryProvider, contract_faults, validate_provider
 from hermes_core.contract.values import CONTRACT_VERSION, Field, Query, Recall, Session
 from hermes_core.errors import ProviderInvalid
+from tests.table import table
 
 
 class Sound(MemoryProvider):
@@ -98,7 +99,7 @@ async def yields_at_times(self: Any, turn: Any) -> Any:
 def of_hermes_agent(self: Any, user_content: str, assistant_content: str) -> None: ...
 
 
-@pytest.mark.parametrize(
+@table(
     ("faulty", "fault"),
     [
         (provider(name=""), "it has no name: set name = '...' on the class"),

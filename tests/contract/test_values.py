@@ -16,6 +16,7 @@ from hermes_core.errors import SessionError
 from hermes_core.home import file_name_of
 from hermes_core.kit.text import key_of, person_name, storable
 from hermes_core.sessions.records import sqlite_text
+from tests.table import table
 
 VALUES = [cls for _, cls in inspect.getmembers(values, dataclasses.is_dataclass)]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -110,8 +111,8 @@ def test_a_session_on_another_platform_is_not_of_the_person_at_home(platform: st
     assert session.scope != Session("s").scope
 
 
-@pytest.mark.parametrize("field", OUTSIDE)
-@pytest.mark.parametrize("platform", ["cli", "mcp", "telegram"])
+@table("field", OUTSIDE)
+@table("platform", ["cli", "mcp", "telegram"])
 def test_a_session_with_any_outside_identity_is_not_of_the_person_at_home(platform: str, field: str) -> None:
     known = [Session("s", platform=platform, **{field: value}) for value in ("a", "b")]  # type: ignore[arg-type]
     assert len({session.owner for session in (*known, Session("s"))}) == 3

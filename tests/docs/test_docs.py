@@ -25,6 +25,7 @@ from hermes_core import agent, errors, kit
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
+from tests.table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -87,12 +88,12 @@ def headings() -> set[str]:
     return {heading.partition("(")[0].strip("` ") for heading in found}
 
 
-@pytest.mark.parametrize("hook", sorted(HOOK_NAMES | OBSERVER_HOOK_NAMES))
+@table("hook", sorted(HOOK_NAMES | OBSERVER_HOOK_NAMES))
 def test_every_hook_has_a_heading(hook: str, headings: set[str]) -> None:
     assert hook in headings
 
 
-@pytest.mark.parametrize("key", [*KEYS, *generate.ENVIRONMENT])
+@table("key", [*KEYS, *generate.ENVIRONMENT])
 def test_every_key_and_variable_has_a_heading(key: str, headings: set[str]) -> None:
     assert key in headings
 
@@ -104,12 +105,12 @@ def test_every_public_name_has_a_heading(headings: set[str]) -> None:
     }  # the page of hooks begins with these
 
 
-@pytest.mark.parametrize("name", kit.__all__)
+@table("name", kit.__all__)
 def test_every_name_of_the_kit_has_a_heading(name: str, headings: set[str]) -> None:
     assert name in headings
 
 
-@pytest.mark.parametrize("error", [n for n, c in vars(errors).items() if isinstance(c, type)])
+@table("error", [n for n, c in vars(errors).items() if isinstance(c, type)])
 def test_every_error_has_a_heading(error: str, headings: set[str]) -> None:
     assert error in headings
 
@@ -146,7 +147,7 @@ def test_every_tool_has_a_heading(headings: set[str]) -> None:
     assert {"memory", "session_search"} <= headings
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@table("page", PAGES)
 def test_every_link_leads_to_a_page_and_a_heading_that_exist(page: Path) -> None:
     broken = []
     for target in LINK.findall(without_code(page.read_text(encoding="utf-8"))):
@@ -171,7 +172,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", one).strip().lower()) for one in found}
 
 
-@pytest.mark.parametrize("page", generate.PAGES)
+@table("page", generate.PAGES)
 def test_a_generated_page_is_what_the_code_says(page: str) -> None:
     assert not generate.stale(page), "run: python docs/generate.py"
 
@@ -203,7 +204,7 @@ def test_what_the_pages_for_readers_of_the_code_name_is_there() -> None:
 # ---------------------------------------------------------------------- blocks
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@table("block", BLOCKS)
 def test_a_block_names_a_language_that_is_tested(block: Block) -> None:
     assert block.language in {"python", "sh", "yaml", "json", "toml"} | READ_ONLY
 
@@ -261,7 +262,7 @@ def test_yaml_parses_and_what_is_ours_in_it_is_sound(block: Block) -> None:
 FRAGMENT = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.(added|changed|fixed|removed|security)\.md")
 
 
-@pytest.mark.parametrize("fragment", sorted((ROOT / "changelog.d").iterdir()), ids=lambda p: p.name)
+@table("fragment", sorted((ROOT / "changelog.d").iterdir()))
 def test_a_changelog_fragment_has_a_name_by_the_rule_and_a_sentence(fragment: Path) -> None:
     if fragment.name == "README.md":
         return

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, Memory, SessionSwitch, open_memory
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
-KILLS = 50
+KILLS = rounds(50)
 
 
 def firsts(calls: list[dict[str, str]], session: str) -> list[str]:
@@ -53,6 +54,7 @@ def assert_nothing_is_lost(hosts: Any) -> None:
     assert waiting(hosts.home) == 0
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_no_kill_loses_what_was_acknowledged(hosts: Any) -> None:
     chance = random.Random(2026)

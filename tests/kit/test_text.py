@@ -21,6 +21,7 @@ from hermes_core.kit import (
     redact,
     storable,
 )
+from tests.table import table
 
 
 @given(st.text(), st.integers(0, 40))
@@ -50,7 +51,7 @@ def test_white_space_of_any_kind_folds() -> None:
     assert fold_space("\ta \u00a0\n b\r\n") == "a b"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",

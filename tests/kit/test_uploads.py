@@ -15,6 +15,7 @@ from hermes_core.errors import ToolInputInvalid
 from hermes_core.kit import read_file_to_send, uploads
 
 LIMIT = 100
+pytestmark = pytest.mark.needs_disk("no file below /dev is sent")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="of POSIX")
 
 

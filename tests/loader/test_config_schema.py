@@ -7,13 +7,14 @@ import pytest
 
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.hermes_agent.adapter import field_of, settings_of
+from tests.table import table
 
 
 def field(**raw: Any) -> Any:
     return field_of({"key": "k", **raw})
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "kind", "default", "choices"),
     [
         # A type that is named, in any of its spellings.

@@ -20,10 +20,11 @@ from hermes_core.home import HermesHome
 from hermes_core.outbox.delivery import MAX_ATTEMPTS
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import Row
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
-KILLS = 50
+KILLS = rounds(50)
 
 
 class Zygote:
@@ -126,6 +127,7 @@ def first_of_each(taken: list[dict[str, Any]], session: str) -> list[str]:
     return list(dict.fromkeys(call["id"] for call in taken if call["session"] == session))
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_no_kill_loses_an_acknowledged_write(zygote: Zygote) -> None:
     chance = random.Random(2026)

@@ -5,9 +5,11 @@ import dataclasses
 import os
 import sqlite3
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -308,10 +310,10 @@ def test_two_threads_append_without_losing_any(hermes_home: HermesHome) -> None:
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("aaadpr"), st.integers(1, 1000)), max_size=40))
 def test_a_write_is_refused_exactly_when_there_is_no_room(
-    hermes_home: HermesHome, steps: list[tuple[str, int]]
+    tmp_path: Path, steps: list[tuple[str, int]]
 ) -> None:
-    hermes_home.outbox_db.unlink(missing_ok=True)
-    outbox = open_outbox(hermes_home, max_rows=200, max_bytes=20_000)
+    home = HermesHome(Path(tempfile.mkdtemp(dir=tmp_path)))
+    outbox = open_outbox(home, max_rows=200, max_bytes=20_000)
     add(outbox, "fake", [write(f"before {n}", body="x" * 70) for n in range(190)])
     for number, (step, size) in enumerate(steps):
         kept = [*outbox.pending(), *outbox.dead_letters()]

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.recall.amounts import FACT_RESULTS, LIST_RESULTS, asks_for_list, result_count
+from tests.table import table
 
 
-@pytest.mark.parametrize(
+@table(
     "question",
     [
         "What books has Tim read?",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.recall.dates import When, find_dates, read_moment
+from tests.table import table
 
 NOW = datetime(2024, 3, 13, 15, 0, tzinfo=UTC)  # a Wednesday
 
@@ -44,7 +45,7 @@ def test_what_is_no_date_is_left_alone(text: str) -> None:
     assert find_dates(text) == ((), text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "inside", "outside"),
     [
         ("yesterday", at(2024, 3, 12), at(2024, 3, 13)),

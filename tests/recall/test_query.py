@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.recall.query import Leaf, Node, analyse, named_in, parse_condition
+from tests.table import table
 
 
 def terms(text: str, **kwargs: object) -> list[str]:
@@ -155,7 +156,7 @@ def test_pieces_whose_signs_carry_meaning_are_kept_as_they_are(text: str, pieces
 A, B, C = Leaf("a"), Leaf("b"), Leaf("c")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "condition"),
     [
         ("plain words, and or not", None),

@@ -25,6 +25,7 @@ from hermes_core.safety.fence import (
 )
 from hermes_core.safety.scrubber import StreamingContextScrubber
 from tests.safety.texts import PIECES, TAG, readable, texts
+from tests.table import table
 
 OPEN, CLOSE = "<memory-context>", "</memory-context>"
 
@@ -52,7 +53,7 @@ def test_text_that_is_no_note_stays(text: str) -> None:
     assert sanitize_context(text) == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "clean"),
     [
         (f"a{OPEN}b{CLOSE}c", "ac"),
@@ -196,7 +197,7 @@ def test_a_label_cannot_close_the_fence_or_begin_a_line() -> None:
     assert "### x [note: y memory\ntext" in block
 
 
-@pytest.mark.parametrize(
+@table(
     "token",
     ["<|im_start|>", "<|im_end|>", "<|im_start |>", "<|start_header_id|>", "<|eot_id|>", "<｜User｜>", "<｜end▁of▁sentence｜>",
      "<start_of_turn>", "</s>", "<s>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[ARGS]",
@@ -253,7 +254,7 @@ def test_code_in_a_persons_own_words_stays() -> None:
     assert without_context({"role": "user", "content": code})["content"] == code
 
 
-@pytest.mark.parametrize(
+@table(
     "tag",
     [
         "</memory-conte&#1</memory-conte&#1</memory-context>20;t>20;t>",

@@ -17,6 +17,7 @@ from hermes_core.safety.origin import (
     origin_of_text,
     report_result,
 )
+from tests.table import table
 
 SAID = (
     "I like green tea in the morning! My billing service is deployed at fly.io on port 8080.",
@@ -74,7 +75,7 @@ def test_what_the_person_did_not_state_is_not_theirs(note: str) -> None:
     assert not is_stated(note, SAID)
 
 
-@pytest.mark.parametrize(
+@table(
     ("note", "said"),
     [
         ("Ann is not vegan", "Ann is vegan, not Bob"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.safety.redact import redact, redact_value
+from tests.table import table
 
 _A40 = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6kL9n"
 
@@ -44,7 +45,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("kind", PLANTED)
+@table("kind", PLANTED)
 def test_a_key_of_a_known_service_is_taken_out(kind: str) -> None:
     said = redact(f"Use {PLANTED[kind]}, it works.")
     assert said == f"Use [redacted:{kind}], it works."
@@ -60,7 +61,7 @@ def test_a_private_key_block_is_taken_out_also_when_cut_short(name: str) -> None
     assert "MII" not in redact(f"-----BEGIN {name}-----{body}")
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "sent"),
     [
         ("postgres://app:hunter22@db:5432/x", "postgres://app:[redacted:password]@db:5432/x"),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_core.safety.redact import redact, redact_value
+from tests.table import table
 
 ADDRESS = "https://ann:hunter22@db.example.com"
 
@@ -107,13 +108,13 @@ ABROAD = [
 MARKED = [*SENTENCES, *COMMANDS, *FILES, *ABROAD]
 
 
-@pytest.mark.parametrize("marked", MARKED)
+@table("marked", MARKED)
 def test_a_secret_that_only_its_name_gives_away_is_taken_out_and_nothing_else(marked: str) -> None:
     found, wanted = said_and_left(marked)
     assert found == wanted
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "password is required; the password is too short; the password 'must' be long",
@@ -148,7 +149,7 @@ def test_the_mark_of_a_secret_is_no_heading_of_a_section(before: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize("marked", MARKED)
+@table("marked", MARKED)
 def test_the_arguments_of_a_tool_are_read_as_the_json_that_they_are(marked: str) -> None:
     said = re.sub("[⟦⟧]", "", marked)
     arguments = json.dumps({"path": "é", "content": said, "more": [json.dumps({"command": said})]})

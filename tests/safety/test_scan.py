@@ -16,6 +16,7 @@ from hermes_core.safety.threat_rules import CATEGORIES, MAX_CHARS, MAX_RULE_CHAR
 from hermes_core.safety.threat_words import OBJECTS, PARTICLES, VERBS, WORDS
 from hermes_core.safety.word_match import KINDS
 from tests.safety.entries import HONEST, THREATS
+from tests.table import table
 
 
 def categories(text: str) -> set[str]:
@@ -30,7 +31,7 @@ def test_invisible_characters_are_found(text: str) -> None:
     assert "invisible_unicode" in categories(text)
 
 
-@pytest.mark.parametrize("text", THREATS["prompt_injection"])
+@table("text", THREATS["prompt_injection"])
 def test_a_demand_to_ignore_instructions_is_found_in_any_dress(text: str) -> None:
     assert "prompt_injection" in categories(text)
 
@@ -50,7 +51,7 @@ def test_an_override_of_the_system_prompt_is_found(text: str) -> None:
     assert "system_override" in categories(text)
 
 
-@pytest.mark.parametrize("text", THREATS["exfiltration"])
+@table("text", THREATS["exfiltration"])
 def test_secrets_sent_elsewhere_are_found(text: str) -> None:
     assert categories(text) & {"exfiltration", "secret_read"}
 
@@ -73,7 +74,7 @@ def test_the_agents_own_secret_file_is_found(text: str) -> None:
 # What that list does not name.
 
 
-@pytest.mark.parametrize(
+@table(
     ("category", "text"),
     [
         (category, text)
@@ -168,7 +169,7 @@ def test_every_rule_has_a_known_category_and_its_own_id() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@table("rule", RULES)
 def test_a_rule_finds_its_examples_and_passes_its_neighbours(rule: Rule) -> None:
     assert len(rule.matches) >= 2
     assert len(rule.passes) >= 2

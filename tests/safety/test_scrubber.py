@@ -13,6 +13,7 @@ from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.scrubber import MAX_HELD, MAX_SPAN, StreamingContextScrubber
 from hermes_core.safety.tags import STARTERS
 from tests.safety.texts import texts
+from tests.table import table
 
 
 def scrub(*parts: str) -> str:
@@ -26,7 +27,7 @@ def cut(text: str, data: st.DataObject) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "shown"),
     [
         ("plain text, a < b and 5 > 3", "plain text, a < b and 5 > 3"),
@@ -255,8 +256,8 @@ FORMS += [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 1000])
-@pytest.mark.parametrize("form", FORMS)
+@table("size", [1, 2, 3, 4, 1000])
+@table("form", FORMS)
 def test_a_tag_is_found_in_every_spelling_of_its_beginning(form: str, size: int) -> None:
     for text in (f"a{form}memory-context>secret</memory-context>b", f"a {form}/memory-context> b {form} c"):
         pieces = [text[at : at + size] for at in range(0, len(text), size)]

@@ -17,6 +17,7 @@ from hermes_core.errors import DatabaseUnavailable
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
 from hermes_core.sessions.search import index
+from tests.rounds import rounds
 
 WRITER = """
 import sys
@@ -43,11 +44,12 @@ def writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_at_any_moment_no_acknowledged_turn_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     chance = random.Random(3)
-    for life in range(25):
+    for life in range(rounds(25)):
         name = f"life{life}"
         child = writer(path, name, 100_000)
         assert child.stdout is not None
@@ -88,9 +90,10 @@ def test_two_processes_write_one_store_and_lose_nothing(tmp_path: Path) -> None:
     db.close()
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_while_the_file_is_made_it_opens_again(tmp_path: Path) -> None:
-    for life in range(10):
+    for life in range(rounds(10)):
         path = tmp_path / f"{life}" / "state.db"
         child = writer(path, "s", 1)
         while not path.exists() and child.poll() is None:
@@ -118,6 +121,7 @@ while True:
 """
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["rebuild", "vacuum"])
 def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: str) -> None:
@@ -127,7 +131,7 @@ def test_killed_while_it_is_kept_well_the_store_is_whole(tmp_path: Path, work: s
     turn = [{"role": "user", "content": f"word{n % 50} 部署{n}"} for n in range(2_000)]
     db.append_turn("s1", turn, "t1", 1)
     db.close()
-    for _ in range(8):
+    for _ in range(rounds(8)):
         child = subprocess.Popen(
             [sys.executable, "-c", UPKEEP, str(path), work], stdout=subprocess.PIPE, text=True
         )
@@ -163,6 +167,7 @@ while True:
 """
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(6)
@@ -170,7 +175,7 @@ def test_killed_while_it_is_repaired_nothing_is_lost(tmp_path: Path) -> None:
     db.create_session("s1")
     db.append_turn("s1", [{"role": "user", "content": f"word{n}"} for n in range(1_000)], "t1", 1)
     db.close()
-    for _ in range(12):
+    for _ in range(rounds(12)):
         child = subprocess.Popen([sys.executable, "-c", REPAIR, str(path)], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         child.stdout.readline()
@@ -233,6 +238,7 @@ SessionDB(Path(sys.argv[1])).counts()
 """
 
 
+@pytest.mark.shortened
 @pytest.mark.slow
 def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(tmp_path: Path) -> None:
     path, chance = tmp_path / "state.db", random.Random(8)
@@ -240,7 +246,7 @@ def test_killed_while_the_index_is_cut_anew_at_the_start_the_next_start_does_it(
     db.create_session("s1")
     db.append_turn("s1", [{"role": "user", "content": f"word{n} 部署{n}"} for n in range(4_000)], "t1", 1)
     db.close()
-    for _ in range(8):
+    for _ in range(rounds(8)):
         with contextlib.closing(sqlite3.connect(path)) as raw, raw:
             raw.execute("DELETE FROM schema_migrations WHERE name LIKE 'text-cut-%'")
         child = subprocess.Popen([sys.executable, "-c", OPEN, str(path)], stdout=subprocess.PIPE, text=True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Session
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.tool import SessionSearchTool
+from tests.table import table
 
 STORED = {
     "down": "The server went down at noon because the disk was full.",
@@ -126,7 +127,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> SessionDB:
     return db
 
 
-@pytest.mark.parametrize(("question", "answer"), QUESTIONS)
+@table(("question", "answer"), QUESTIONS)
 def test_a_question_as_people_type_it_is_answered(asked: SessionDB, question: str, answer: str) -> None:
     hits = asked.search(question, limit=3)
     assert answer in [hit.session_id for hit in hits]

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.sessions.db import SessionDB
+from tests.table import table
 
 CORPUS = [
     "The server went down because the disk was full.",
@@ -48,7 +49,7 @@ def corpus(db: SessionDB) -> SessionDB:
     return db
 
 
-@pytest.mark.parametrize(
+@table(
     ("question", "wanted"),
     [
         ("why is the server down?", 0),
@@ -197,9 +198,7 @@ def test_the_sign_of_a_hebrew_abbreviation_is_no_quote(db: SessionDB) -> None:
     assert [hit.message_id for hit in db.search('"המנכ"ל טס" AND אתמול')] == [message]
 
 
-@pytest.mark.parametrize(
-    "question", ["", "   ", "?", "...", "()", "AND", '"', '""', "*", "the zyzzyva", "不存在", "मूली"]
-)
+@table("question", ["", "   ", "?", "...", "()", "AND", '"', '""', "*", "the zyzzyva", "不存在", "मूली"])
 def test_what_asks_for_nothing_or_is_nowhere_finds_nothing(corpus: SessionDB, question: str) -> None:
     assert corpus.search(question) == []
 

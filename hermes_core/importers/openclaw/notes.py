@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.curated.document import entry_fault, measure
+from hermes_core.curated.document import entry_fault, join_entries, measure, split_threat
 from hermes_core.importers.openclaw.migration import (
     AddEntries,
     MigrationItem,
@@ -19,7 +20,8 @@ from hermes_core.importers.openclaw.migration import (
     WriteOverflow,
     entry_key,
 )
-from hermes_core.safety.scan import Scan
+from hermes_core.safety.redact import secrets_in
+from hermes_core.safety.scan import Scan, first_threat
 
 _FRONT = re.compile(r"\A---[ \t]*\n.*?\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*)\Z")
@@ -169,6 +171,8 @@ class NotesPlanner:
     def __init__(self, here: TargetHome, scan: Scan, archive: ArchiveStep) -> None:
         self._here = here
         self._scan = scan
+        # A store looks closer at what is imported than at what its owner writes.
+        self._scan_imported = partial(first_threat, untrusted=True) if scan is first_threat else scan
         self._archive = archive
         self._entries = {target: list(store.entries) for target, store in here.stores.items()}
         self._keys = {
@@ -210,10 +214,14 @@ class NotesPlanner:
             return "known", ""
         if fault := entry_fault(entry):
             return "refused", fault
-        if threat := self._scan(entry):
+        if threat := self._scan_imported(entry):
             return "refused", threat.message
+        if kinds := ", ".join(secrets_in(entry)):
+            return "refused", f"it holds what looks like a secret ({kinds})"
         if store.closed or measure([*self._entries[target], entry]) > store.limit:
             return "overflow", ""
+        if threat := split_threat(join_entries(self._entries[target]), entry, self._scan):
+            return "refused", f"together with the entry before it, {threat.message}"
         self._entries[target].append(entry)
         self._keys.add(key)
         return "added", ""

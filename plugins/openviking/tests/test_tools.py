@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -164,13 +166,20 @@ def test_a_document_that_was_waited_for_says_how_it_went(agent: Agent, server: V
     assert agent.tool("add_resource", url="https://example.com/a")["reading"] == "pending"
 
 
+@pytest.fixture
+def files() -> Iterator[Path]:
+    """Folder outside the home, and on the disk: no file below /dev is sent, where other folders of tests may be."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("HERMES_TEST_DISK")) as folder:
+        yield Path(folder)
+
+
 def test_a_file_of_the_machine_is_handed_over_by_its_owner(
     agent: Agent,
     server: Viking,
-    tmp_path_factory: pytest.TempPathFactory,
+    files: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = tmp_path_factory.mktemp("files") / "pump.md"
+    file = files / "pump.md"
     monkeypatch.chdir(file.parent)
     file.write_text("# Pump")
     for url in (str(file), f"file://{file}"):
@@ -185,22 +194,21 @@ def test_a_file_of_the_machine_is_handed_over_by_its_owner(
 def test_files_that_hold_keys_or_are_too_large_or_none_are_not_handed_over(
     agent: Agent,
     server: Viking,
-    tmp_path_factory: pytest.TempPathFactory,
+    files: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder = tmp_path_factory.mktemp("files")
-    monkeypatch.chdir(folder)
-    hidden = folder / ".ssh" / "id_rsa"
+    monkeypatch.chdir(files)
+    hidden = files / ".ssh" / "id_rsa"
     hidden.parent.mkdir()
     hidden.write_text("key")
-    link = folder / "innocent.md"
+    link = files / "innocent.md"
     link.symlink_to(hidden)
     of_ours = Path(agent.session.home, "config.yaml")
     of_ours.write_text("x")
-    large = folder / "large.bin"
+    large = files / "large.bin"
     with large.open("wb") as file:
         file.truncate(20 * 1024 * 1024 + 1)
-    for path in (hidden, link, of_ours, large, folder, folder / "none.md", Path("pump.md")):
+    for path in (hidden, link, of_ours, large, files, files / "none.md", Path("pump.md")):
         for url in (str(path), f"file://{path}", f"FILE://{path}"):
             assert "error" in agent.tool("add_resource", url=url), url
     assert server.uploads == []
@@ -222,17 +230,16 @@ def test_files_that_hold_keys_or_are_too_large_or_none_are_not_handed_over(
 def test_no_file_outside_the_working_folder_and_the_named_folders_is_added(
     today: Viking,
     start: Callable[..., Agent],
-    tmp_path_factory: pytest.TempPathFactory,
+    files: Path,
     monkeypatch: pytest.MonkeyPatch,
     url: str,
 ) -> None:
-    tmp_path = tmp_path_factory.mktemp("files")
     for name in ("work/a.md", "papers/b.md", "outside.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("x")
-    monkeypatch.chdir(tmp_path / "work")
-    agent = start(today, file_folders=[str(tmp_path / "papers")])
-    assert "error" in agent.tool("add_resource", url=url.format(tmp_path))
+        (files / name).parent.mkdir(exist_ok=True)
+        (files / name).write_text("x")
+    monkeypatch.chdir(files / "work")
+    agent = start(today, file_folders=[str(files / "papers")])
+    assert "error" in agent.tool("add_resource", url=url.format(files))
     assert today.added == []
     for path in ("a.md", "../papers/b.md"):
         assert agent.tool("add_resource", url=path)["status"] == "added"

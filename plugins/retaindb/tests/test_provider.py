@@ -363,6 +363,7 @@ def test_what_the_server_refuses_is_told_to_the_model_and_an_outage_to_the_host(
         agent.tool("remember", content=FACT)
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_the_model_uploads_reads_learns_from_and_deletes_a_file(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,6 +385,7 @@ def test_the_model_uploads_reads_learns_from_and_deletes_a_file(
     assert agent.tool("list_files")["count"] == 0
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 @pytest.mark.parametrize(
     ("content", "read", "truncated"),
     [(b"x" * 40_000, 32_000, True), (b"\xff\xfe", None, None), (b"a\x00b", None, None)],
@@ -403,6 +405,7 @@ def test_a_long_file_is_cut_and_a_binary_one_is_named(
     assert (told["content"] and len(told["content"]), told.get("truncated")) == (read, truncated)
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_the_home_is_never_uploaded_also_not_by_a_link(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(agent.home.env_file)
     for path in (agent.home.env_file, tmp_path / "link", agent.home.path / "logs" / ".." / ".env"):
@@ -410,6 +413,7 @@ def test_the_home_is_never_uploaded_also_not_by_a_link(agent: Agent, tmp_path: P
     assert agent.server.files == {}
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_only_files_of_the_working_folder_and_of_named_folders_are_uploaded(
     start: Start, serve: Callable[..., RetainDB], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,6 +429,7 @@ def test_only_files_of_the_working_folder_and_of_named_folders_are_uploaded(
     assert len(agent.server.files) == 3
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_no_file_of_another_profile_is_uploaded(agent: Agent, tmp_path: Path) -> None:
     for name in (".hermes/.env", ".hermes/profiles/home/state.db"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -435,6 +440,7 @@ def test_no_file_of_another_profile_is_uploaded(agent: Agent, tmp_path: Path) ->
     assert agent.server.files == {}
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_users_of_a_messenger_have_files_of_their_own(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +457,7 @@ def test_users_of_a_messenger_have_files_of_their_own(
         assert "there is no file" in agent.tool(name, bob, file_id=file_id)["error"]
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_nobody_reads_the_owners_files_by_uploading_them(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,6 +475,7 @@ def test_nobody_reads_the_owners_files_by_uploading_them(
     assert agent.server.files == {}
 
 
+@pytest.mark.needs_disk("no file below /dev is sent")
 def test_a_server_without_files_says_so(
     start: Start, serve: Callable[..., RetainDB], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
