@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # The conformance kit, the providers and the adapters: each a distribution of its own.
 PROJECTS := $(wildcard plugins/*/pyproject.toml integrations/*/pyproject.toml)
-PLUGINS := -e hermes_core/testing $(foreach p,$(PROJECTS),-e $(dir $(p)))
+PLUGINS := $(foreach p,$(PROJECTS),-e $(dir $(p)))
 DEV    := $(shell sed -n '/^dev = \[/,/^\]/s/^ *"\(.*\)",/"\1"/p' pyproject.toml)
 
 # Some tests wait for deadlines, so there are two workers more than cores, and an idle worker takes tests from the others.
@@ -23,7 +23,7 @@ $(VENV)/installed: pyproject.toml plugins/holographic/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . -e plugins/holographic
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed hermes_core/testing/pyproject.toml $(PROJECTS)
+$(VENV)/installed-dev: $(VENV)/installed $(PROJECTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS) $(DEV)
 	touch $@
 
@@ -33,7 +33,7 @@ demo: $(VENV)/installed
 
 # The wheels of all packages: none is on PyPI, so they are installed from this folder.
 dist: $(VENV)/installed
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . ./hermes_core/testing $(addprefix ./,$(dir $(PROJECTS)))
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist . $(addprefix ./,$(dir $(PROJECTS)))
 	@ls dist/*.whl
 
 lint: $(VENV)/installed-dev

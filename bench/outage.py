@@ -39,8 +39,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes_core import HermesHome, MemoryManager, Query, Session, Turn, load_provider
-from hermes_core.testing import StandIn
-from hermes_core.testing.contract.suite import Skipping
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.contract.suite import Skipping
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

@@ -17,7 +17,7 @@ from typing import Any
 
 from published_corpus import ANSWER, CORPUS, USER, WORD, Package, arguments, at_home, prepare, writes
 
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 QUESTION = "What is the name of my dog?"
 MOST_TOOLS = 4

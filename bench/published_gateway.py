@@ -89,7 +89,7 @@ def talk(name: str, turns: int) -> dict[str, Any]:
     from hermes_core.agent import Agent, ModelSettings, OpenAIModel
     from hermes_core.home import HermesHome
     from hermes_core.memory import open_memory
-    from hermes_core.testing.model_server import ModelServer
+    from hermes_memory_testing.model_server import ModelServer
 
     home = HermesHome.resolve()
     settings = home.path / "config.yaml"
@@ -131,7 +131,7 @@ def brought(request: dict[str, Any]) -> list[str]:
 
 def answer(request: dict[str, Any]) -> Any:
     """A model that does what the first word of the person's message names."""
-    from hermes_core.testing.model_server import Reply
+    from hermes_memory_testing.model_server import Reply
 
     last = request["messages"][-1]
     said = str(last["content"])

@@ -16,9 +16,9 @@ from hermes_core import HermesHome, Memory, Recall, RecallItem, open_memory
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
 from hermes_core.contract.values import Capabilities
 from hermes_core.sessions.transfer import import_session, session_document
-from hermes_core.testing.fakes import RecordingProvider
-from hermes_core.testing.model_server import ModelServer, Reply, Script
 from hermes_memory_mcp.toolset import ToolSet
+from hermes_memory_testing.fakes import RecordingProvider
+from hermes_memory_testing.model_server import ModelServer, Reply, Script
 
 Trust = Literal["open", "guarded", "strict"]
 STRANGER = {"platform": "telegram", "user_id": "66", "user_name": "Eve"}

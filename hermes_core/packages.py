@@ -54,6 +54,11 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
         "hermes-memory-mcp", "a server for MCP clients", {"mcp": "Serve this memory to MCP clients."}
     ),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
+    "testing": KnownExtension(
+        TESTING,
+        "conformance tests for providers and hosts, and a template for a provider",
+        {"providers new": "Make a package for a provider of your own."},
+    ),
     "ui": KnownExtension(
         "hermes-memory-ui",
         "a page that shows and changes memory in a browser",
@@ -65,7 +70,6 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
 OWN_PACKAGES = frozenset(
     {
         CORE,
-        TESTING,
         *(known.distribution for known in KNOWN_EXTENSIONS.values()),
         *(
             f"hermes-memory-{name}"
@@ -176,7 +180,7 @@ def _sources(folder: Path) -> dict[str, Path]:
     """Return the folders of our packages by name, if `folder` is a checkout of this project."""
     if not (folder / "pyproject.toml").is_file() or not (folder / "hermes_core/packages.py").is_file():
         return {}
-    found = {CORE: folder, TESTING: folder / "hermes_core/testing"}
+    found = {CORE: folder}
     for group in ("plugins", "integrations"):
         found |= {f"hermes-memory-{path.name}": path for path in (folder / group).glob("*")}
     return {name: path for name, path in found.items() if (path / "pyproject.toml").is_file()}

@@ -1,6 +1,6 @@
 """Guards for the whole suite, and a provider as strangers write them: a folder in the home.
 
-Other fixtures live in `hermes_core.testing.pytest_plugin`, where authors get them too.
+Other fixtures live in `hermes_memory_testing.pytest_plugin`, where authors get them too.
 """
 
 from __future__ import annotations

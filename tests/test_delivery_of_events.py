@@ -14,13 +14,13 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.providers import DURABLE_HOOKS
 from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory, open_memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 DIARY = """
 'A MemoryProvider that records.'
 import os
 from hermes_core import BackendUnavailable, Field
-from hermes_core.testing import RecordingProvider
+from hermes_memory_testing import RecordingProvider
 
 class Diary(RecordingProvider):
     name = "diary"

@@ -38,7 +38,7 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.files import FileSystem, locked
 from hermes_core.storage.sqlite import Database
-from hermes_core.testing.fakes import RaisingProvider, RecordingProvider
+from hermes_memory_testing.fakes import RaisingProvider, RecordingProvider
 
 ROWS = (
     "built-in memory disabled",

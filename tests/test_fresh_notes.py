@@ -8,8 +8,8 @@ import pytest
 
 from hermes_core import Memory, open_memory
 from hermes_core.home import HermesHome
-from hermes_core.testing.fakes import make_session
 from hermes_core.turn_recall import MAX_UPDATED_SESSIONS, NoteUpdates
+from hermes_memory_testing.fakes import make_session
 
 APPEND = {"memory": {"refresh": "append"}}
 

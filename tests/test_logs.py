@@ -15,7 +15,7 @@ from hermes_core import logs
 from hermes_core.contract.values import Event
 from hermes_core.home import HermesHome
 from hermes_core.logs import MAX_OLD_FILES, LogFile, LogHandler, logging_to
-from hermes_core.testing.fakes import Clock
+from hermes_memory_testing.fakes import Clock
 
 KEY = "sk-proj-abcdefghij0123456789abcd"
 
@@ -180,7 +180,7 @@ def test_a_log_that_cant_be_written_stops_nobody(hermes_home: HermesHome) -> Non
 
 def test_a_failed_call_of_a_provider_is_in_the_log(hermes_home: HermesHome) -> None:
     from hermes_core import open_memory
-    from hermes_core.testing.fakes import RaisingProvider
+    from hermes_memory_testing.fakes import RaisingProvider
 
     with open_memory(hermes_home, provider=RaisingProvider(RuntimeError(f"no {KEY}"))) as memory:
         memory.begin_turn(memory.start_session(), "hello")

@@ -36,7 +36,7 @@ from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.memory import Memory
 from hermes_core.recall.rank import MAX_EXCERPT_CHARS
 from hermes_core.storage.engine import Statement
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import end_pauses
 from tests.sessions.test_index import damage
 

@@ -14,7 +14,7 @@ from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 MAIL = "The new gate code is 4711."
 ADD = {"action": "add", "target": "memory", "content": MAIL}

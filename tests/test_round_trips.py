@@ -18,7 +18,7 @@ from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.search import lookup
 from hermes_core.storage.postgres import PostgresDatabase
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 MAX_PER_TURN = 6
 MAX_PER_SEARCH = 5

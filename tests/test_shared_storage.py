@@ -25,7 +25,7 @@ from hermes_core.home import HermesHome
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import PostgresDatabase
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
 from tests.test_failure_modes import Says

@@ -16,7 +16,7 @@ import pytest
 from hermes_core import Memory, Turn, open_memory
 from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 SPEAK = """
 import sys

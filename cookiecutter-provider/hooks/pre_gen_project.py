@@ -6,7 +6,7 @@ import sys
 NAME = {{ cookiecutter.name | string | tojson }}
 
 BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb supermemory"
-COMMANDS = "backup chat claw completion config costs demo doctor export forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review sessions setup skills storage turns ui verify"
+COMMANDS = "backup chat claw completion config costs demo doctor export extensions forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review sessions setup skills storage turns ui verify"
 YAML = "false no null off on true yes"
 DEVICES = "aux con nul prn"
 PACKAGES = "agent cli constants core logging state time"

@@ -11,8 +11,8 @@ import pytest
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.memory import Memory, open_memory
-from hermes_core.testing.fakes import RecordingProvider
-from hermes_core.testing.model_server import ModelServer, Reply, Script
+from hermes_memory_testing.fakes import RecordingProvider
+from hermes_memory_testing.model_server import ModelServer, Reply, Script
 
 
 class Stage:

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hermes_core.agent import Agent, Tool
 from hermes_core.contract.values import Message
 from hermes_core.errors import BackendUnavailable, SessionError
-from hermes_core.testing.fakes import RecordingProvider
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.fakes import RecordingProvider
+from hermes_memory_testing.model_server import Reply
 from tests.agent.conftest import Stage
 from tests.agent.test_fresh_agents import is_summary_request
 

@@ -15,7 +15,7 @@ from hermes_core.agent.compression import SUMMARY_MARK
 from hermes_core.agent.review import Background
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, SessionError
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 from tests.agent.test_lifecycle import Engine
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from hermes_core.curated.store import MemoryStore
 from hermes_core.home import HermesHome
 from hermes_core.logs import LogFile
 from hermes_core.memory import open_memory
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.outbox_of import sessions_of
 
 

@@ -13,7 +13,7 @@ from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.compression import Compressed
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, ModelUnavailable
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

@@ -23,8 +23,8 @@ from hermes_core.errors import CuratedMemoryError
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
 from hermes_core.safety.origin import Reading
-from hermes_core.testing.fakes import Clock
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.fakes import Clock
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 BEFORE = ("Likes tea.", "Drinks tea, green.", "The build is red today.")
 

@@ -20,7 +20,7 @@ from hermes_core.agent.tools import ToolRegistry, delegate_tool, todo_tool
 from hermes_core.contract.values import Session
 from hermes_core.errors import ConfigError, ContextOverflow, ModelUnavailable
 from hermes_core.safety.fence import build_memory_context_block
-from hermes_core.testing.model_server import ModelServer, Reply, Script
+from hermes_memory_testing.model_server import ModelServer, Reply, Script
 
 SESSION = Session("s1")
 FENCE = build_memory_context_block([("notes", "The safe opens with 4711.")])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_core.agent.lifecycle import SessionLifecycle
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 from tests.forked import python
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ HOST = """
 import os, signal, sys, threading, warnings
 from hermes_core import open_memory
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 home, url, act = sys.argv[1:]
 # From 3.12 on Python warns of every fork beside threads.

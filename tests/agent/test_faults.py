@@ -13,8 +13,8 @@ import pytest
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_core.outbox.delivery import MAX_ATTEMPTS
-from hermes_core.testing.fakes import Clock, RecordingProvider
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.fakes import Clock, RecordingProvider
+from hermes_memory_testing.model_server import Reply
 from tests.manager.conftest import until
 from tests.outbox_of import end_pauses
 

@@ -10,7 +10,7 @@ import pytest
 from hermes_core.agent import Agent
 from hermes_core.agent.answer import HIDDEN
 from hermes_core.agent.compression import is_summary
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 from tests.agent.conftest import Stage
 from tests.agent.test_review import is_look_back
 

@@ -16,7 +16,7 @@ from hermes_core import Capabilities, MemoryProvider
 from hermes_core.agent import Agent
 from hermes_core.contract.values import Query, Recall, RecallItem, Session, Turn
 from hermes_core.errors import SessionError
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 from tests.agent.test_review import ADD, is_look_back, reviewing
 
 if TYPE_CHECKING:

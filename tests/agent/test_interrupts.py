@@ -16,8 +16,8 @@ from hermes_core.agent.configured import summariser
 from hermes_core.contract.values import Session
 from hermes_core.stopping import stopped_by
 from hermes_core.storage.files import locked
-from hermes_core.testing.fakes import REMEMBER_TOOL
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.fakes import REMEMBER_TOOL
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

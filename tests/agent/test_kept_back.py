@@ -13,8 +13,8 @@ from hermes_core.agent.answer import ChatMessage
 from hermes_core.agent.cancel import Cancel
 from hermes_core.agent.compression import Compressed, ContextLimits, SummaryCompressor
 from hermes_core.memory import open_memory
-from hermes_core.testing.fakes import RecordingProvider
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.fakes import RecordingProvider
+from hermes_memory_testing.model_server import Reply
 from tests.agent.test_compressors import Engine
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 from tests.forked import python
 from tests.outbox_of import end_pauses
 
@@ -30,7 +30,7 @@ from hermes_core.agent import lifecycle
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
 from hermes_core.errors import BackendUnavailable
 from hermes_core.memory import open_memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 home, url, moment, act, down = sys.argv[1:]
 

@@ -18,7 +18,7 @@ from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
 from hermes_core.stopping import wait_unless_stopped
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.agent.test_chat import chat, end, home, never, server, sessions, started
 from tests.agent.test_review import ADD, is_look_back
 

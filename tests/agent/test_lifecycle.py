@@ -15,8 +15,8 @@ from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import Session
 from hermes_core.errors import DatabaseUnavailable, SessionError
 from hermes_core.storage.files import locked
-from hermes_core.testing.fakes import Clock
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.fakes import Clock
+from hermes_memory_testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

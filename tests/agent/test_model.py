@@ -14,7 +14,7 @@ import pytest
 from hermes_core.agent import ModelSettings, OpenAIModel
 from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.errors import ConfigError, ContextOverflow, ModelRefused, ModelUnavailable
-from hermes_core.testing.model_server import ModelServer, Reply, Script, request_fault
+from hermes_memory_testing.model_server import ModelServer, Reply, Script, request_fault
 
 HELLO = [{"role": "user", "content": "Hello"}]
 TOOL = {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}}

@@ -12,9 +12,9 @@ from hermes_core.agent import Agent
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
-from hermes_core.testing.model_server import Reply
 from hermes_memory_mcp.memory_files import MemoryFiles
 from hermes_memory_mcp.toolset import ToolSet
+from hermes_memory_testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

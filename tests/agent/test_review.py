@@ -10,8 +10,8 @@ from hermes_core.agent.compression import SUMMARY_MARK
 from hermes_core.agent.review import Background, Review, turns_since_memory
 from hermes_core.contract.values import Capabilities
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.testing.fakes import REMEMBER_TOOL
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.fakes import REMEMBER_TOOL
+from hermes_memory_testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

@@ -13,7 +13,7 @@ from hermes_core.curated.edits import Operation
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
 from hermes_core.safety.origin import Reading
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 PAGE = "The museum opens at 9"
 

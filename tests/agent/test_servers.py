@@ -15,7 +15,7 @@ from hermes_core.agent import Answer, ModelSettings, OpenAIModel
 from hermes_core.agent.answer import AnswerBuilder
 from hermes_core.agent.cancel import Cancel
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
-from hermes_core.testing.model_server import ModelServer, Reply, Script
+from hermes_memory_testing.model_server import ModelServer, Reply, Script
 
 HELLO = [{"role": "user", "content": "Hello"}]
 DONE = "data: [DONE]\n\n"

@@ -22,14 +22,14 @@ from hermes_core.errors import ConfigError, ModelUnavailable, SessionError
 from hermes_core.home import HermesHome
 from hermes_core.safety.fence import build_memory_context_block
 from hermes_core.storage.verdicts import Verdicts
-from hermes_core.testing.fakes import (
+from hermes_memory_testing.fakes import (
     REMEMBER_TOOL,
     SETUP,
     HangingProvider,
     RaisingProvider,
     RecordingProvider,
 )
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

@@ -14,7 +14,7 @@ import pytest
 from hermes_core.agent import Agent
 from hermes_core.agent.lifecycle import FOLLOWED, SessionLifecycle
 from hermes_core.errors import SessionError
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 from tests.forked import python
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hermes_core.agent import Agent
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
-from hermes_core.testing.model_server import Reply
+from hermes_memory_testing.model_server import Reply
 
 if TYPE_CHECKING:
     from tests.agent.conftest import Stage

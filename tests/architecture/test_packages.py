@@ -12,13 +12,12 @@ from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTING = ROOT / "hermes_core/testing"
 PLUGINS = sorted(
     path.parent for folder in ("plugins", "integrations") for path in ROOT.glob(f"{folder}/*/pyproject.toml")
 )
 PACKAGES = [
     pytest.param(ROOT, id="core"),
-    *(pytest.param(folder, id=folder.name) for folder in [TESTING, *PLUGINS]),
+    *(pytest.param(folder, id=folder.name) for folder in PLUGINS),
 ]
 REPOSITORY = "https://github.com/hermes-memory/hermes-memory"
 
@@ -28,7 +27,6 @@ def test_the_source_of_the_core_holds_the_core_and_nothing_else() -> None:
     assert {path.parts[0] for path in packed} == {
         "LICENSE",
         "README.md",
-        "cookiecutter-provider",
         "hermes_core",
     }
 
@@ -37,8 +35,7 @@ def test_the_source_of_the_core_holds_the_core_and_nothing_else() -> None:
 def test_every_package_carries_its_types_and_its_licence(folder: Path) -> None:
     builder = WheelBuilder(str(folder))
     packed = [Path(file.distribution_path) for file in builder.recurse_included_files()]
-    if folder != TESTING:  # the core's py.typed counts for both, since they install into one package
-        assert "py.typed" in {path.name for path in packed if len(path.parts) == 2}
+    assert "py.typed" in {path.name for path in packed if len(path.parts) == 2}
     assert {path.parts[0] for path in packed} == {packed[0].parts[0]}
     assert "LICENSE" in builder.metadata.core.license_files
     assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
@@ -75,7 +72,9 @@ def test_a_readme_has_absolute_links_because_package_indexes_show_it(folder: Pat
 
 
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
-def test_every_provider_is_developed_with_the_conformance_kit(folder: Path) -> None:
+def test_every_plugin_is_developed_with_the_conformance_kit(folder: Path) -> None:
+    if folder.name == "testing":
+        return
     groups = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]
     assert any(Requirement(need).name == "hermes-memory-testing" for need in groups["dev"])
 

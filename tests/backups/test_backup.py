@@ -30,7 +30,7 @@ from hermes_core.cli import main
 from hermes_core.config import load_config, override_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.portability.home_export import export_home
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 pytestmark = pytest.mark.sqlite_only("a backup of files")
 

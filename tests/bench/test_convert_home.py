@@ -26,7 +26,7 @@ from hermes_core.sessions import schema
 from hermes_core.skills import store as skills
 from hermes_core.storage.moved import StoreMark
 from hermes_core.storage.sqlite import Database, Migration
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 pytestmark = pytest.mark.sqlite_only("files of a home")
 

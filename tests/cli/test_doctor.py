@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome
-from hermes_core.testing.http_server import Raw, StandIn
-from hermes_core.testing.model_server import ModelServer
+from hermes_memory_testing.http_server import Raw, StandIn
+from hermes_memory_testing.model_server import ModelServer
 from tests.cli.conftest import Hermes
 
 

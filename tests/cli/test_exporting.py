@@ -19,7 +19,7 @@ from hermes_core import HermesHome, MemoryPage, MemoryRecord, Session, open_memo
 from hermes_core.portability.archive import KINDS, MANIFEST, Archive, ContentHash
 from hermes_core.portability.home_export import export_home
 from hermes_core.portability.home_import import examine, import_archive
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import wipe_home
 
 Hermes = Callable[..., Result]

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from hermes_core.cli.first_model import ask_for_model
 from hermes_core.config import Credentials, load_config
 from hermes_core.home import HermesHome
-from hermes_core.testing.http_server import StandIn
+from hermes_memory_testing.http_server import StandIn
 
 
 @pytest.fixture

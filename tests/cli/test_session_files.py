@@ -17,7 +17,7 @@ from hermes_core.cli import COMMANDS, HINTS, main, session_files
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 DAY_S = 86_400.0
 

@@ -21,7 +21,7 @@ from hermes_core.home import HermesHome
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.postgres import PostgresDatabase
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 AUTO = {"memory": {"project": "auto"}}
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.docs.test_docs import FENCE, ROOT
 
 # What makes the environment, in which this test is already, and the model of the last step.

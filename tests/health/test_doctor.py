@@ -15,7 +15,7 @@ from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
 from hermes_core.health.doctor import SOURCE, Examination, examine, try_turn
 from hermes_core.home import HermesHome
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import sessions_of
 
 InstallPlugin = Callable[..., Path]

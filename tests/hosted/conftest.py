@@ -14,7 +14,7 @@ from hermes_core.loader.hermes_agent.export import HostedProvider, register_in_h
 DIARY = """
 'A MemoryProvider that records.'
 from hermes_core import Field
-from hermes_core.testing import RecordingProvider
+from hermes_memory_testing import RecordingProvider
 
 MADE = []
 RESULTS = {}

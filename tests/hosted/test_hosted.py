@@ -16,7 +16,7 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.export import HostedProvider
 from hermes_core.loader.hermes_agent.host_modules import HostMemoryProvider
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.testing import RecordingProvider
+from hermes_memory_testing import RecordingProvider
 from tests.hosted.conftest import diary_module
 
 Register = Callable[[], HostedProvider]

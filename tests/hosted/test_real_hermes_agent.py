@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 

@@ -21,7 +21,7 @@ from hermes_core.importers import ImportedSession, read_file, stream_file
 from hermes_core.importers.run import import_sessions
 from hermes_core.importers.values import SkipLog
 from hermes_core.memory import open_memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import sessions_of
 
 

@@ -24,7 +24,7 @@ from hermes_core.kit import (
     import_with,
     tool,
 )
-from hermes_core.testing import driving
+from hermes_memory_testing import driving
 
 
 class Shop:

@@ -34,7 +34,7 @@ from hermes_core.kit.http import (
     httpx_client,
     retry_after_seconds,
 )
-from hermes_core.testing import Raw, StandIn
+from hermes_memory_testing import Raw, StandIn
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hermes_core.home import HermesHome
 from hermes_core.loader.hermes_agent.environment import call_in
 from hermes_core.loader.hermes_agent.host_modules import VIEWS, install_host_modules
 from hermes_core.loader.load import load_provider
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.loader.conftest import DUCK, REGISTER, Site
 
 IMPORTED = {

@@ -18,7 +18,7 @@ from hermes_core.loader.discover import discover
 from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.hermes_agent.turn_authors import turn_author
 from hermes_core.loader.load import load_provider
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.loader.conftest import DUCK, REGISTER, Site
 
 RECORDER = f"""

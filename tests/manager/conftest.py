@@ -13,7 +13,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.outbox.rows import encode
 from hermes_core.outbox.store import Outbox
-from hermes_core.testing.fakes import Clock, HangingProvider, RecordingProvider, make_turn
+from hermes_memory_testing.fakes import Clock, HangingProvider, RecordingProvider, make_turn
 from tests.outbox_of import ON_POSTGRES, manager_outbox
 
 

@@ -13,7 +13,7 @@ from hermes_core.outbox.lines import DeliveryLock
 FORGETFUL = """
 import os, sys
 from hermes_core import open_memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 class Told(RecordingProvider):
     def answer(self, hook, **given):
@@ -54,7 +54,7 @@ def test_a_memory_that_nobody_closed_is_closed_when_the_program_ends(tmp_path: P
 CLOSED_IN_A_FORK = """
 import os, sys, time
 from hermes_core import open_memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 class Told(RecordingProvider):
     def answer(self, hook, **given):
@@ -118,7 +118,7 @@ def test_a_fork_neither_gives_up_the_locks_of_its_parent_nor_keeps_them_after_it
 LOCKED_OUT = """
 import sqlite3, sys
 from hermes_core import open_memory
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 
 memory = open_memory(sys.argv[1], provider=RecordingProvider)
 session = memory.start_session()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES, Breaker
-from hermes_core.testing.fakes import Clock
+from hermes_memory_testing.fakes import Clock
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from hermes_core.contract.values import (
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager, ProviderHealth
 from hermes_core.storage.sqlite import Database
-from hermes_core.testing.fakes import (
+from hermes_memory_testing.fakes import (
     Clock,
     HangingProvider,
     MisspeltProvider,
@@ -517,7 +517,7 @@ from pathlib import Path
 from hermes_core.contract.values import Query, ToolCall
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.testing.fakes import HangingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import HangingProvider, make_session, make_turn
 
 well, shut_down = sys.argv[2].split(","), sys.argv[3] == "shutdown"
 manager = MemoryManager(

@@ -19,7 +19,7 @@ from hermes_core.contract.values import Availability, MemoryPage, MemoryRecord, 
 from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.manager.call import CallResult, check_result, guarded_call
 from hermes_core.manager.worker import Coroutines
-from hermes_core.testing.fakes import Clock
+from hermes_memory_testing.fakes import Clock
 
 who = contextvars.ContextVar("who", default="nobody")
 

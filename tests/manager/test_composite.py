@@ -19,7 +19,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.composite import ALL_KINDS, MAX_MEMBERS, MAX_TOOLS, routes_of
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import fuse_recall
-from hermes_core.testing.fakes import SETUP, HangingProvider, RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import SETUP, HangingProvider, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, until
 
 OpenManager = Callable[..., MemoryManager]

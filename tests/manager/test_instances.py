@@ -17,7 +17,7 @@ from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.providers import MAX_INSTANCES, RETRY_START_S, ProviderInstance
 from hermes_core.manager.stats import REPORT_INTERVAL_S
-from hermes_core.testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import Clock, EveryHook, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, count_questions, until
 
 OpenManager = Callable[..., MemoryManager]

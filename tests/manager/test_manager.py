@@ -25,7 +25,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.providers import RESERVED_TOOL_NAMES
-from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import RecordingProvider, make_session, make_turn
 from tests.manager.conftest import Named, until
 
 OpenManager = Callable[..., MemoryManager]

@@ -11,7 +11,7 @@ from hermes_core.contract.values import Event, MemoryWrite, Query, Recall, Refus
 from hermes_core.errors import BackendRefused, ProviderInvalid
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.manager.observers import MAX_EVENTS
-from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import Clock, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import until
 
 OpenManager = Callable[..., MemoryManager]

@@ -21,7 +21,7 @@ from hermes_core.manager.breaker import COOLDOWN_S, MAX_FAILURES
 from hermes_core.manager.manager import MemoryManager, RecallPart
 from hermes_core.manager.prefetch import WARMED_TTL_S, RecallResult, cut_to_budget
 from hermes_core.manager.stats import RECALL_FAILURE_TTL_S
-from hermes_core.testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
+from hermes_memory_testing.fakes import Clock, RaisingProvider, RecordingProvider, make_session
 from tests.manager.conftest import until
 
 OpenManager = Callable[..., MemoryManager]

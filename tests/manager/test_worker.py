@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hermes_core.manager.call import CallResult
 from hermes_core.manager.worker import PendingCall, Worker
 from hermes_core.stopping import stopped_by
-from hermes_core.testing.fakes import Clock
+from hermes_memory_testing.fakes import Clock
 from tests.manager.conftest import until
 
 who = contextvars.ContextVar("who", default="nobody")

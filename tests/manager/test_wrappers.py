@@ -13,7 +13,7 @@ from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.values import Capabilities, Query, Recall, ToolCall
 from hermes_core.errors import ProviderInvalid
 from hermes_core.manager.manager import MemoryManager
-from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import RecordingProvider, make_session, make_turn
 from tests.manager.conftest import until
 
 OpenManager = Callable[..., MemoryManager]

@@ -21,7 +21,7 @@ from hermes_core.manager.writes import ANOTHER_ACCOUNT
 from hermes_core.outbox.delivery import MAX_ATTEMPTS, MAX_BACKOFF_S
 from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.rows import Transcript
-from hermes_core.testing.fakes import Clock, RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import Clock, RecordingProvider, make_session, make_turn
 from tests.manager.conftest import count_questions, until
 from tests.outbox_of import manager_outbox
 

@@ -15,7 +15,7 @@ from hermes_core.outbox.lines import DeliveryLock
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import encode
 from hermes_core.outbox.store import ANY_ACCOUNT, Outbox
-from hermes_core.testing.fakes import RecordingProvider, make_session, make_turn
+from hermes_memory_testing.fakes import RecordingProvider, make_session, make_turn
 
 
 def waiting(home: HermesHome) -> Outbox:

@@ -34,7 +34,7 @@ from hermes_core.outbox.rows import (
 )
 from hermes_core.outbox.store import ANY_ACCOUNT, REMEMBERED_S, Outbox
 from hermes_core.storage.postgres import PostgresDatabase
-from hermes_core.testing.fakes import Clock, make_session, make_turn
+from hermes_memory_testing.fakes import Clock, make_session, make_turn
 from tests.outbox_of import ON_POSTGRES
 
 

@@ -26,7 +26,7 @@ from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import PostgresDatabase
-from hermes_core.testing.fakes import RecordingProvider
+from hermes_memory_testing.fakes import RecordingProvider
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
 

@@ -11,7 +11,7 @@ import pytest
 from collections.abc import Mapping
 from typing import ClassVar
 {% endif %}
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 
 from {{ cookiecutter.__package }} import {{ cookiecutter.__class }}
 {%- if cookiecutter.kind == "http" %}

@@ -28,7 +28,7 @@ from agent_framework import (
 from hermes_agent_framework import HermesContextProvider
 
 from hermes_core import Memory, open_memory
-from hermes_core.testing.hosting import (
+from hermes_memory_testing.hosting import (
     FENCE,
     Break,
     Call,

@@ -27,7 +27,7 @@ from google.genai import types
 from hermes_google_adk import HermesMemoryService, HermesPlugin
 
 from hermes_core import Memory, open_memory, open_memory_async
-from hermes_core.testing.hosting import (
+from hermes_memory_testing.hosting import (
     Break,
     Call,
     HostContract,

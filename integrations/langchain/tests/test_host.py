@@ -17,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from hermes_core import Memory
-from hermes_core.testing.hosting import Break, Call, HostContract, HostedAgent, RecordedRequest, Say, Step
+from hermes_memory_testing.hosting import Break, Call, HostContract, HostedAgent, RecordedRequest, Say, Step
 
 # A checkpointer outlives the process, so one stands for each home.
 CHECKPOINTS: dict[str, InMemorySaver] = {}

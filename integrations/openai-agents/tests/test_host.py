@@ -32,7 +32,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from hermes_openai_agents import HermesSession
 
 from hermes_core import Memory, open_memory
-from hermes_core.testing.hosting import (
+from hermes_memory_testing.hosting import (
     Break,
     Call,
     HostContract,

@@ -31,7 +31,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolResults, ToolDefinition
 
 from hermes_core import Memory, open_memory
-from hermes_core.testing.hosting import (
+from hermes_memory_testing.hosting import (
     FENCE,
     Break,
     Call,

@@ -19,7 +19,7 @@ from strands.session.file_session_manager import FileSessionManager
 from strands.types.content import Message
 
 from hermes_core import Memory, open_memory
-from hermes_core.testing.hosting import (
+from hermes_memory_testing.hosting import (
     FENCE,
     Break,
     Call,

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from hermes_byterover import ByteRoverProvider
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.byterover.tests.stand_in import StandInBrv
 
 

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 from jsonschema import Draft202012Validator
 
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Request
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Request
 
 KEY = "hs-key-0123456789"
 WHEN = "2026-11-22T09:00:00+00:00"

@@ -18,8 +18,8 @@ from hindsight_client_api import exceptions as sdk
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import ConfigError
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Raw
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Raw
 from plugins.hindsight.tests.stand_in import KEY, HindsightServer
 
 ITEM = {"content": "Mel likes tea.", "tags": ["a"], "metadata": {"session_id": "s1"}, "context": "talk"}

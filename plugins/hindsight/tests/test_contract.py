@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from hermes_hindsight import HindsightProvider
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.hindsight.tests.stand_in import KEY, HindsightServer
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermes_holographic import HolographicProvider
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 
 
 class TestHolographic(ProviderContract):

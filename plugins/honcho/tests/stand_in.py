@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hermes_core.testing import StandIn
+from hermes_memory_testing import StandIn
 
 KEY = "hch-v3-stand-in-key-0123456789"
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,512}")

@@ -19,7 +19,7 @@ from hermes_honcho.client import CONTINUED, Client, Line, _parts, sdk_fault, sdk
 from honcho.http import exceptions as sdk
 
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, poll
-from hermes_core.testing import Raw
+from hermes_memory_testing import Raw
 from plugins.honcho.tests.stand_in import KEY, HonchoServer
 
 USER, AI = "user", "hermes"

@@ -10,7 +10,7 @@ import pytest
 from hermes_honcho import HonchoProvider
 from hermes_honcho.settings import KEY
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.honcho.tests.stand_in import KEY as KNOWN
 from plugins.honcho.tests.stand_in import HonchoServer
 

@@ -11,9 +11,9 @@ import pytest
 from hermes_core import HermesHome, MemoryProvider, Session, ToolCall, Turn, open_memory
 from hermes_core.config import set_value
 from hermes_core.memory import Memory
-from hermes_core.testing.fakes import Clock
 from hermes_memory_mcp.memory_files import MEMORY_TOOL, MemoryFiles, anthropic_tools
 from hermes_memory_mcp.toolset import TURN_PAUSE_S, ToolSet, openai_tools
+from hermes_memory_testing.fakes import Clock
 
 
 @pytest.fixture

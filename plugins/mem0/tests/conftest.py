@@ -13,7 +13,7 @@ import pytest
 from hermes_mem0 import Mem0Provider
 
 from hermes_core import HermesHome
-from hermes_core.testing import Driven, driving
+from hermes_memory_testing import Driven, driving
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
 

@@ -10,8 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Request
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Request
 
 KEY = "m0-2af7c31e5b904d68b1f3a92c7d5e6081"
 DIMENSIONS = 64

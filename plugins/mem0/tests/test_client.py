@@ -18,7 +18,7 @@ from hermes_mem0.settings import NAME, SETTINGS
 
 from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, HermesError
 from hermes_core.kit import ConfigError, Settings, load_settings
-from hermes_core.testing import Raw, StandIn
+from hermes_memory_testing import Raw, StandIn
 from plugins.mem0.tests.conftest import Agent, Start
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 

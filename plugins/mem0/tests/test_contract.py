@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from hermes_mem0 import Mem0Provider
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.mem0.tests.stand_in import KEY, Cloud, Models, OwnServer
 
 

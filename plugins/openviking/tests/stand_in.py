@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Fault, Request
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Fault, Request
 
 ROOT_KEY = "root-secret"
 KEYS = {"key-of-alice": ("acme", "alice"), "key-of-bob": ("acme", "bob")}

@@ -10,7 +10,7 @@ import pytest
 from hermes_openviking import OpenVikingProvider
 from hermes_openviking.settings import KEY
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.openviking.tests.stand_in import Viking
 
 

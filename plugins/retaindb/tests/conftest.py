@@ -12,7 +12,7 @@ from hermes_retaindb.client import Client
 from hermes_retaindb.settings import KEY
 
 from hermes_core import HermesHome, Session
-from hermes_core.testing import Driven, driving
+from hermes_memory_testing import Driven, driving
 from plugins.retaindb.tests.stand_in import KEY as KNOWN
 from plugins.retaindb.tests.stand_in import RetainDB
 

@@ -15,7 +15,7 @@ from email.policy import HTTP
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from hermes_core.testing import Raw, StandIn
+from hermes_memory_testing import Raw, StandIn
 
 KEY = "rdb-test-key"
 Flavour = Literal["cloud", "server", "local"]

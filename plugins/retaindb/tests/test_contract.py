@@ -10,7 +10,7 @@ import pytest
 from hermes_retaindb import RetainDBProvider
 from hermes_retaindb.settings import KEY
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.retaindb.tests.stand_in import KEY as KNOWN
 from plugins.retaindb.tests.stand_in import Flavour, RetainDB
 

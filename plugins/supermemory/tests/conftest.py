@@ -12,7 +12,7 @@ from hermes_supermemory.client import Client
 from hermes_supermemory.settings import KEY
 
 from hermes_core import HermesHome, Query, Recall, Session
-from hermes_core.testing import Driven, driving
+from hermes_memory_testing import Driven, driving
 from plugins.supermemory.tests.stand_in import KEY as KNOWN
 from plugins.supermemory.tests.stand_in import Supermemory
 

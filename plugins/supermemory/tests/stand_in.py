@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from hermes_core.testing import StandIn
+from hermes_memory_testing import StandIn
 
 KEY = "sm_test_key"
 NAMESPACE = re.compile(r"[a-zA-Z0-9_:-]{1,100}")

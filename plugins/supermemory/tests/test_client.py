@@ -17,7 +17,7 @@ from supermemory.core.parse_error import ParsingError
 
 from hermes_core import HermesError
 from hermes_core.kit import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, ConfigError
-from hermes_core.testing import Raw
+from hermes_memory_testing import Raw
 from plugins.supermemory.tests.stand_in import Supermemory
 
 Connect = Callable[..., Client]

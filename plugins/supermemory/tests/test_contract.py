@@ -10,7 +10,7 @@ import pytest
 from hermes_supermemory import SupermemoryProvider
 from hermes_supermemory.settings import KEY
 
-from hermes_core.testing import ProviderContract
+from hermes_memory_testing import ProviderContract
 from plugins.supermemory.tests.stand_in import KEY as KNOWN
 from plugins.supermemory.tests.stand_in import Supermemory
 

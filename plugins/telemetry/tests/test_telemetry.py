@@ -38,8 +38,8 @@ from hermes_core import (
 )
 from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.errors import SessionError
-from hermes_core.testing.model_server import ModelServer, Reply
 from hermes_memory_telemetry.telemetry import Telemetry
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 SECRET = "the tea is Lapsang"
 

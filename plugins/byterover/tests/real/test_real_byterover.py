@@ -22,8 +22,8 @@ from hermes_byterover import ByteRoverProvider
 
 from hermes_core import Check, MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
-from hermes_core.testing import StandIn
-from hermes_core.testing.model_server import ModelServer, Reply
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.model_server import ModelServer, Reply
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 

@@ -15,8 +15,8 @@ import struct
 from typing import Any
 
 from hermes_core.kit import fold_space
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Request
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Request
 
 SIZE = 384
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Request
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Request
 from plugins.hindsight.tests.real.server import Missing, Postgres, base_env, free_port
 
 DIMENSIONS = 1536

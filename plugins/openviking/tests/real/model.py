@@ -14,8 +14,8 @@ import re
 import struct
 from typing import Any
 
-from hermes_core.testing import StandIn
-from hermes_core.testing.http_server import Request
+from hermes_memory_testing import StandIn
+from hermes_memory_testing.http_server import Request
 
 DIMENSION = 384
 
