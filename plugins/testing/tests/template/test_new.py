@@ -70,6 +70,7 @@ def test_a_name_that_can_not_be_is_refused_in_one_line(
 
 def test_without_cookiecutter_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cookiecutter", None)  # as where it is not installed
+    monkeypatch.delitem(sys.modules, "hermes_memory_testing.template", raising=False)
     monkeypatch.setitem(sys.modules, "cookiecutter.main", None)
     code, said = new(str(tmp_path), "--yes")
     assert (code, said.count("\n")) == (1, 1)
