@@ -80,7 +80,7 @@ def test_a_checkout_has_the_sources_of_all_packages(hermes_home: HermesHome) -> 
     assert step.words == ("--no-deps", str(ROOT / "plugins/honcho"))
     assert {packages.find_package(name) for name in packages.OWN_PACKAGES} >= {
         ROOT,
-        ROOT / "plugins/testing/hermes_memory_testing",
+        ROOT / "plugins/testing",
     }
 
 
