@@ -179,6 +179,9 @@ class NotesPlanner:
             entry_key(target, entry) for target, store in here.stores.items() for entry in store.entries
         }
         self._overflow = set(here.overflow)
+        # The entries of the source that the stores have, in the order of the source: a second migration finds the same
+        # neighbours, whatever the stores hold at their ends by then.
+        self._sequence: dict[MemoryTarget, list[str]] = {target: [] for target in here.stores}
 
     def plan(self, kind: str, target: MemoryTarget, file: SourceFile, name: str = "") -> MigrationItem:
         """Return the item of a file of notes. The file itself is archived too, because entries don't hold everything."""
@@ -210,7 +213,9 @@ class NotesPlanner:
     def _judge(self, target: MemoryTarget, entry: str) -> tuple[str, str]:
         """Return the outcome of an entry (added, known, overflow, refused) and why it is refused."""
         key, store = entry_key(target, entry), self._here.stores[target]
+        sequence = self._sequence[target]
         if key in self._keys:
+            sequence += [entry] if entry not in sequence else []
             return "known", ""
         if fault := entry_fault(entry):
             return "refused", fault
@@ -220,9 +225,11 @@ class NotesPlanner:
             return "refused", f"it holds what looks like a secret ({kinds})"
         if store.closed or measure([*self._entries[target], entry]) > store.limit:
             return "overflow", ""
-        if threat := split_threat(join_entries(self._entries[target]), entry, self._scan):
-            return "refused", f"together with the entry before it, {threat.message}"
+        for before in (self._entries[target], sequence):
+            if threat := split_threat(join_entries(before), entry, self._scan):
+                return "refused", f"together with the entry before it, {threat.message}"
         self._entries[target].append(entry)
+        sequence.append(entry)
         self._keys.add(key)
         return "added", ""
 
