@@ -17,9 +17,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
-from hermes_core.contract.values import AgentContext, Origin, Session
+from hermes_core.contract.values import Origin, Session, SessionFields
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.memory import Conversation, Memory, OpenTurn, ToolForm, ToolResult, TurnDraft, open_memory
@@ -426,43 +426,10 @@ class AsyncMemory(_Twin[Memory]):
     change_memory = _writing(Memory.change_memory)
 
     async def conversation(
-        self,
-        session_id: str = "",
-        *,
-        platform: str = "cli",
-        user_id: str = "",
-        user_name: str = "",
-        chat_id: str = "",
-        chat_name: str = "",
-        chat_type: str = "",
-        thread_id: str = "",
-        gateway_session_key: str = "",
-        parent_id: str = "",
-        agent_context: AgentContext = "primary",
-        workspace: str = "hermes",
-        user_id_alt: str = "",
-        source: str = "",
-        title: str = "",
+        self, session_id: str = "", *, source: str = "", title: str = "", **fields: Unpack[SessionFields]
     ) -> AsyncConversation:
         """Return a handle on a conversation; see `Memory.conversation`."""
-        make = functools.partial(
-            self.memory.conversation,
-            session_id,
-            platform=platform,
-            user_id=user_id,
-            user_name=user_name,
-            chat_id=chat_id,
-            chat_name=chat_name,
-            chat_type=chat_type,
-            thread_id=thread_id,
-            gateway_session_key=gateway_session_key,
-            parent_id=parent_id,
-            agent_context=agent_context,
-            workspace=workspace,
-            user_id_alt=user_id_alt,
-            source=source,
-            title=title,
-        )
+        make = functools.partial(self.memory.conversation, session_id, source=source, title=title, **fields)
         return AsyncConversation(await self._threads.read(make), self._threads)
 
     async def begin_turn(

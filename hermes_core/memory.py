@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar, Unpack, get_args
 
 from hermes_core.backups.schedule import ScheduledBackups
 from hermes_core.config import Config, load_config, override_config
@@ -36,6 +36,7 @@ from hermes_core.contract.values import (
     Query,
     Recall,
     Session,
+    SessionFields,
     SessionSwitch,
     ToolCall,
     Turn,
@@ -434,53 +435,20 @@ class Memory:
 
     # ---------------------------------------------------------------- sessions
 
-    def session(
-        self,
-        session_id: str = "",
-        *,
-        platform: str = "cli",
-        user_id: str = "",
-        user_name: str = "",
-        chat_id: str = "",
-        chat_name: str = "",
-        chat_type: str = "",
-        thread_id: str = "",
-        gateway_session_key: str = "",
-        parent_id: str = "",
-        agent_context: AgentContext = "primary",
-        identity: str = "",
-        workspace: str = "hermes",
-        user_id_alt: str = "",
-    ) -> Session:
+    def session(self, session_id: str = "", **fields: Unpack[SessionFields]) -> Session:
         """Return a complete `Session` of this home, without storing it.
 
         If `identity.owners` of config.yaml lists its `outside_id`, it is a session of the person at home.
 
         Args:
             session_id: Id of the session; default: a new one.
-            identity: Name of the profile; default: the profile of this home.
-            user_id_alt: Another id of the same user, if the platform has two.
+            fields: Fields of `Session`. The default of `identity` is the profile of this home.
 
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        session = Session(
-            session_id or uuid.uuid4().hex,
-            parent_id,
-            platform,
-            agent_context,
-            identity or self.home.profile,
-            workspace,
-            user_id,
-            user_name,
-            chat_id,
-            chat_name,
-            chat_type,
-            thread_id,
-            gateway_session_key,
-            str(self.home.path),
-            user_id_alt,
-        )
+        fields["identity"] = fields.get("identity") or self.home.profile
+        session = Session(session_id or uuid.uuid4().hex, home=str(self.home.path), **fields)
         return self._with_owner(known_context(session))
 
     def complete(self, session: Session) -> Session:
@@ -523,19 +491,7 @@ class Memory:
         source: str = "",
         title: str = "",
         started_at: float | None = None,
-        platform: str = "cli",
-        user_id: str = "",
-        user_name: str = "",
-        chat_id: str = "",
-        chat_name: str = "",
-        chat_type: str = "",
-        thread_id: str = "",
-        gateway_session_key: str = "",
-        parent_id: str = "",
-        agent_context: AgentContext = "primary",
-        identity: str = "",
-        workspace: str = "hermes",
-        user_id_alt: str = "",
+        **fields: Unpack[SessionFields],
     ) -> Session:
         """Begin a session, or continue a stored one, and start the providers for it.
 
@@ -546,27 +502,12 @@ class Memory:
                 agent_context if no person takes part.
             title: Title of a new session.
             started_at: Start of a new session in seconds since the epoch; default: now.
-            identity: Name of the profile; default: the profile of this home.
+            fields: Fields of `Session`, as in `session`.
 
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        session = self.session(
-            session_id,
-            platform=platform,
-            user_id=user_id,
-            user_name=user_name,
-            chat_id=chat_id,
-            chat_name=chat_name,
-            chat_type=chat_type,
-            thread_id=thread_id,
-            gateway_session_key=gateway_session_key,
-            parent_id=parent_id,
-            agent_context=agent_context,
-            identity=identity,
-            workspace=workspace,
-            user_id_alt=user_id_alt,
-        )
+        session = self.session(session_id, **fields)
         return self.begin_session(session, source=source, title=title, started_at=started_at)
 
     def begin_session(
@@ -653,23 +594,7 @@ class Memory:
             yield
 
     def conversation(
-        self,
-        session_id: str = "",
-        *,
-        platform: str = "cli",
-        user_id: str = "",
-        user_name: str = "",
-        chat_id: str = "",
-        chat_name: str = "",
-        chat_type: str = "",
-        thread_id: str = "",
-        gateway_session_key: str = "",
-        parent_id: str = "",
-        agent_context: AgentContext = "primary",
-        workspace: str = "hermes",
-        user_id_alt: str = "",
-        source: str = "",
-        title: str = "",
+        self, session_id: str = "", *, source: str = "", title: str = "", **fields: Unpack[SessionFields]
     ) -> Conversation:
         """Return a handle on a conversation, which begins and finishes its turns. Nothing is stored before the first turn.
 
@@ -678,25 +603,12 @@ class Memory:
                 conversation goes on.
             source: Name of the program in which the conversation takes place; default: the platform.
             title: Title of a new session.
+            fields: Fields of `Session`, as in `session`.
 
         Raises:
             SessionError: The `agent_context` does not exist.
         """
-        session = self.session(
-            session_id,
-            platform=platform,
-            user_id=user_id,
-            user_name=user_name,
-            chat_id=chat_id,
-            chat_name=chat_name,
-            chat_type=chat_type,
-            thread_id=thread_id,
-            gateway_session_key=gateway_session_key,
-            parent_id=parent_id,
-            agent_context=agent_context,
-            workspace=workspace,
-            user_id_alt=user_id_alt,
-        )
+        session = self.session(session_id, **fields)
         return Conversation(self, self.complete(session), source=source, title=title)
 
     def commit_session(self, session: Session) -> None:

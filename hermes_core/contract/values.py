@@ -83,6 +83,24 @@ class Message(TypedDict, total=False):
     origin: str
 
 
+class SessionFields(TypedDict, total=False):
+    """Fields of a new `Session` beside its id, as keyword arguments; each has the default of `Session`."""
+
+    parent_id: str
+    platform: str
+    agent_context: AgentContext
+    identity: str
+    workspace: str
+    user_id: str
+    user_name: str
+    chat_id: str
+    chat_name: str
+    chat_type: str
+    thread_id: str
+    gateway_session_key: str
+    user_id_alt: str
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """Identity of a conversation; nothing in it changes while the session lasts. JSON-serialisable.
