@@ -53,6 +53,9 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
     "mcp": KnownExtension(
         "hermes-memory-mcp", "a server for MCP clients", {"mcp": "Serve this memory to MCP clients."}
     ),
+    "openclaw": KnownExtension(
+        "hermes-memory-openclaw", "the move from OpenClaw", {"claw": "Move over from OpenClaw."}
+    ),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
     "testing": KnownExtension(
         TESTING,

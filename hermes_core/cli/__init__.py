@@ -40,7 +40,6 @@ INTERRUPTED = 130
 COMMANDS = {
     "backup": "hermes_core.cli.backup:backup",
     "chat": "hermes_core.cli.chat:chat",
-    "claw": "hermes_core.cli.claw:claw",
     "completion": "hermes_core.cli.shell:completion",
     "config": "hermes_core.cli.settings:config",
     "costs": "hermes_core.cli.turns:costs",
@@ -72,7 +71,6 @@ COMMANDS = {
 SUMMARIES = {
     "backup": "Copy the whole home into one archive, also while programs write.",
     "chat": "Talk with a model that remembers.",
-    "claw": "Move over from OpenClaw.",
     "completion": "Print the script that completes commands in your shell.",
     "config": "Read and write the settings in config.yaml.",
     "costs": "Show the tokens of memory on each day.",
