@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Any
 
-from hermes_core.importers.locomo import read_locomo
+from hermes_memory_importers.locomo import read_locomo
 from hermes_core.importers.values import ImportedMessage, ImportedSession
 from hermes_core.recall import rank
 

@@ -324,18 +324,14 @@ def _top_level(ctx: click.Context) -> dict[str, CommandEntry]:
 
 def _missing_package(command: str) -> str:
     """Return what to do if a package of ours that is not installed or not allowed has the command, else ""."""
-    from hermes_core.packages import KNOWN_EXTENSIONS, install_remedy
+    from hermes_core.loader.extensions import Extensions, inactive_reason
+    from hermes_core.packages import KNOWN_EXTENSIONS
 
     for name, known in KNOWN_EXTENSIONS.items():
         if command in known.commands:
             ctx = click.get_current_context(silent=True)
-            loaded = {one.name: one for one in extensions_of(ctx).found} if ctx is not None else {}
-            if (one := loaded.get(name)) is not None:
-                return f"{command!r} is of the extension {name!r}, which is {one.state}: {one.reason}; {one.remedy}"
-            return (
-                f"{command!r} is in the package {known.distribution}, which is not installed; "
-                f"run: {install_remedy(known.distribution)}"
-            )
+            loaded = extensions_of(ctx) if ctx is not None else Extensions()
+            return f"{command!r} is {inactive_reason(loaded, name)}"
     return ""
 
 
