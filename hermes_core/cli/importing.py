@@ -55,7 +55,7 @@ class _Import:
         try:
             if self.several and self.file_format == "auto" and not is_known(file, self.extensions):
                 missing = missing_formats(self.extensions)
-                self.skips.note(f"files of no known format{f' ({missing})' if missing else ''}", str(file))
+                self.skips.note("; ".join(filter(None, ("files of no known format", missing))), str(file))
                 return
             sessions = stream_file(file, self.file_format, skips, self.extensions)
             # Read the first session before memory is opened: a wrong file must not create a home.
@@ -90,16 +90,21 @@ class _Import:
 class _FormatOption(click.Option):
     """`--format`, whose values come from the extensions."""
 
-    def make_metavar(self, *_: object) -> str:
+    @property
+    def values(self) -> list[str]:
+        """The names of the formats, also those of packages of this project that are not installed."""
+        return _format_names(click.get_current_context(silent=True))
+
+    def make_metavar(self, *_: object, **__: object) -> str:  # click 8.1 passes no context
         """Return the values for `--help`."""
-        return f"[{'|'.join(_format_names(click.get_current_context(silent=True)))}]"
+        return f"[{'|'.join(self.values)}]"
 
 
 def _check_format(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return click.Choice(_format_names(ctx)).convert(value, param, ctx)
 
 
-def _complete_format(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def _complete_format(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     return [name for name in _format_names(ctx) if name.startswith(incomplete)]
 
 
