@@ -256,7 +256,7 @@ def _log_line() -> Any:
 
 
 def _migration() -> Any:
-    from hermes_core.importers.openclaw.migration import STATUSES, Preset, SkillConflict, Status
+    from hermes_memory_openclaw.migration import STATUSES, Preset, SkillConflict, Status
 
     names = ("found", "added", "known", "overflow", "refused", "left_out")
     counts = dict.fromkeys(names, Sometimes(int, "when notes were read"))

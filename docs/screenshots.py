@@ -46,7 +46,7 @@ USED = (
     "hermes-memory memory add --target user 'Nadia is allergic to cashews.'",
     "hermes-memory memory add 'The billing service is deployed from the blue cluster.'",
 )
-SAMPLE = shlex.quote(str(ROOT / "hermes_core/importers/sample/conversation.json"))
+SAMPLE = shlex.quote(str(ROOT / "hermes_core/importers/sample/conversation.jsonl"))
 SHOTS = (
     Shot("demo", "hermes-memory demo", columns=100, lines=46),
     Shot("status", "hermes-memory memory status", USED),

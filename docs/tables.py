@@ -30,7 +30,9 @@ def option_table(command: click.Command) -> Iterator[str]:
                 continue
             names = [*param.opts, *param.secondary_opts]
             names[-1] += f" {param.metavar}" if param.metavar else ""
-            choices = param.type.choices if isinstance(param.type, click.Choice) else ()
+            choices = (
+                param.type.choices if isinstance(param.type, click.Choice) else getattr(param, "values", ())
+            )
             more = f" One of {', '.join(map(str, choices))}." if choices else ""
             more += f" Default: {param.default}." if param.show_default else ""
             yield f"| {', '.join(f'`{name}`' for name in names)} | {cell((param.help or '') + more)} |"

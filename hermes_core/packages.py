@@ -50,8 +50,16 @@ class KnownExtension(NamedTuple):
 
 
 KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
+    "importers": KnownExtension(
+        "hermes-memory-importers",
+        "import of conversations of other tools",
+        formats=("claude-ai", "claude-code", "codex", "hermes-agent", "locomo", "openai"),
+    ),
     "mcp": KnownExtension(
         "hermes-memory-mcp", "a server for MCP clients", {"mcp": "Serve this memory to MCP clients."}
+    ),
+    "openclaw": KnownExtension(
+        "hermes-memory-openclaw", "the move from OpenClaw", {"claw": "Move over from OpenClaw."}
     ),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
     "testing": KnownExtension(

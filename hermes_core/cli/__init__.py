@@ -40,7 +40,6 @@ INTERRUPTED = 130
 COMMANDS = {
     "backup": "hermes_core.cli.backup:backup",
     "chat": "hermes_core.cli.chat:chat",
-    "claw": "hermes_core.cli.claw:claw",
     "completion": "hermes_core.cli.shell:completion",
     "config": "hermes_core.cli.settings:config",
     "costs": "hermes_core.cli.turns:costs",
@@ -72,7 +71,6 @@ COMMANDS = {
 SUMMARIES = {
     "backup": "Copy the whole home into one archive, also while programs write.",
     "chat": "Talk with a model that remembers.",
-    "claw": "Move over from OpenClaw.",
     "completion": "Print the script that completes commands in your shell.",
     "config": "Read and write the settings in config.yaml.",
     "costs": "Show the tokens of memory on each day.",
@@ -326,18 +324,14 @@ def _top_level(ctx: click.Context) -> dict[str, CommandEntry]:
 
 def _missing_package(command: str) -> str:
     """Return what to do if a package of ours that is not installed or not allowed has the command, else ""."""
-    from hermes_core.packages import KNOWN_EXTENSIONS, install_remedy
+    from hermes_core.loader.extensions import Extensions, inactive_reason
+    from hermes_core.packages import KNOWN_EXTENSIONS
 
     for name, known in KNOWN_EXTENSIONS.items():
         if command in known.commands:
             ctx = click.get_current_context(silent=True)
-            loaded = {one.name: one for one in extensions_of(ctx).found} if ctx is not None else {}
-            if (one := loaded.get(name)) is not None:
-                return f"{command!r} is of the extension {name!r}, which is {one.state}: {one.reason}; {one.remedy}"
-            return (
-                f"{command!r} is in the package {known.distribution}, which is not installed; "
-                f"run: {install_remedy(known.distribution)}"
-            )
+            loaded = extensions_of(ctx) if ctx is not None else Extensions()
+            return f"{command!r} is {inactive_reason(loaded, name)}"
     return ""
 
 

@@ -70,7 +70,7 @@ def own_home(keep: Path | None) -> Iterator[HermesHome]:
 
 
 def _bring_in(memory: Memory) -> None:
-    sessions = read_file(sample_path())
+    sessions = read_file(sample_path(), "jsonl")
     done = import_with_progress(
         memory, ((session, session.turns) for session in sessions), sum(len(one.turns) for one in sessions)
     )
@@ -87,7 +87,7 @@ def _bring_in(memory: Memory) -> None:
 
 def _listing(memory: Memory) -> Iterator[tuple[str, str, str]]:
     for listed in reversed(memory.sessions.list_sessions(limit=100)):
-        number = listed.session.id.rpartition("-session-")[2]
+        number = listed.session.title.rpartition(" ")[2]
         yield number, moment(listed.session.started_at), listed.preview
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import click
 
-from hermes_core.cli import home_of
+from hermes_core.cli import extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
 from hermes_core.errors import ConfigError, ImportFailed
-from hermes_core.importers import FORMATS, Format, Skip, SkipLog, find_files, is_known, stream_file
+from hermes_core.importers import Skip, SkipLog, StreamedSession, find_files, is_known, stream_file
 from hermes_core.importers.copies import CopyFinder
+from hermes_core.importers.formats import known_formats, missing_formats
 from hermes_core.importers.run import ImportResult, import_sessions
-from hermes_core.importers.values import StreamedSession
+from hermes_core.loader.extensions import Extensions
 from hermes_core.memory import Memory, open_memory
 from hermes_core.portability.archive import is_zip
 from hermes_core.safety.terminal import counted, hanging
@@ -31,12 +32,14 @@ class _Import:
 
     Attributes:
         memory: Opens the memory, at most once.
+        extensions: The extensions of the home, which register formats.
         first: The first file.
         several: False for one file that the person named: then a fault in it ends the command.
     """
 
     memory: Callable[[], Memory]
-    file_format: Format
+    extensions: Extensions
+    file_format: str
     several: bool
     on_turn: Callable[[], None]
     copies: CopyFinder | None = None
@@ -50,10 +53,11 @@ class _Import:
         skips = SkipLog()
         self.first = self.first or str(file)
         try:
-            if self.several and self.file_format == "auto" and not is_known(file):
-                self.skips.note("files of no known format", str(file))
+            if self.several and self.file_format == "auto" and not is_known(file, self.extensions):
+                missing = missing_formats(self.extensions)
+                self.skips.note("; ".join(filter(None, ("files of no known format", missing))), str(file))
                 return
-            sessions = stream_file(file, self.file_format, skips)
+            sessions = stream_file(file, self.file_format, skips, self.extensions)
             # Read the first session before memory is opened: a wrong file must not create a home.
             first = next(sessions, None)
         except ImportFailed as exc:
@@ -83,12 +87,39 @@ class _Import:
         return done
 
 
+class _FormatOption(click.Option):
+    """`--format`, whose values come from the extensions."""
+
+    @property
+    def values(self) -> list[str]:
+        """The names of the formats, also those of packages of this project that are not installed."""
+        return _format_names(click.get_current_context(silent=True))
+
+    def make_metavar(self, *_: object, **__: object) -> str:  # click 8.1 passes no context
+        """Return the values for `--help`."""
+        return f"[{'|'.join(self.values)}]"
+
+
+def _check_format(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    return click.Choice(_format_names(ctx)).convert(value, param, ctx)
+
+
+def _complete_format(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _format_names(ctx) if name.startswith(incomplete)]
+
+
+def _format_names(ctx: click.Context | None) -> list[str]:
+    return known_formats(Extensions() if ctx is None else extensions_of(ctx))
+
+
 @click.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(FORMATS),
+    cls=_FormatOption,
+    callback=_check_format,
+    shell_complete=_complete_format,
     default="auto",
     show_default=True,
     help="The format of FILE.",
@@ -106,7 +137,7 @@ class _Import:
 def import_command(
     ctx: click.Context,
     files: tuple[Path, ...],
-    file_format: Format,
+    file_format: str,
     users: tuple[str, ...],
     dry_run: bool,
     keep_origins: bool,
@@ -138,7 +169,9 @@ def import_command(
             memory.extend(() if memory else [stack.enter_context(open_memory(home_of(ctx)))])
             return memory[0]
 
-        run = _Import(opened, file_format, several, lambda: None if several else bar.advance(task))
+        run = _Import(
+            opened, extensions_of(ctx), file_format, several, lambda: None if several else bar.advance(task)
+        )
         for path in paths:
             run.run(path)
             if several:
@@ -171,10 +204,11 @@ def _print(done: ImportResult, files: int) -> None:
 def _paths(ctx: click.Context, patterns: Sequence[Path]) -> list[Path]:
     """Return the files that the arguments name."""
     paths: list[Path] = []
+    names = [name for entry in extensions_of(ctx).importers.values() for name in entry.patterns]
     for pattern in patterns:
         if str(pattern) == "-" or (pattern.exists() and not pattern.is_file() and not pattern.is_dir()):
             paths.append(_regular_file(ctx, pattern))
-        elif named := find_files(pattern):
+        elif named := find_files(pattern, names):
             paths += named
         elif not pattern.expanduser().is_dir():
             raise click.BadParameter(f"Path {str(pattern)!r} does not exist.", ctx, param_hint="'FILE...'")

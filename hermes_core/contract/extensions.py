@@ -9,7 +9,7 @@ and `Memory.problems()`, and stops nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -56,19 +56,26 @@ class ImporterEntry:
     Attributes:
         name: The value of `import --format`.
         about: The files in words, for `--help` and for the error about an unknown file.
-        target: "module:attribute" of a function that gets a path and a log of skipped parts and yields conversations.
-        looks_like: Returns a score for the beginning of a file: 0 if it is another format. The importer with the
-            highest score reads the file, so a format that is a special case of another one scores higher. It gets the
-            path, the first bytes, and the first JSON values of the file ([] if the file is no JSON).
-        patterns: Patterns of file names, such as "*.jsonl", that are searched in a folder.
+        target: "module:attribute" of a function that gets a `Path` and a `SkipLog` and yields conversations
+            (`hermes_core.importers.StreamedSession`). It raises `ImportFailed` if the file can't be read.
+        looks_like: "module:attribute" of a function that returns a score for the beginning of a file, 0 for another
+            format. It gets the path, the first 16 bytes that are not blank, and a JSON value of the file: one of the
+            first twenty lines, or the first element of a list, or the one value; None for a database of SQLite. The
+            first value that any importer recognises decides, and the highest score reads the file. The formats of this
+            project score 1 (a shape that many programs write) to 5. An `ImportFailed` that it raises is the reason that
+            is shown if nobody else recognises the file.
+        patterns: Patterns of file names in lower case, such as "state.db", that are searched in a folder beside *.json,
+            *.jsonl and *.ndjson.
+        lines_only: True if a file of this format has one JSON object a line.
         extension: Name of the extension, filled in by the core.
     """
 
     name: str
     about: str
     target: str
-    looks_like: Callable[[Path, bytes, list[Any]], int]
+    looks_like: str
     patterns: tuple[str, ...] = ()
+    lines_only: bool = False
     extension: str = ""
 
 
@@ -139,7 +146,7 @@ class ExtensionHooks:
 
     @hookspec
     def register_importers(self, importers: Registrations[ImporterEntry]) -> None:
-        """Register formats of files with conversations. Called by `hermes-memory import`."""
+        """Register formats of files with conversations. Called by `hermes-memory import`, also for its `--help`."""
 
     @hookspec
     def register_indexes(self, indexes: Registrations[IndexEntry]) -> None:

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hermes_core.importers.stream import (
     JsonLine,
@@ -37,6 +38,11 @@ class _SessionIndex:
     started_at: float | None = None
     numbers: array[int] = field(default_factory=lambda: array("Q"))
     offsets: array[int] = field(default_factory=lambda: array("Q"))
+
+
+def score_jsonl(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
+    """Return the score of a value as the beginning of a file, for the detection of its format."""
+    return 3 if isinstance(value, dict) and "session" in value and "role" in value else 0
 
 
 def read_jsonl(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:

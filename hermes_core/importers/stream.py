@@ -8,26 +8,31 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from hermes_core.errors import ImportFailed
 from hermes_core.importers.values import SkipLog
-from hermes_core.safety.json_size import MAX_VALUES, parse_json
+from hermes_core.safety.json_size import MAX_VALUES, JsonTooLarge, check_json_size, parse_json
 from hermes_core.sessions.records import epoch_seconds
 
 # A limit for one line or one element of a list, since each is held in memory. Only pictures within the text
 # make more.
 MAX_BYTES = 256 * 2**20
 
-# Python's own JSON functions, which later steps use, fail at a depth of about 1,000.
-MAX_DEPTH = 500
-
 CHUNK_BYTES = 2**16
+
+# The longest piece of JSON text, but for strings and numbers, that a parser must see whole: "-Infinity", "\\ud83d\\ude00".
+_TOKEN_CHARS = 16
+
+_NUMBER_END = re.compile(r"[0-9+\-.eE]*")
+_BLANKS = re.compile(r"[ \t\r\n]+")
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,65 +79,144 @@ def read_values(path: Path) -> Generator[Any, None, None]:
 
     Elements before a fault are yielded before `ImportFailed` is raised, with the line of the fault.
     """
-    import ijson
-
-    events = ijson.sendable_list()
-    parser = ijson.basic_parse_coro(events)
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    builder, depth, in_list, size, values = ijson.ObjectBuilder(), 0, False, 0, 0
-    number, position, fault = 1, 0, None
     with open_file(path) as file:
-        while fault is None:
-            # Fed line by line, since the parser does not say where a fault is. A long line comes in chunks.
-            raw = file.readline(CHUNK_BYTES)
-            if position == 0:
-                raw = raw.removeprefix(codecs.BOM_UTF8)
+        text = _Text(file)
+        text.skip_blanks()
+        in_list = text.peek() == "["
+        if in_list:
+            text.take()
+            text.skip_blanks()
+        if in_list and text.peek() == "]":
+            text.take()
+        elif in_list:
+            while True:
+                yield text.read_value()
+                text.skip_blanks()
+                if (mark := text.peek()) == "]":
+                    text.take()
+                    break
+                if mark != ",":
+                    raise text.fault_here("expecting ',' delimiter")
+                text.take()
+                text.skip_blanks()
+        else:
+            yield text.read_value()
+        text.skip_blanks()
+        if text.peek():
+            raise text.fault_here("extra data")
+
+
+class _Text:
+    """The text of a file that is read on as a JSON value needs it. A value is parsed when the text holds all of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        # Elements are taken by position: to cut the text for each would copy it each time.
+        self._at = 0
+        self._line = 1
+        self._bytes = 0
+        self._ended = False
+        self._undecodable: ImportFailed | None = None
+
+    def peek(self) -> str:
+        """Return the next character, "" at the end of the file. Raises `ImportFailed` if the next byte is no UTF-8."""
+        while self._at == len(self._text) and self._read_on(CHUNK_BYTES):
+            pass
+        if self._at == len(self._text) and self._undecodable is not None:
+            raise self._undecodable
+        return self._text[self._at : self._at + 1]
+
+    def go_to(self, end: int) -> None:
+        """Go on at a later position of the text."""
+        self._line += self._text.count("\n", self._at, end)
+        self._at = end
+
+    def take(self) -> None:
+        """Go on after the next character."""
+        self.go_to(self._at + 1)
+
+    def skip_blanks(self) -> None:
+        """Go on to the next character that is not blank."""
+        while self.peek() and (match := _BLANKS.match(self._text, self._at)):
+            self.go_to(match.end())
+
+    def read_value(self) -> Any:
+        """Return the next value, and go on after it."""
+        self.peek()
+        while True:
             try:
-                # The parser names no place for bytes that are no UTF-8, so they are decoded here too.
-                decoder.decode(raw, final=not raw)
-                if raw:
-                    parser.send(raw)
-                else:
-                    parser.close()
-            except UnicodeDecodeError as exc:
-                fault = _not_utf8(position + exc.start - len(exc.object) + len(raw))
-            except ijson.JSONError as exc:
-                text = str(exc).partition("\n")[0].partition("\\n")[0]
-                fault = _not_json(number, text.rpartition("error: ")[2])
-            except (SystemError, ValueError) as exc:
-                # A number of more digits than Python converts; the last event is unusable then.
-                raise _unreadable(number, "a number in it is too long") from exc
-            for event, value in events:
-                opens = event in ("start_array", "start_map")
-                if depth == 0 and not in_list and event == "start_array":
-                    in_list = True
-                    continue
-                if depth == 0 and event == "end_array":
-                    continue
-                values += 1
-                if values > MAX_VALUES:
-                    raise ImportFailed(
-                        f"line {number}: a conversation of more than {MAX_VALUES:,} values", "split the file"
-                    )
-                builder.event(event, float(value) if isinstance(value, Decimal) else value)
-                depth += 1 if opens else -1 if event in ("end_array", "end_map") else 0
-                # ijson itself has no limit, and a hostile file of brackets would fill the memory.
-                if depth > MAX_DEPTH:
-                    raise ImportFailed(f"line {number}: nested too deeply", "no conversation looks like that")
-                if depth == 0:
-                    yield builder.value
-                    builder, size, values = ijson.ObjectBuilder(), 0, 0
-            events.clear()
-            if not raw:
-                break
-            position, size = position + len(raw), size + len(raw)
-            number += raw.count(b"\n")
-            if size > MAX_BYTES:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as exc:
+                # Text that ends within a value looks like a fault at its end, or at the beginning of its last string.
+                if exc.pos < len(self._text) - _TOKEN_CHARS and not exc.msg.startswith("Unterminated"):
+                    raise self.fault(exc.pos, exc.msg) from exc
+                if not self._read_on(max(CHUNK_BYTES, len(self._text) - self._at)):
+                    raise self._undecodable or self.fault(exc.pos, exc.msg) from exc
+            except ValueError as exc:
+                raise _unreadable(self._line, "a number in it is too long") from exc
+            else:
+                # A number may go on: "1" is a value, and so is "1.5e3".
+                cut = isinstance(value, int | float) and _NUMBER_END.fullmatch(self._text, end)
+                if not cut or not self._read_on(CHUNK_BYTES):
+                    self.go_to(end)
+                    return value
+            self._check_size()
+
+    def fault(self, position: int, message: str) -> ImportFailed:
+        """Return the error about the text at `position`."""
+        return _not_json(self._line + self._text.count("\n", self._at, position), message)
+
+    def fault_here(self, message: str) -> ImportFailed:
+        """Return the error about the next character."""
+        return self.fault(self._at, message)
+
+    def _check_size(self) -> None:
+        """Raise `ImportFailed` if the next value, of which the text holds a part, would take too much memory."""
+        size = len(self._text) - self._at
+        if size > MAX_BYTES:
+            raise ImportFailed(
+                f"line {self._line}: a conversation of more than {MAX_BYTES >> 20} MB", "split the file"
+            )
+        if size > MAX_VALUES:
+            try:
+                check_json_size(self._text[self._at :].encode("utf-8", "surrogatepass"))
+            except JsonTooLarge as exc:
                 raise ImportFailed(
-                    f"line {number}: a conversation of more than {MAX_BYTES >> 20} MB", "split the file"
-                )
-    if fault is not None:
-        raise fault
+                    f"line {self._line}: a conversation of more than {MAX_VALUES:,} values", "split the file"
+                ) from exc
+
+    def _read_on(self, size: int) -> bool:
+        """Read about `size` bytes more. Return False at the end of the file, or of what can be decoded."""
+        if self._ended:
+            return False
+        raw = self._file.read(size)
+        self._ended = not raw
+        self._bytes += len(raw)
+        try:
+            more = self._decoder.decode(raw, final=not raw)
+        except UnicodeDecodeError as exc:
+            self._ended = True
+            self._undecodable = _not_utf8(self._bytes - len(exc.object) + exc.start)
+            more = exc.object[: exc.start].decode()
+        self._text, self._at = self._text[self._at :] + more, 0
+        return True
+
+
+def read_records(path: Path, skips: SkipLog) -> Iterator[Any]:
+    """Yield the JSON values of a file: a value a line, or the elements of its list, or its one value."""
+    if first_lines(path, 1):
+        return (line.value for line in read_lines(path, skips))
+    return read_values(path)
+
+
+def first_lines(path: Path, count: int) -> list[JsonLine]:
+    """Return the first lines of a file that has one JSON object a line, [] for any other file."""
+    if not first_bytes(path).startswith(b"{"):
+        return []
+    lines = list(islice(read_lines(path, SkipLog()), count))
+    return lines if lines and lines[0].number == 1 and isinstance(lines[0].value, dict) else []
 
 
 def first_bytes(path: Path) -> bytes:
@@ -274,9 +358,3 @@ def json_digest(value: object) -> str:
     """Return sixteen hex digits that identify this JSON value, the same on every machine."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def tool_call(call_id: str, name: str, arguments: object) -> dict[str, object]:
-    """Return a tool call in the form of chat APIs. Arguments that are no text become JSON."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}

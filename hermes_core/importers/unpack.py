@@ -7,8 +7,9 @@ import gzip
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +21,6 @@ SUFFIXES = (".jsonl", ".json", ".ndjson")
 """Names of files of conversations, also with one of `PACKED_SUFFIXES`."""
 
 PACKED_SUFFIXES = (".gz", ".zst")
-DATABASE = "state.db"
 
 MAX_RATIO = 200
 """Times the size of a packed file that its content may have, beside `FREE_BYTES`. Logs pack to a twentieth."""
@@ -35,25 +35,31 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZIP = b"PK\x03\x04"
 
 
-def find_files(pattern: Path) -> list[Path]:
+def find_files(pattern: Path, names: Iterable[str] = ()) -> list[Path]:
     """Return the files that a path or a pattern (`*`, `?`, `[...]`, `**`) names, in order, each once.
 
     Of a folder, also of one that a pattern names, these are the files below it whose name shows that they may hold
     conversations. Links to folders are not followed.
+
+    Args:
+        names: Patterns of file names, beside `SUFFIXES`, that may hold conversations.
     """
     path = pattern.expanduser()
     places = [path] if os.path.lexists(path) else map(Path, glob.iglob(str(path), recursive=True))  # noqa: PTH207
-    files = [file for place in places for file in (_files_below(place) if place.is_dir() else [place])]
+    patterns = tuple(names)
+    files = [
+        file for place in places for file in (_files_below(place, patterns) if place.is_dir() else [place])
+    ]
     return sorted(dict.fromkeys(files))
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
     for parent, _, names in os.walk(folder):
         for name in names:
             plain = name.lower()
             for suffix in PACKED_SUFFIXES:
                 plain = plain.removesuffix(suffix)
-            if plain.endswith(SUFFIXES) or name == DATABASE:
+            if plain.endswith(SUFFIXES) or any(fnmatchcase(plain, pattern) for pattern in patterns):
                 yield Path(parent, name)
 
 

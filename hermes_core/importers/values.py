@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from hermes_core.errors import ImportFailed
 from hermes_core.safety.fence import sanitize_context
@@ -138,23 +138,3 @@ class SkipLog:
     def all(self) -> list[Skip]:
         """Return every reason, faults first."""
         return sorted(self._by_reason.values(), key=lambda skip: (not skip.fault, -skip.count))
-
-
-def stream_conversations(
-    values: Iterable[Any], read: Callable[[Any, str], ImportedSession], skips: SkipLog
-) -> Iterator[StreamedSession]:
-    """Yield the sessions that `read(value, place)` makes of values, without empty ones.
-
-    A conversation that can't be read is logged as a fault, and the next one is read.
-    """
-    for index, value in enumerate(values, 1):
-        where = f"conversation {index}"
-        try:
-            session = read(value, where)
-        except ImportFailed as exc:
-            skips.fault(exc)
-            continue
-        if session.turns:
-            yield replace(session, turns=()), session.turns
-        else:
-            skips.note("conversations without a word", where)

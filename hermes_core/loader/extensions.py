@@ -203,6 +203,17 @@ def extension_remedy(extensions: Extensions, name: str) -> str:
     return "see 'hermes-memory extensions'"
 
 
+def inactive_reason(extensions: Extensions, name: str) -> str:
+    """Return where something of an extension of this project is and why it can't be used, with what to do.
+
+    It completes a sentence that begins with the name of a command or a format and "is".
+    """
+    if (one := next((one for one in extensions.found if one.name == name), None)) is not None:
+        return f"of the extension {name!r}, which is {one.state}: {one.reason}; {one.remedy}"
+    distribution = KNOWN_EXTENSIONS[name].distribution
+    return f"in the package {distribution}, which is not installed; run: {install_remedy(distribution)}"
+
+
 def import_target(target: str) -> Any:
     """Return the object that "module:attribute" names."""
     module, _, attribute = target.partition(":")

@@ -34,9 +34,9 @@ from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.setup.plugin_folders import plugin_records, recover
 from hermes_core.skills.store import SkillStore, open_skills
 from hermes_core.storage.sqlite import Migration
+from plugins.openclaw.tests.openclaw_trees import WORKSPACE
 from tests.conftest import LOCKBOX
 from tests.e2e.conftest import FILER
-from tests.importers.openclaw_trees import WORKSPACE
 
 Facts = frozenset[str]
 Step = Callable[[Any], object]

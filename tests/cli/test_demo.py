@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hermes_core.cli.demo import own_home
 
 
@@ -18,3 +20,12 @@ def test_a_demo_that_was_kept_can_be_run_again(tmp_path: Path) -> None:
     for _ in range(2):
         with own_home(tmp_path / "kept") as home:
             (home.path / "config.yaml").write_text("memory: {}\n")
+
+
+def test_the_demo_works_in_the_core_alone(hermes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_core.loader.extensions.installed_entry_points", lambda: iter(()))
+    monkeypatch.setattr("hermes_core.memory.installed_entry_points", lambda: iter(()))
+    shown = hermes("demo").stdout
+    assert "198 messages of 9 sessions, stored and searchable" in shown
+    assert shown.count("\N{CHECK MARK}") == 5
+    assert "\N{BALLOT X}" not in shown

@@ -4,6 +4,7 @@ import gzip
 import importlib
 import json
 import os
+import re
 import sys
 import threading
 import zipfile
@@ -125,6 +126,38 @@ def test_a_time_that_no_calendar_holds_is_refused(hermes: Any, tmp_path: Path) -
 def test_the_wrong_format_is_named(hermes: Any, chat: Path) -> None:
     assert "this is not a LoCoMo file" in hermes("import", "--format", "locomo", chat, code=1).stderr
     assert "is not one of" in hermes("import", "--format", "pdf", chat, code=2).stderr
+
+
+@pytest.fixture
+def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_core.loader.extensions.installed_entry_points", lambda: iter(()))
+
+
+@pytest.mark.usefixtures("no_extension")
+def test_without_the_package_of_a_format_it_is_named_with_the_command_that_installs_it(
+    hermes: Any, chat: Path, tmp_path: Path
+) -> None:
+    assert "|openai]" in "".join(hermes("import", "--help").stdout.split())
+    named = hermes("import", "--format", "openai", chat, code=1).stderr
+    assert named.count("\n") == 1
+    assert "the format 'openai' is in the package hermes-memory-importers, which is not installed" in named
+    assert re.search(r"run: .* install \S*plugins/importers", named)
+    chats = tmp_path / "chats"
+    chats.mkdir()
+    (chats / "chat.json").write_text(json.dumps(OPENAI))
+    unknown = hermes("import", chats / "chat.json", code=1).stderr
+    assert "no known format: it begins with ['messages']; known are JSON Lines" in unknown
+    assert "hermes-memory-importers, which is not installed; run: " in unknown
+    (chats / "line.jsonl").write_bytes(chat.read_bytes())
+    several = " ".join(hermes("import", chats).stdout.split())
+    assert "3 turns (6 messages) of 2 sessions in 2 files imported" in several
+    assert "1 x files of no known format; more formats (claude-ai," in several
+
+
+@pytest.mark.usefixtures("no_extension")
+def test_our_own_format_needs_no_extension(hermes: Any, chat: Path) -> None:
+    for words in ((), ("--format", "jsonl")):
+        assert "of 2 sessions imported" in hermes("import", *words, chat).stdout
 
 
 def test_a_file_may_come_on_standard_input(hermes: Any, chat: Path) -> None:

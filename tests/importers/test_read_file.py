@@ -1,8 +1,9 @@
+"""Our own JSON Lines, and the reading of files in general, without any extension."""
+
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers import FORMATS, ImportedMessage, ImportedSession, read_file
-from hermes_core.importers.openai import stream_openai
-from hermes_core.importers.values import SkipLog, split_turns
+from hermes_core.importers import ImportedMessage, ImportedSession, SkipLog, split_turns, stream
+from hermes_core.importers import read_file as read_any_file
+from hermes_core.importers.stream import read_records, read_values
+from hermes_core.loader.extensions import Extensions
 
-CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
 LINE = {"session": "a", "role": "user", "content": "hi"}
-WORDS = st.sampled_from(["user", "assistant", "tool", "all", "text", "a", "b", ""]) | st.text(max_size=3)
-NAMES = st.sampled_from(
-    [
-        "messages",
-        "mapping",
-        "role",
-        "content",
-        "session",
-        "id",
-        "timestamp",
-        "tool_calls",
-        "a",
-        "b",
-        "author",
-        "metadata",
-        "parent",
-        "current_node",
-        "parts",
-        "message",
-        "recipient",
-        "title",
-    ]
-)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
     max_leaves=12,
-)
-NODE = st.fixed_dictionaries(
-    {"parent": JSON | WORDS, "message": st.dictionaries(NAMES, JSON | st.dictionaries(NAMES, JSON | WORDS))}
-)
-TREE = st.fixed_dictionaries(
-    {"mapping": st.dictionaries(WORDS, NODE, max_size=3)}, optional={"current_node": JSON}
 )
 
 
@@ -59,55 +35,33 @@ def file(tmp_path: Path, data: object) -> Path:
     return path
 
 
-def read_openai(data: Any) -> list[ImportedSession]:
-    streamed = stream_openai(data if isinstance(data, list) else [data], SkipLog(strict=True))
-    return [replace(session, turns=tuple(turns)) for session, turns in streamed]
-
-
-def said(session: ImportedSession) -> list[list[str]]:
-    return [[f"{m.role}: {m.content}" for m in turn.messages] for turn in session.turns]
+def read_file(path: Path, wanted: str = "auto") -> list[ImportedSession]:
+    return read_any_file(path, wanted, Extensions())
 
 
 @pytest.mark.parametrize(
-    ("data", "source"),
+    "data",
     [
-        (CHAT, "openai"),
-        ([CHAT], "openai"),
-        (CHAT["messages"], "openai"),
-        (f"{json.dumps(CHAT)}\n\n{json.dumps({'messages': []})}\n", "openai"),
-        (LINE, "jsonl"),
-        (f"{json.dumps(LINE)}\n{json.dumps(LINE)}\n", "jsonl"),
-        (json.dumps(LINE) + "\r\n" + json.dumps(LINE), "jsonl"),
-        (
-            [{"mapping": {"n": {"message": {"author": {"role": "user"}, "content": {"parts": ["x"]}}}}}],
-            "chatgpt",
-        ),
+        LINE,
+        f"{json.dumps(LINE)}\n{json.dumps(LINE)}\n",
+        json.dumps(LINE) + "\r\n\r\n" + json.dumps(LINE),
+        "\ufeff" + json.dumps(LINE),
     ],
 )
-def test_the_format_is_found_in_what_the_file_holds(tmp_path: Path, data: object, source: str) -> None:
-    assert [session.source for session in read_file(file(tmp_path, data))] == [source]
+def test_json_lines_are_recognised(tmp_path: Path, data: object) -> None:
+    assert [session.source for session in read_file(file(tmp_path, data))] == ["jsonl"]
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         ("", "the file is empty"),
-        ("hello", "line 1: it is no JSON"),
-        ('{"a": 1,\n"b"}', "line 2: it is no JSON"),
+        ("hello", "line 1: it is no JSON, expecting value"),
+        ('{"a": 1,\n"b"}', "line 2: it is no JSON, expecting ':' delimiter"),
         ('{"session": "a", "role": "user", "content": "x"}\n{"session"', "line 2: it is no JSON"),
         ([], "no known format: it begins with 'list'"),
         ({"a": 1}, r"no known format: it begins with \['a'\]"),
-        ([CHAT, 3], "conversation 2: expected an object, found 3"),
-        ([CHAT, {"x": 1}], "conversation 2: expected 'messages' or 'mapping'"),
-        ({"messages": [{"role": "robot"}]}, "conversation 1, message 1, role: expected a role"),
-        (
-            {"messages": [{"role": "user", "content": 3}]},
-            "message 1, content: expected text or a list of parts",
-        ),
-        (
-            {"messages": [{"role": "user", "content": "x", "timestamp": "soon"}]},
-            "ISO 8601 time, found 'soon'",
-        ),
+        ([LINE], "the format 'jsonl' has one object a line"),
         (
             {"session": "a", "role": "user", "content": "x", "timestamp": 10**400},
             "line 1, timestamp: expected",
@@ -132,19 +86,27 @@ def test_what_can_not_be_opened_is_named(tmp_path: Path) -> None:
         with pytest.raises(ImportFailed, match="can't be read"):
             read_file(path)
     with pytest.raises(ImportFailed, match="'xml' is no format"):
-        read_file(tmp_path, "xml")  # type: ignore[arg-type]
+        read_file(tmp_path, "xml")
 
 
-@given(JSON | TREE, st.sampled_from(FORMATS[2:]))
-def test_any_json_is_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: Any, wanted: str
-) -> None:
-    path = file(tmp_path_factory.mktemp("any"), data)
-    try:
-        sessions = read_file(path, wanted)  # type: ignore[arg-type]
-    except ImportFailed:
-        return
-    json.dumps([said(session) for session in sessions]).encode()
+def test_a_format_of_a_missing_package_names_the_package_and_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed, match="in the package hermes-memory-importers, which is not") as caught:
+        read_file(file(tmp_path, LINE), "openai")
+    assert caught.value.remedy.startswith("run: ")
+    assert "plugins/importers" in caught.value.remedy
+
+
+@pytest.mark.parametrize("content", [b'[{"messages": []}]', b'{"type": "x"}\n{}', b"SQLite format 3\0..."])
+def test_an_unknown_file_says_which_package_reads_more(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "unknown"
+    path.write_bytes(content)
+    with pytest.raises(ImportFailed, match="no known format") as caught:
+        read_file(path)
+    assert "known are JSON Lines with session, role and content" in caught.value.remedy
+    assert (
+        "openai) are in the package hermes-memory-importers, which is not installed; run: "
+        in caught.value.remedy
+    )
 
 
 def test_a_turn_begins_where_the_person_speaks_after_an_answer() -> None:
@@ -159,8 +121,6 @@ def test_a_second_reading_gives_the_same_ids_and_a_grown_file_keeps_them(tmp_pat
     grown = read_file(file(tmp_path, f"{json.dumps(LINE)}\n{json.dumps(more)}"))
     other = read_file(file(tmp_path, {**LINE, "content": "another conversation that is also called a"}))
     assert first[0].id == grown[0].id != other[0].id
-    assert read_file(file(tmp_path, [CHAT, {**CHAT, "id": "x1"}]))[1].id.startswith("openai-x1-")
-    assert len(read_file(file(tmp_path, [CHAT, CHAT]))) == 1
 
 
 def test_fields_of_a_line_reach_the_message(tmp_path: Path) -> None:
@@ -171,103 +131,79 @@ def test_fields_of_a_line_reach_the_message(tmp_path: Path) -> None:
     assert (session.title, session.started_at) == ("Tea", 1714557600.0)
 
 
-def test_openai_parts_tools_and_instructions() -> None:
-    call = {"id": "c1", "function": {"name": "search", "arguments": "{}"}}
-    (session,) = read_openai(
-        {
-            "id": 7,
-            "messages": [
-                {"role": "system", "content": "be kind"},
-                {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]},
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "name": "search", "content": "found"},
-                {"role": "assistant", "content": "here\ud800"},
-            ],
-        }
-    )
-    assert said(session) == [["user: look", "assistant: ", "tool: found", "assistant: here\ufffd"]]
-    messages = session.turns[0].messages
-    assert (messages[1].tool_calls, messages[2].tool_name) == ((call,), "search")
-
-
-def node(role: str, text: str, parent: str | None, **more: Any) -> dict[str, Any]:
-    content = {"content_type": more.pop("type", "text"), "parts": [text]}
-    return {"parent": parent, "message": {"author": {"role": role}, "content": content, **more}}
-
-
-def test_of_a_chatgpt_tree_the_branch_on_screen_is_read() -> None:
-    mapping = {
-        "root": {"parent": None, "message": None},
-        "s": node("system", "", "root"),
-        "u": node("user", "hi", "s", create_time=5.5),
-        "a1": node("assistant", "first try", "u"),
-        "a2": node("assistant", "second try", "u"),
-        "thought": node("assistant", "hm", "a2", type="thoughts"),
-        "call": node("assistant", "print(1)", "thought", recipient="python"),
-        "hidden": node("assistant", "x", "call", metadata={"is_visually_hidden_from_conversation": True}),
-        "end": node("assistant", "done", "hidden"),
-    }
-    item = {"title": "T", "conversation_id": "c", "mapping": mapping, "current_node": "end"}
-    (session,) = read_openai([item])
-    assert (session.id, session.title, session.started_at) == ("chatgpt-c", "T", 5.5)
-    assert said(session) == [["user: hi", "assistant: second try", "assistant: ", "assistant: done"]]
-    assert session.turns[0].messages[2].tool_calls == ({"name": "python", "arguments": "print(1)"},)
-    (newest,) = read_openai([{**item, "current_node": None}])
-    assert said(newest) == said(session)
-
-
-def test_of_an_export_of_deepseek_the_words_come_in_without_the_thoughts() -> None:
-    def part(parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
-        parts = [{"type": kind, "content": text} for kind, text in fragments]
-        return {"parent": parent, "message": {"inserted_at": "2026-01-02T10:00:00+08:00", "fragments": parts}}
-
-    mapping = {
-        "root": {"parent": None, "message": None},
-        "1": part("root", ("REQUEST", "hi")),
-        "2": part("1", ("THINK", "hm"), ("RESPONSE", "hello")),
-        "3": part("2", ("REQUEST", "bye")),
-    }
-    item = {"id": "d", "title": "T", "inserted_at": "2026-01-02T10:00:00+08:00", "mapping": mapping}
-    skipped = SkipLog()
-    ((session, turns),) = stream_openai([item], skipped)
-    assert (session.id, session.source, session.started_at) == ("deepseek-d", "deepseek", 1767319200.0)
-    assert [m.content for turn in turns for m in turn.messages] == ["hi", "hello", "bye"]
-    assert [(skip.reason, skip.count) for skip in skipped.all()] == [("parts of the kind 'THINK'", 1)]
-
-
-def test_a_message_of_chatgpt_that_can_not_be_read_costs_that_message_only() -> None:
-    mapping = {
-        "u": node("user", "hi", None),
-        "odd": node("critic", "hm", "u"),
-        "empty": {"parent": "odd", "message": {"author": {"role": "assistant"}, "content": None}},
-        "late": node("assistant", "when", "empty", create_time="soon"),
-        "typed": node("assistant", "kind", "late", type=["text"]),
-        "end": node("assistant", "hello", "typed"),
-    }
-    skipped = SkipLog()
-    ((_, turns),) = stream_openai([{"id": "c", "mapping": mapping, "current_node": "end"}], skipped)
-
-    assert [m.content for turn in turns for m in turn.messages] == ["hi", "hello"]
-    assert [(skip.first, skip.fault) for skip in skipped.all()] == [
-        ("conversation 1, node odd, role", True),
-        ("conversation 1, node empty, content", True),
-        ("conversation 1, node late, create_time", True),
-        ("conversation 1, node typed, content_type", True),
-    ]
-
-
-def test_a_tree_that_is_none_is_refused() -> None:
-    mapping = {"a": node("user", "x", "b"), "b": node("assistant", "y", "a")}
-    with pytest.raises(ImportFailed, match="its own ancestor"):
-        read_openai([{"mapping": mapping, "current_node": "a"}])
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_file_that_is_refused_is_closed_while_the_exception_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "chat.json"
-    path.write_text(json.dumps([{"role": "admin", "name": "Ann"}]))
+    path = file(tmp_path, [{"role": "admin", "name": "Ann"}])
     with pytest.raises(ImportFailed, match="no known format") as kept:
         read_file(path)
     files = [entry.resolve() for entry in Path("/proc/self/fd").iterdir()]
     assert path.resolve() not in files
     assert kept.value.__traceback__ is not None
+
+
+# ------------------------------------------------------------------------------------------------------------ documents
+
+
+@given(st.lists(JSON, max_size=5), st.sampled_from([None, 1]), st.sampled_from([1, 3, 2**16]))
+def test_the_elements_of_a_list_come_as_a_parser_gives_them(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: int | None, chunk: int
+) -> None:
+    path = tmp_path_factory.mktemp("list") / "list.json"
+    path.write_text(json.dumps(values, indent=indent, ensure_ascii=bool(indent)), "utf-8", "surrogatepass")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "CHUNK_BYTES", chunk)
+        try:
+            path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            with pytest.raises(ImportFailed, match="is not UTF-8"):
+                list(read_values(path))
+        else:
+            assert list(read_values(path)) == json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 2**16])
+@pytest.mark.parametrize(
+    ("text", "values", "message"),
+    [
+        (b' {"a": "b,c"} ', 1, ""),
+        (b"\xef\xbb\xbf[1, 2]", 2, ""),
+        (b"123", 1, ""),
+        (b"[]", 0, ""),
+        (b"[1,\n2", 2, "line 2: it is no JSON"),
+        (b"[1,\n\n2 3]", 2, "line 3: it is no JSON, expecting ',' delimiter"),
+        (b"[1,]", 1, "line 1: it is no JSON, expecting value"),
+        (b"[1]\n]", 1, "line 2: it is no JSON, extra data"),
+        (b'{"a": 1}\n{"a": 2}', 1, "line 2: it is no JSON, extra data"),
+        (b'[{"a": 1}, {"b": "' + b"x" * 40, 1, "line 1: it is no JSON, unterminated string"),
+        (b'[{"a": 1},\n{"b": x' + b" " * 40 + b"}]", 1, "line 2: it is no JSON, expecting value"),
+        (b'["\xc3\xa9", "\xff", 3]', 1, "byte 8 is not UTF-8"),
+        (b'["\xc3\xa9", "\xc3', 1, "byte 8 is not UTF-8"),
+    ],
+)
+def test_values_before_a_fault_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, values: int, message: str, chunk: int
+) -> None:
+    monkeypatch.setattr(stream, "CHUNK_BYTES", chunk)
+    path = tmp_path / "list.json"
+    path.write_bytes(text)
+    found: list[Any] = []
+    if not message:
+        found += read_values(path)
+    else:
+        with pytest.raises(ImportFailed, match=message):
+            found.extend(read_values(path))
+    assert len(found) == values
+
+
+def test_a_value_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MAX_BYTES", 1000)
+    path = file(tmp_path, ["x" * 70_000])
+    with pytest.raises(ImportFailed, match="line 1: a conversation of more than"):
+        list(read_values(path))
+
+
+def test_records_are_lines_or_elements(tmp_path: Path) -> None:
+    assert list(read_records(file(tmp_path, '{"a": 1}\n{"a": 2}'), SkipLog())) == [{"a": 1}, {"a": 2}]
+    assert list(read_records(file(tmp_path, '[{"a": 1},\n{"a": 2}]'), SkipLog())) == [{"a": 1}, {"a": 2}]

@@ -11,17 +11,15 @@ from hermes_core.importers.sample import SampleQuestion, sample_path, sample_que
 
 @pytest.fixture(scope="module")
 def lines() -> dict[str, dict[str, Any]]:
-    (sample,) = json.loads(sample_path().read_text(encoding="utf-8"))
-    talk = sample["conversation"]
-    sessions = [talk[f"session_{n}"] for n in range(1, 10)]
-    assert len([key for key in talk if key.endswith("_date_time")]) == len(sessions)
-    return {line["dia_id"]: line for session in sessions for line in session}
+    lines = [json.loads(line) for line in sample_path().read_text(encoding="utf-8").splitlines()]
+    assert len({line["session"] for line in lines}) == 9
+    return {line["ref"]: line for line in lines}
 
 
 def test_it_is_a_year_of_nine_sessions_and_each_line_has_its_own_reference(lines: dict[str, Any]) -> None:
     assert len(lines) >= 170
     assert {line["speaker"] for line in lines.values()} == {"Nadia", "Tomas"}
-    assert len({line["text"] for line in lines.values()}) == len(lines)
+    assert len({line["content"] for line in lines.values()}) == len(lines)
 
 
 def test_eight_questions_have_evidence_and_five_of_them_are_for_the_demo(lines: dict[str, Any]) -> None:
@@ -34,7 +32,9 @@ def test_eight_questions_have_evidence_and_five_of_them_are_for_the_demo(lines: 
 def test_even_a_plain_word_index_finds_the_evidence(question: SampleQuestion, lines: dict[str, Any]) -> None:
     index = sqlite3.connect(":memory:")
     index.execute("CREATE VIRTUAL TABLE line USING fts5(ref UNINDEXED, text, tokenize='porter unicode61')")
-    index.executemany("INSERT INTO line VALUES (?, ?)", [(ref, line["text"]) for ref, line in lines.items()])
+    index.executemany(
+        "INSERT INTO line VALUES (?, ?)", [(ref, line["content"]) for ref, line in lines.items()]
+    )
     words = " OR ".join(f'"{word}"' for word in question.question.rstrip("?").replace("'s", "").split())
     found = index.execute("SELECT ref FROM line WHERE line MATCH ? ORDER BY bm25(line) LIMIT 10", (words,))
     assert set(question.evidence) & {ref for (ref,) in found}

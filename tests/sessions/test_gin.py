@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -59,27 +60,23 @@ def file(tmp_path: Path) -> Iterator[SessionDB]:
 
 def store_sample(db: SessionDB, copies: int = 1) -> None:
     """Store the sample conversation for the owner "me", between messages of another owner."""
-    (sample,) = json.loads(sample_path().read_text(encoding="utf-8"))
-    conversation = sample["conversation"]
-    sessions = sorted(
-        (name for name, value in conversation.items() if isinstance(value, list)),
-        key=lambda name: int(name.split("_")[1]),
-    )
+    lines = map(json.loads, sample_path().read_text(encoding="utf-8").splitlines())
+    sessions = [(name, list(group)) for name, group in itertools.groupby(lines, lambda line: line["session"])]
     with db.transaction():
         db.create_session("theirs", user="them", started_at=1.0)
         for copy in range(copies):
-            for number, name in enumerate(sessions):
+            for number, (name, messages) in enumerate(sessions):
                 session = f"{copy}-{name}"
                 started = 1_694_500_000.0 + 86_400 * (number + 100 * copy)
                 db.create_session(session, user="me", started_at=started)
                 turns = [
                     {
                         "role": "user",
-                        "content": message["text"],
+                        "content": message["content"],
                         "speaker": message["speaker"],
                         "timestamp": started + at,
                     }
-                    for at, message in enumerate(conversation[name])
+                    for at, message in enumerate(messages)
                 ]
                 turns += [{"role": "user", "content": text, "timestamp": started} for text in OTHER_TEXTS]
                 db.append_turn(session, turns, f"turn-{session}", 1)

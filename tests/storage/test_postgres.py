@@ -122,8 +122,8 @@ def statements_in(path: Path) -> Iterator[str]:
             yield text
 
 
-# Migrations of SQLite, another program's store, and tables without users.
-OF_SQLITE = {"sessions/schema.py", "importers/hermes_agent.py"}
+# Migrations of SQLite, and tables without users.
+OF_SQLITE = {"sessions/schema.py"}
 
 
 @table("path", sorted(CORE.rglob("*.py")))

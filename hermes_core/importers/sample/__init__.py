@@ -1,4 +1,4 @@
-"""A conversation written for this package, in the LoCoMo shape: two friends, nine evenings, a year of changes.
+"""A conversation written for this package, in our JSON Lines: two friends, nine evenings, a year of changes.
 
 `hermes-memory demo` imports it and asks its questions. The facts in it change on purpose: a job, a city, a dog's name, an
 allergy, plans for a trip.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SampleQuestion:
-    """A question about the conversation: `evidence` are the references (dia_id) of the lines that answer it."""
+    """A question about the conversation: `evidence` are the references of the lines that answer it."""
 
     question: str
     answer: str
@@ -23,13 +23,13 @@ class SampleQuestion:
 
 def sample_path() -> Path:
     """The file, as `read_file` takes it."""
-    return Path(__file__).with_name("conversation.json")
+    return Path(__file__).with_name("conversation.jsonl")
 
 
 def sample_questions() -> list[SampleQuestion]:
     """Its questions; those with `demo` are the ones that `hermes-memory demo` asks."""
-    (sample,) = json.loads(sample_path().read_text(encoding="utf-8"))
+    questions = json.loads(Path(__file__).with_name("questions.json").read_text(encoding="utf-8"))
     return [
         SampleQuestion(q["question"], q["answer"], tuple(q["evidence"]), q.get("demo", False))
-        for q in sample["qa"]
+        for q in questions
     ]

@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import (
+from hermes_core.importers import (
+    ImportedMessage,
+    ImportedSession,
     JsonLine,
+    SkipLog,
+    StreamedSession,
     json_digest,
     lines_at,
     read_content,
@@ -25,16 +29,10 @@ from hermes_core.importers.stream import (
     read_object,
     read_text,
     read_time,
-    tool_call,
-)
-from hermes_core.importers.values import (
-    ImportedMessage,
-    ImportedSession,
-    SkipLog,
-    StreamedSession,
     split_turns,
 )
 from hermes_core.safety.json_size import parse_json
+from hermes_memory_importers.conversations import tool_call
 
 SOURCE = "codex"
 
@@ -117,6 +115,11 @@ def is_codex(value: Mapping[str, Any]) -> bool:
     kind = value.get("type")
     known = isinstance(kind, str) and kind in _RECORDS and isinstance(value.get("payload"), Mapping)
     return known or {"id", "timestamp", "instructions"} <= value.keys()
+
+
+def score_codex(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
+    """Return 1 if a value looks like a record of Codex, else 0."""
+    return 1 if isinstance(value, dict) and is_codex(value) else 0
 
 
 def read_codex(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import json_digest
-from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
+from hermes_core.importers import (
+    ImportedMessage,
+    ImportedSession,
+    SkipLog,
+    StreamedSession,
+    json_digest,
+    read_records,
+    split_turns,
+)
 
 SOURCE = "locomo"
 # The file dates a session, not a line. A distance of one second keeps the lines in order.
@@ -22,6 +31,17 @@ SECONDS_BETWEEN_LINES = 1.0
 
 _SESSION_KEY = re.compile(r"session_(\d{1,9})")
 _TIMES = ("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y")
+
+
+def score_locomo(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
+    """Return 5 if a value looks like a LoCoMo conversation, else 0."""
+    return 5 if is_sample(value) else 0
+
+
+def read_locomo_file(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:  # noqa: ARG001
+    """Yield the sessions of a file. People write such files themselves, so a fault is raised before any is yielded."""
+    samples = list(read_records(path, SkipLog(strict=True)))
+    return ((replace(session, turns=()), session.turns) for session in read_locomo(samples))
 
 
 def read_locomo(data: Any) -> list[ImportedSession]:

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import (
+from hermes_core.importers import (
+    ImportedMessage,
+    ImportedSession,
     JsonLine,
+    SkipLog,
+    StreamedSession,
     expected,
     json_digest,
     lines_at,
@@ -26,15 +30,9 @@ from hermes_core.importers.stream import (
     read_object,
     read_text,
     read_time,
-    tool_call,
-)
-from hermes_core.importers.values import (
-    ImportedMessage,
-    ImportedSession,
-    SkipLog,
-    StreamedSession,
     split_turns,
 )
+from hermes_memory_importers.conversations import tool_call
 
 SOURCE = "claude-code"
 
@@ -110,6 +108,11 @@ def is_claude_code(value: Mapping[str, Any]) -> bool:
     if "sessionId" not in value:
         return False
     return kind in _RECORDS or (kind in _ROLES and isinstance(value.get("message"), Mapping))
+
+
+def score_claude_code(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
+    """Return 1 if a value looks like a record of Claude Code, else 0."""
+    return 1 if isinstance(value, dict) and is_claude_code(value) else 0
 
 
 def read_claude_code(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.importers.openclaw.migration import MigrationOptions, MigrationPlan
-from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.source import MAX_FILE, read_tree
-from hermes_core.importers.openclaw.target_home import apply_plan, read_home
-from tests.importers.openclaw_command import claw, entries, item, migrate
-from tests.importers.openclaw_trees import SKILL_MD, snapshot, write, write_tree
+from hermes_memory_openclaw.migration import MigrationOptions, MigrationPlan
+from hermes_memory_openclaw.plan import make_plan
+from hermes_memory_openclaw.source import MAX_FILE, read_tree
+from hermes_memory_openclaw.target_home import apply_plan, read_home
+from plugins.openclaw.tests.openclaw_command import claw, entries, item, migrate
+from plugins.openclaw.tests.openclaw_trees import SKILL_MD, snapshot, write, write_tree
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -143,7 +143,7 @@ def test_names_of_any_bytes_in_the_home_do_no_harm(source: Path, hermes_home: He
 DIES = """
 import os, signal, sys
 from hermes_core.cli import main
-from hermes_core.importers.openclaw.target_home import _Migration
+from hermes_memory_openclaw.target_home import _Migration
 
 left, step = int(sys.argv[1]), _Migration._step
 

@@ -209,7 +209,7 @@ JSON = st.recursive(
 
 @given(st.lists(st.dictionaries(NAMES, JSON | WORDS, max_size=8) | JSON, max_size=4), JSON)
 def test_whatever_stands_in_the_file_it_is_read_or_named(messages: list[Any], leaf: Any) -> None:
-    from hermes_core.importers.claude_ai import stream_claude_ai
+    from hermes_memory_importers.claude_ai import stream_claude_ai
 
     skipped = SkipLog()
     item = {"uuid": "c", "chat_messages": messages, "current_leaf_message_uuid": leaf}

@@ -12,13 +12,22 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.curated.store import TARGETS, MemoryStore
-from hermes_core.importers.openclaw.migration import MigrationOptions
-from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.source import plan_cleanup, read_tree, running_warnings
-from hermes_core.importers.openclaw.target_home import apply_plan, read_home
 from hermes_core.skills.store import SkillStore
-from tests.importers.openclaw_command import claw, entries, item, migrate
-from tests.importers.openclaw_trees import BOT, KEY, SKILL_MD, USER_MD, WORKSPACE, snapshot, write, write_tree
+from hermes_memory_openclaw.migration import MigrationOptions
+from hermes_memory_openclaw.plan import make_plan
+from hermes_memory_openclaw.source import plan_cleanup, read_tree, running_warnings
+from hermes_memory_openclaw.target_home import apply_plan, read_home
+from plugins.openclaw.tests.openclaw_command import claw, entries, item, migrate
+from plugins.openclaw.tests.openclaw_trees import (
+    BOT,
+    KEY,
+    SKILL_MD,
+    USER_MD,
+    WORKSPACE,
+    snapshot,
+    write,
+    write_tree,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -8,26 +8,25 @@ and the export lacks, else with the last message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import (
-    expected,
-    read_content,
-    read_list,
-    read_object,
-    read_text,
-    read_time,
-    tool_call,
-)
-from hermes_core.importers.values import (
+from hermes_core.importers import (
     ImportedMessage,
     ImportedSession,
     SkipLog,
     StreamedSession,
+    expected,
+    read_content,
+    read_list,
+    read_object,
+    read_records,
+    read_text,
+    read_time,
     split_turns,
-    stream_conversations,
 )
+from hermes_memory_importers.conversations import stream_conversations, tool_call
 
 SOURCE = "claude-ai"
 MESSAGES = "chat_messages"
@@ -36,6 +35,16 @@ _ROOT = "00000000-0000-"
 """The beginning of the parent id of a first message."""
 
 _ROLES = {"human": "user", "assistant": "assistant"}
+
+
+def score_claude_ai(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
+    """Return 4 if a value is a conversation of claude.ai, else 0."""
+    return 4 if isinstance(value, dict) and isinstance(value.get(MESSAGES), list) else 0
+
+
+def read_claude_ai(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every conversation of a file."""
+    return stream_claude_ai(read_records(path, skips), skips)
 
 
 def stream_claude_ai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:

@@ -11,7 +11,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from hermes_core.errors import SkillError
-from hermes_core.importers.openclaw.migration import (
+from hermes_core.safety.redact import redact_value
+from hermes_core.safety.scan import Scan, first_threat
+from hermes_core.skills.document import read_skill
+from hermes_memory_openclaw.migration import (
     ArchiveFile,
     MigrationItem,
     MigrationOptions,
@@ -28,10 +31,7 @@ from hermes_core.importers.openclaw.migration import (
     digest,
     folder_digest,
 )
-from hermes_core.importers.openclaw.notes import NotesPlanner
-from hermes_core.safety.redact import redact_value
-from hermes_core.safety.scan import Scan, first_threat
-from hermes_core.skills.document import read_skill
+from hermes_memory_openclaw.notes import NotesPlanner
 
 SKILL_CATEGORY = "openclaw-imports"
 

@@ -21,21 +21,21 @@ from typing import Any
 from urllib.parse import quote
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import (
-    json_digest,
-    read_content,
-    read_list,
-    read_object,
-    read_role,
-    read_time,
-    whole_text,
-)
-from hermes_core.importers.values import (
+from hermes_core.importers import (
     ImportedMessage,
     ImportedSession,
     SkipLog,
     StreamedSession,
+    first_bytes,
+    json_digest,
+    read_content,
+    read_list,
+    read_object,
+    read_records,
+    read_role,
+    read_time,
     split_turns,
+    whole_text,
 )
 from hermes_core.safety.json_size import parse_json
 from hermes_core.sessions.records import Relation
@@ -87,7 +87,26 @@ _COLUMNS = (
 )
 
 
+def score_hermes_agent(path: Path, head: bytes, value: Any) -> int:
+    """Return 2 for a state.db of Hermes Agent and for a session of its export, else 0.
+
+    Raises `ImportFailed` for a database of another program.
+    """
+    if head == SQLITE_MAGIC:
+        if not is_hermes_agent(path):
+            raise _other_program()
+        return 2
+    return 2 if isinstance(value, dict) and is_hermes_export(value) else 0
+
+
 def read_hermes_agent(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every session of a state.db or an export, the oldest first."""
+    if first_bytes(path).startswith((b"{", b"[")):
+        return stream_hermes_export(read_records(path, skips), skips)
+    return read_database(path, skips)
+
+
+def read_database(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
     """Yield every session, the oldest first. A turn has the id of its first message.
 
     Raises `ImportFailed` for a file of an older schema or of another program. From a damaged file the readable sessions
@@ -178,7 +197,7 @@ def is_hermes_agent(path: Path) -> bool:
         with contextlib.closing(_connect(path)) as connection:
             return _has_its_tables(connection)
     except sqlite3.Error:
-        # Damaged; `read_hermes_agent` says how.
+        # Damaged; `read_database` says how.
         return True
 
 
@@ -203,10 +222,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _refuse_other(connection: sqlite3.Connection) -> None:
     """Raise `ImportFailed` unless the database is a state.db that can be read."""
     if not _has_its_tables(connection):
-        raise ImportFailed(
-            "this database is no state.db of Hermes Agent",
-            "name the file that its home holds; a home of this program moves as a whole, as a copy of its folder",
-        )
+        raise _other_program()
     version = connection.execute("SELECT max(version) FROM schema_version").fetchone()[0]
     if not isinstance(version, int) or version < OLDEST_SCHEMA:
         raise ImportFailed(
@@ -217,6 +233,13 @@ def _refuse_other(connection: sqlite3.Connection) -> None:
     missing = missing or set(_COLUMNS) - _columns(connection, "messages")
     if missing:
         raise ImportFailed(f"it lacks the columns {sorted(missing)}", "please report this with the version")
+
+
+def _other_program() -> ImportFailed:
+    return ImportFailed(
+        "this database is no state.db of Hermes Agent",
+        "name the file that its home holds; a home of this program moves as a whole, as a copy of its folder",
+    )
 
 
 def _has_its_tables(connection: sqlite3.Connection) -> bool:

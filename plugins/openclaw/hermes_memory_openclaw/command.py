@@ -10,7 +10,10 @@ import click
 
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
-from hermes_core.importers.openclaw.migration import (
+from hermes_core.memory import open_memory
+from hermes_core.safety.redact import redact
+from hermes_core.safety.terminal import escape_hidden, printable
+from hermes_memory_openclaw.migration import (
     MigrationOptions,
     MigrationPlan,
     MigrationReport,
@@ -19,8 +22,8 @@ from hermes_core.importers.openclaw.migration import (
     counts_of,
     one_line,
 )
-from hermes_core.importers.openclaw.plan import make_plan
-from hermes_core.importers.openclaw.source import (
+from hermes_memory_openclaw.plan import make_plan
+from hermes_memory_openclaw.source import (
     FOLDERS,
     clean_up,
     find_source,
@@ -28,10 +31,7 @@ from hermes_core.importers.openclaw.source import (
     read_tree,
     running_warnings,
 )
-from hermes_core.importers.openclaw.target_home import apply_plan, migrations_folder, new_entries, read_home
-from hermes_core.memory import open_memory
-from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import escape_hidden, printable
+from hermes_memory_openclaw.target_home import apply_plan, migrations_folder, new_entries, read_home
 
 STYLES = {"migrated": "green", "archived": "cyan", "skipped": "dim", "conflict": "yellow", "error": "red"}
 

@@ -21,8 +21,8 @@ from dotenv import dotenv_values
 
 from hermes_core.errors import ImportFailed, StorageError
 from hermes_core.home import expanded
-from hermes_core.importers.openclaw.migration import RemainingFile, SourceFile, SourceTree, Workspace
 from hermes_core.kit.text import storable
+from hermes_memory_openclaw.migration import RemainingFile, SourceFile, SourceTree, Workspace
 
 # OpenClaw was renamed twice; the folder of a person who upgraded may have an earlier name.
 FOLDERS = (".openclaw", ".clawdbot", ".moltbot")

@@ -16,7 +16,7 @@ from hermes_core.importers import stream_file
 from hermes_core.importers.run import import_sessions
 from hermes_core.memory import open_memory
 from hermes_memory_testing.fakes import RecordingProvider
-from tests.importers.test_transcripts import Peer
+from plugins.importers.tests.test_transcripts import Peer
 
 Words = Sequence[str]
 

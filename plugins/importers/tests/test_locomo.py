@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.locomo import parse_time, read_locomo
+from hermes_memory_importers.locomo import parse_time, read_locomo
 
 
 def sample(**extra: Any) -> dict[str, Any]:
@@ -87,6 +87,10 @@ def test_what_is_not_of_this_format_is_refused(data: object) -> None:
 def test_a_broken_line_is_named(line: object) -> None:
     with pytest.raises(ImportFailed, match="5"):
         read_locomo(sample(session_1=[line]))
+
+
+def test_the_example_of_a_time_is_true() -> None:
+    assert parse_time("1:56 pm on 8 May, 2023") == 1683554160.0
 
 
 def test_a_time_that_cannot_be_read_is_left_out() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.importers.openclaw_trees import write_tree
+from plugins.openclaw.tests.openclaw_trees import write_tree
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.openclaw.notes import parse_notes
-from hermes_core.importers.openclaw.source import parse_relaxed_json
-from tests.importers.openclaw_trees import MEMORY_MD, USER_MD
+from hermes_memory_openclaw.notes import parse_notes
+from hermes_memory_openclaw.source import parse_relaxed_json
+from plugins.openclaw.tests.openclaw_trees import MEMORY_MD, USER_MD
 
 
 def test_bullets_numbers_and_paragraphs_are_an_entry_each_with_their_headings() -> None:

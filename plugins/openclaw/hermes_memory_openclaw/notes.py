@@ -10,7 +10,9 @@ from functools import partial
 
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import entry_fault, join_entries, measure, split_threat
-from hermes_core.importers.openclaw.migration import (
+from hermes_core.safety.redact import secrets_in
+from hermes_core.safety.scan import Scan, first_threat
+from hermes_memory_openclaw.migration import (
     AddEntries,
     MigrationItem,
     MigrationStep,
@@ -20,8 +22,6 @@ from hermes_core.importers.openclaw.migration import (
     WriteOverflow,
     entry_key,
 )
-from hermes_core.safety.redact import secrets_in
-from hermes_core.safety.scan import Scan, first_threat
 
 _FRONT = re.compile(r"\A---[ \t]*\n.*?\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*)\Z")

@@ -21,7 +21,15 @@ from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS, Result
 from hermes_core.errors import HermesError, StorageError
 from hermes_core.home import HermesHome
-from hermes_core.importers.openclaw.migration import (
+from hermes_core.importers.stream import json_digest
+from hermes_core.kit.text import storable
+from hermes_core.memory import Memory
+from hermes_core.safety.origin import Reading
+from hermes_core.safety.redact import redact
+from hermes_core.skills.store import PARTIAL
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
+from hermes_core.storage.sqlite import Database
+from hermes_memory_openclaw.migration import (
     AddEntries,
     ArchiveFile,
     MigrationItem,
@@ -40,16 +48,8 @@ from hermes_core.importers.openclaw.migration import (
     folder_digest,
     write_report,
 )
-from hermes_core.importers.openclaw.plan import SKILL_CATEGORY
-from hermes_core.importers.openclaw.source import ALLOWED_SECRETS, MAX_FILE
-from hermes_core.importers.stream import json_digest
-from hermes_core.kit.text import storable
-from hermes_core.memory import Memory
-from hermes_core.safety.origin import Reading
-from hermes_core.safety.redact import redact
-from hermes_core.skills.store import PARTIAL
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
-from hermes_core.storage.sqlite import Database
+from hermes_memory_openclaw.plan import SKILL_CATEGORY
+from hermes_memory_openclaw.source import ALLOWED_SECRETS, MAX_FILE
 
 SOURCE = "openclaw"
 """The source of the sessions that hold entries without room."""

@@ -7,27 +7,27 @@ of messages; the branch that was last on screen is read. DeepSeek's export has t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import ImportFailed
-from hermes_core.importers.stream import (
+from hermes_core.importers import (
+    ImportedMessage,
+    ImportedSession,
+    SkipLog,
+    StreamedSession,
     expected,
     json_digest,
     read_content,
     read_list,
     read_object,
+    read_records,
     read_role,
     read_text,
     read_time,
-)
-from hermes_core.importers.values import (
-    ImportedMessage,
-    ImportedSession,
-    SkipLog,
-    StreamedSession,
     split_turns,
-    stream_conversations,
 )
+from hermes_memory_importers.conversations import stream_conversations
 
 # Transcripts of Hermes Agent begin with the facts about the session.
 _HEADER_ROLE = "session_meta"
@@ -47,6 +47,16 @@ def is_openai(value: Mapping[str, Any]) -> bool:
     return value.get("role") == _HEADER_ROLE or (
         "role" in value and ("content" in value or "tool_calls" in value)
     )
+
+
+def score_openai(path: Path, head: bytes, value: Any) -> int:  # noqa: ARG001  (the arguments of every importer)
+    """Return 1 if a value looks like a chat, else 0."""
+    return 1 if isinstance(value, dict) and is_openai(value) else 0
+
+
+def read_openai(path: Path, skips: SkipLog) -> Iterator[StreamedSession]:
+    """Yield every conversation of a file."""
+    return stream_openai(read_records(path, skips), skips)
 
 
 def stream_openai(values: Iterable[Any], skips: SkipLog) -> Iterator[StreamedSession]:

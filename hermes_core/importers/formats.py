@@ -1,0 +1,214 @@
+"""The formats of files with conversations: our own, those of extensions, and those of packages that are not installed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hermes_core.config import Config
+from hermes_core.contract.extensions import ImporterEntry
+from hermes_core.errors import ImportFailed
+from hermes_core.importers.stream import first_bytes, first_lines, read_values
+from hermes_core.importers.unpack import unpack
+from hermes_core.importers.values import ImportedSession, SkipLog, StreamedSession
+from hermes_core.loader.extensions import (
+    Extensions,
+    extension_remedy,
+    import_target,
+    inactive_reason,
+    load_extensions,
+)
+from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.packages import KNOWN_EXTENSIONS
+
+logger = logging.getLogger(__name__)
+
+JSONL = ImporterEntry(
+    "jsonl",
+    "JSON Lines with session, role and content",
+    "hermes_core.importers.jsonl:read_jsonl",
+    "hermes_core.importers.jsonl:score_jsonl",
+    lines_only=True,
+)
+"""Our own format."""
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+
+# The first line is not enough to detect a format: tools begin their files with records of their own.
+_INSPECTED_LINES = 20
+
+
+def known_formats(extensions: Extensions) -> list[str]:
+    """Return the values of `format` in `read_file`, also those of our packages that are not installed."""
+    missing = {name for known in KNOWN_EXTENSIONS.values() for name in known.formats}
+    return ["auto", *sorted({JSONL.name, *extensions.importers, *missing})]
+
+
+def read_file(
+    path: Path | str,
+    format: str = "auto",  # noqa: A002 (the option's name)
+    extensions: Extensions | None = None,
+) -> list[ImportedSession]:
+    """Return every conversation of a file, in its order.
+
+    Raises `ImportFailed` with the file, the place in it and what was expected there. Nothing is read in part.
+    """
+    sessions = (
+        replace(session, turns=tuple(turns))
+        for session, turns in stream_file(path, format, SkipLog(strict=True), extensions)
+    )
+    # A file may hold the same conversation twice; its later state counts.
+    return list({session.id: session for session in sessions if session.turns}.values())
+
+
+def stream_file(
+    path: Path | str,
+    format: str = "auto",  # noqa: A002 (the option's name)
+    skips: SkipLog | None = None,
+    extensions: Extensions | None = None,
+) -> Iterator[StreamedSession]:
+    """Yield every conversation of a file, with at most one conversation of a list, or one turn, in memory.
+
+    Args:
+        format: The format, "auto" to detect it.
+        skips: Collects what is left out.
+        extensions: Those that register formats; None for all that are installed.
+
+    Raises:
+        ImportFailed: Nothing can be read, or there is a fault in a format that people write themselves (jsonl, locomo);
+            then nothing is yielded.
+    """
+    file = Path(path)
+    loaded = load_extensions(Config()) if extensions is None else extensions
+    entry = None if format == "auto" else _named(format, loaded)
+    try:
+        with unpack(file) as plain:
+            head = first_bytes(plain)
+            if not head:
+                raise ImportFailed("the file is empty", _known_shapes(loaded))
+            entry = entry or _detect(plain, head, loaded)
+            if entry.lines_only and not first_lines(plain, 1):
+                # A fault in the file is the better reason.
+                next(read_values(plain), None)
+                raise ImportFailed(f"the format {entry.name!r} has one object a line", "name another format")
+            yield from _reader(entry, loaded)(plain, SkipLog() if skips is None else skips)
+    except ImportFailed as exc:
+        raise ImportFailed(f"{str(file)!r}: {exc.message}", exc.remedy) from exc
+    except RecursionError:
+        raise ImportFailed(f"{str(file)!r}: nested too deeply", "no conversation looks like that") from None
+
+
+def is_known(path: Path, extensions: Extensions) -> bool:
+    """Return False for an empty file, and for one that `stream_file` refuses because it knows no such format.
+
+    Raises `ImportFailed` for a file that can't be read.
+    """
+    with unpack(path) as file:
+        head = first_bytes(file)
+        try:
+            return bool(head) and _find(file, head, _first_values(file, head), extensions) is not None
+        except (_RefusedFile, RecursionError):
+            return False
+
+
+def missing_formats(extensions: Extensions) -> str:
+    """Return a sentence about the formats of our packages that are not active, "" if all are."""
+    return "; ".join(
+        f"more formats ({', '.join(known.formats)}) are {inactive_reason(extensions, name)}"
+        for name, known in KNOWN_EXTENSIONS.items()
+        if not extensions.importers.keys() >= set(known.formats)
+    )
+
+
+class _RefusedFile(ImportFailed):
+    """The reason of an importer why nobody can read a file."""
+
+
+def _named(name: str, extensions: Extensions) -> ImporterEntry:
+    """Return the importer of a format. Raises `ImportFailed` if there is none."""
+    entry = JSONL if name == JSONL.name else extensions.importers.get(name)
+    if entry is not None:
+        return entry
+    for extension, known in KNOWN_EXTENSIONS.items():
+        if name in known.formats:
+            reason, _, remedy = inactive_reason(extensions, extension).partition("; ")
+            raise ImportFailed(f"the format {name!r} is {reason}", remedy)
+    raise ImportFailed(f"{name!r} is no format", f"use one of {', '.join(known_formats(extensions))}")
+
+
+def _detect(file: Path, head: bytes, extensions: Extensions) -> ImporterEntry:
+    """Return the importer of a file. Raises `ImportFailed` if none knows it."""
+    values = _first_values(file, head)
+    if entry := _find(file, head, values, extensions):
+        return entry
+    if head == SQLITE_MAGIC:
+        raise ImportFailed("no known format: it is a database of SQLite", _known_shapes(extensions))
+    first: Any = next((value for value in values if value is not None), [])
+    begins = sorted(first)[:8] if isinstance(first, dict) else type(first).__name__
+    raise ImportFailed(f"no known format: it begins with {begins!r}", _known_shapes(extensions))
+
+
+def _first_values(file: Path, head: bytes) -> list[Any]:
+    """Return the first JSON values of a file, [None] for a database, which is no text."""
+    if head == SQLITE_MAGIC:
+        return [None]
+    if lines := first_lines(file, _INSPECTED_LINES):
+        return [line.value for line in lines]
+    values = read_values(file)
+    try:
+        return [next(values, None)]
+    finally:
+        # Else the file stays open for as long as anybody keeps an exception.
+        values.close()
+
+
+def _find(file: Path, head: bytes, values: list[Any], extensions: Extensions) -> ImporterEntry | None:
+    """Return the importer with the highest score for the first value that any importer recognises."""
+    refusal: ImportFailed | None = None
+    for value in values:
+        scores: list[tuple[int, ImporterEntry]] = []
+        for entry in (JSONL, *extensions.importers.values()):
+            score = call_foreign(partial(_score, entry, file, head, value))
+            if isinstance(score, ForeignError):
+                refusal = _refusal(entry, score)
+            else:
+                scores.append((score, entry))
+        # The first of several with the same score.
+        score, entry = max(scores, key=lambda scored: scored[0], default=(0, JSONL))
+        if score > 0:
+            return entry
+    if refusal is not None:
+        raise refusal
+    return None
+
+
+def _score(entry: ImporterEntry, file: Path, head: bytes, value: Any) -> int:
+    return int(import_target(entry.looks_like)(file, head, value))
+
+
+def _refusal(entry: ImporterEntry, failed: ForeignError) -> ImportFailed:
+    if isinstance(failed.error, ImportFailed):
+        return _RefusedFile(failed.error.message, failed.error.remedy)
+    logger.warning("the importer %r of the extension %r raised: %s", entry.name, entry.extension, failed)
+    return ImportFailed(
+        f"the importer {entry.name!r} raised {failed}", f"report it to the author of {entry.extension!r}"
+    )
+
+
+def _reader(entry: ImporterEntry, extensions: Extensions) -> Any:
+    """Return the function that reads a format. Raises `ImportFailed` if its module can't be imported."""
+    found = call_foreign(lambda: import_target(entry.target))
+    if isinstance(found, ForeignError):
+        remedy = extension_remedy(extensions, entry.extension)
+        raise ImportFailed(f"the importer {entry.name!r} can't be imported: {found}", remedy) from found.error
+    return found
+
+
+def _known_shapes(extensions: Extensions) -> str:
+    entries: Mapping[str, ImporterEntry] = {**extensions.importers, JSONL.name: JSONL}
+    known = f"known are {', '.join(entries[name].about for name in sorted(entries))}"
+    return "; ".join(filter(None, (known, missing_formats(extensions))))

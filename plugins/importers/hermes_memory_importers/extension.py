@@ -1,0 +1,58 @@
+"""Entry module of the extension `importers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes_core import hookimpl
+from hermes_core.contract.extensions import ImporterEntry
+
+FORMATS = (
+    # Of several formats that recognise a value with the same score, the first one reads the file.
+    ImporterEntry(
+        "openai",
+        "OpenAI (messages) and conversations.json of ChatGPT",
+        "hermes_memory_importers.openai:read_openai",
+        "hermes_memory_importers.openai:score_openai",
+    ),
+    ImporterEntry(
+        "codex",
+        "session files of Codex",
+        "hermes_memory_importers.codex:read_codex",
+        "hermes_memory_importers.codex:score_codex",
+        lines_only=True,
+    ),
+    ImporterEntry(
+        "claude-code",
+        "session files of Claude Code",
+        "hermes_memory_importers.claude_code:read_claude_code",
+        "hermes_memory_importers.claude_code:score_claude_code",
+        lines_only=True,
+    ),
+    ImporterEntry(
+        "hermes-agent",
+        "state.db and exports of Hermes Agent",
+        "hermes_memory_importers.hermes_agent:read_hermes_agent",
+        "hermes_memory_importers.hermes_agent:score_hermes_agent",
+        patterns=("state.db",),
+    ),
+    ImporterEntry(
+        "claude-ai",
+        "conversations.json of claude.ai",
+        "hermes_memory_importers.claude_ai:read_claude_ai",
+        "hermes_memory_importers.claude_ai:score_claude_ai",
+    ),
+    ImporterEntry(
+        "locomo",
+        "LoCoMo (sessions with dia_id)",
+        "hermes_memory_importers.locomo:read_locomo_file",
+        "hermes_memory_importers.locomo:score_locomo",
+    ),
+)
+
+
+@hookimpl
+def register_importers(importers: Any) -> None:
+    """Register the formats of other tools."""
+    for entry in FORMATS:
+        importers.add(entry)

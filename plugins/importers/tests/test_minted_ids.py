@@ -1,0 +1,83 @@
+"""Exports that are imported once more, of programs that make up new ids or rewrite an older place."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hermes_core import HermesHome
+from tests.importers.test_duplicates import LONG, TALKS, chat, imported, said, stored
+
+
+def chatgpt(*nodes: tuple[str, str]) -> str:
+    """A branch of (id, text), the person first."""
+    mapping, parent = {}, None
+    for i, (name, text) in enumerate(nodes):
+        message = {
+            "id": name,
+            "author": {"role": ("user", "assistant")[i % 2]},
+            "content": {"content_type": "text", "parts": [text]},
+        }
+        mapping[name] = {"id": name, "parent": parent, "message": message}
+        parent = name
+    return json.dumps([{"conversation_id": "c", "mapping": mapping, "current_node": parent}])
+
+
+def test_what_was_written_anew_in_an_older_place_is_brought_in(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    path = tmp_path / "conversations.json"
+    first = [("1", "a"), ("2", "b"), ("3", "c"), ("4", "d")]
+    assert imported(hermes_home, path, chatgpt(*first[:3])) == ["a", "b", "c"]
+    assert imported(hermes_home, path, chatgpt(*first)) == ["a", "b", "c", "d"]
+    anew = [*first[:2], ("5", "C"), ("6", "D")]
+    assert imported(hermes_home, path, chatgpt(*anew)) == ["a", "b", "c", "d", "C", "D"]
+    longer = [*anew, ("7", "e"), ("8", "f")]
+    assert imported(hermes_home, path, chatgpt(*longer)) == ["a", "b", "c", "d", "C", "D", "e", "f"]
+
+
+def test_an_export_that_mints_ids_comes_in_once(hermes_home: HermesHome, tmp_path: Path) -> None:
+    chats = [chat("x1", [LONG, "In the garage."]), chat("x2", [LONG, "At Ann's.", "Thanks"])]
+    again = [chat("y2", [LONG, "At Ann's.", "Thanks", "Yes"]), chat("y1", [LONG, "In the garage."])]
+    older = [chat("z1", [LONG]), chat("z2", [LONG, "At Ann's."])]
+    assert stored(hermes_home, tmp_path, chats, again, older, jsonl=False) == said(again)
+
+
+def test_a_conversation_that_is_twice_in_a_file_comes_in_once(
+    hermes_home: HermesHome, tmp_path: Path
+) -> None:
+    first = [chat("x", [LONG, "b"])]
+    later = [chat("y", [LONG, "b", "c"]), chat("y", [LONG, "b", "c", "d"])]
+    assert stored(hermes_home, tmp_path, first, later, jsonl=False) == said(later[1:])
+
+
+@pytest.mark.sqlite_only("a hundred homes in one test")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
+@given(
+    talks=TALKS,
+    new=TALKS,
+    order=st.randoms(use_true_random=False),
+    timed=st.booleans(),
+    refs=st.booleans(),
+)
+def test_importing_two_exports_is_importing_the_later_one(
+    tmp_path: Path, talks: Any, new: Any, order: Any, timed: bool, refs: bool
+) -> None:
+    def export(name: str, parts: list[tuple[list[str], float]]) -> list[dict[str, Any]]:
+        return [
+            chat(name + str(i), [LONG.format(word) for word in words], at if timed else None, refs=refs)
+            for i, (words, at) in enumerate(parts)
+        ]
+
+    first = export("x", [(begun, at) for begun, _, at in talks])
+    later = [(begun + more, at) for begun, more, at in talks] + [(begun, at) for begun, _, at in new]
+    order.shuffle(later)
+    home = HermesHome(Path(tempfile.mkdtemp(dir=tmp_path)))
+    exported = export("y", later)
+    assert stored(home, tmp_path, first, exported, jsonl=False) == said(exported)
