@@ -63,9 +63,7 @@ def test_facts_are_told_of_the_bundled_providers_and_of_no_others() -> None:
 
 
 @each
-def test_a_provider_has_its_extra_its_row_in_the_readme_and_its_place_in_the_menu(name: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["optional-dependencies"][name] == [f"{BUNDLED[name]}>=0.1"]
+def test_a_provider_has_its_row_in_the_readme_and_its_place_in_the_menu(name: str) -> None:
     told = (ROOT / "README.md").read_text(encoding="utf-8")
     facts = pages.FACTS[name]
     page = f"https://github.com/hermes-memory/hermes-memory/blob/main/docs/reference/providers/{name}.md"
