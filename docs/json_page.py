@@ -58,8 +58,6 @@ def documents() -> dict[str, Any]:
     items are, a tuple of what it may be."""
     from hermes_core.actions.notes import ShownNote
     from hermes_core.actions.turns import DailyCosts
-    from hermes_core.backups.archive import BackupReport
-    from hermes_core.backups.restore import RestoreReport
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
     from hermes_core.cli.memory import CurationReport
@@ -71,13 +69,15 @@ def documents() -> dict[str, Any]:
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
-    from hermes_core.portability.provider_move import MovePlan, MoveReceipt
     from hermes_core.portability.storage_move import StorageMovePlan, StorageMoveReceipt, StorageStatus
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
     from hermes_core.skills.store import SkillChange
     from hermes_core.turn_recall import RecallReport
+    from hermes_memory_archive.backup import BackupReport
+    from hermes_memory_archive.provider_move import MovePlan, MoveReceipt
+    from hermes_memory_archive.restore import RestoreReport
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     kinds = dict.fromkeys(("sessions", "notes", "skills", "memories"), int)

@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack, get_args
 
-from hermes_core.backups.schedule import ScheduledBackups
 from hermes_core.config import Config, load_config, override_config
 from hermes_core.config.keys import COMPOSITE, TRUSTED_TOOLS, RecallConfig, TelemetryConfig
 from hermes_core.config.profile import ProfileField, parse_profile_fields
@@ -62,7 +61,7 @@ from hermes_core.loader.discover import (
     ProviderState,
     installed_entry_points,
 )
-from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions
+from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions, unmet_keys
 from hermes_core.loader.extras import NO_EXTRAS, CombinedExtras, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
 from hermes_core.logs import LogFile
@@ -298,6 +297,8 @@ class Memory:
         curated: The store of the notes.
         manager: The manager of the providers.
         inventory: The stores of the home that have held data.
+        at_session_start: Functions that `continue_session` calls, of extensions. They must return at once.
+        extension_problems: Sentences of extensions for `problems`, by any name; "" for none.
         at_close: Exit stack that `close` unwinds before the stores are closed.
         tracer: The spans and metrics of this memory; None if telemetry is off.
         telemetry_problem: Error that says why telemetry is on and can't work; None if it works or is off.
@@ -316,6 +317,8 @@ class Memory:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.home, self.config, self.at_close = home, config, ExitStack()
+        self.at_session_start: list[Callable[[], object]] = []
+        self.extension_problems: dict[str, str] = {}
         self.inventory = Inventory(home.path)
         self._verdicts = Verdicts(home)
         # Scanning the installed packages takes longer than all else here, so it is done once.
@@ -403,7 +406,6 @@ class Memory:
                 self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
         self.inventory.record()
-        self._backups = ScheduledBackups(home, config, self.outside_paths)
         at_exit.register(self)
         self.extensions.notify("on_home_opened", memory=self)
 
@@ -546,7 +548,8 @@ class Memory:
     def continue_session(self, session: Session) -> Session:
         """Start the providers for a stored session, and what is due of the work on the home. Return the session."""
         self._prune_idle()
-        self._backups.start_if_due()
+        for start in self.at_session_start:
+            start()
         self.manager.initialize_all(session)
         return session
 
@@ -1312,9 +1315,16 @@ class Memory:
         ]
         problems = [str(error) for error in self._load_errors.values()]
         problems += lost
-        problems += [*self._observer_problems, *self.extensions.problems()]
+        problems += [
+            *self._observer_problems,
+            *self.extensions.problems(),
+            *unmet_keys(self.config, self.extensions),
+        ]
         failures = dict.fromkeys(
-            filter(None, [*self._failures.values(), self._backups.problem, self.manager.outbox.held_back])
+            filter(
+                None,
+                [*self._failures.values(), *self.extension_problems.values(), self.manager.outbox.held_back],
+            )
         )
         # A lost state.db is reported once, although everything that reads it fails.
         problems += [failure for failure in failures if not any(store in failure for store in lost)]
@@ -1399,7 +1409,6 @@ class Memory:
         until = time.monotonic() + timeout
         at_exit.close_users_of(self, until)
         self.at_close.close()
-        self._backups.wait()
         self.sessions.database.shorten_waits()
         self.manager.shutdown_all(max(until - time.monotonic(), min(timeout, 1.0)))
         self.curated.close()

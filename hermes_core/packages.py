@@ -40,6 +40,7 @@ class KnownExtension(NamedTuple):
         commands: Its commands of `hermes-memory`, each with its summary.
         formats: Its values of `import --format`.
         schemes: Its schemes of `storage.url`.
+        keys: Its keys of config.yaml, which have no effect without it.
     """
 
     distribution: str
@@ -47,9 +48,21 @@ class KnownExtension(NamedTuple):
     commands: Mapping[str, str] = {}
     formats: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
+    "archive": KnownExtension(
+        "hermes-memory-archive",
+        "backups, exports, and the move between providers",
+        {
+            "backup": "Copy the whole home into one archive, also while programs write.",
+            "restore": "Put a home back as a backup has it.",
+            "export": "Write everything that is remembered into one archive.",
+            "migrate": "Copy all memories from one provider to another, and choose that one.",
+        },
+        keys=("backup.every",),
+    ),
     "importers": KnownExtension(
         "hermes-memory-importers",
         "import of conversations of other tools",

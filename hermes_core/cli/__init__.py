@@ -38,7 +38,6 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 COMMANDS = {
-    "backup": "hermes_core.cli.backup:backup",
     "chat": "hermes_core.cli.chat:chat",
     "completion": "hermes_core.cli.shell:completion",
     "config": "hermes_core.cli.settings:config",
@@ -46,7 +45,6 @@ COMMANDS = {
     "demo": "hermes_core.cli.demo:demo",
     "doctor": "hermes_core.cli.doctor:doctor",
     "extensions": "hermes_core.cli.extensions:extensions",
-    "export": "hermes_core.cli.exporting:export",
     "identity": "hermes_core.cli.identity:identity",
     "forget": "hermes_core.cli.forget:forget",
     "import": "hermes_core.cli.importing:import_command",
@@ -54,12 +52,10 @@ COMMANDS = {
     "keys": "hermes_core.cli.keys:keys",
     "logs": "hermes_core.cli.doctor:logs",
     "memory": "hermes_core.cli.memory:memory",
-    "migrate": "hermes_core.cli.migrate:migrate",
     "outbox": "hermes_core.cli.outbox:outbox",
     "plugins": "hermes_core.cli.plugins:plugins",
     "providers": "hermes_core.cli.providers:providers",
     "recall": "hermes_core.cli.recall:recall",
-    "restore": "hermes_core.cli.backup:restore",
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
     "skills": "hermes_core.cli.skills:skills",
@@ -69,7 +65,6 @@ COMMANDS = {
 }
 
 SUMMARIES = {
-    "backup": "Copy the whole home into one archive, also while programs write.",
     "chat": "Talk with a model that remembers.",
     "completion": "Print the script that completes commands in your shell.",
     "config": "Read and write the settings in config.yaml.",
@@ -77,7 +72,6 @@ SUMMARIES = {
     "demo": "Import a sample conversation and recall facts from it.",
     "doctor": "Test all of memory with a real write, and say what to do about what fails.",
     "extensions": "List the extensions, and install one of ours.",
-    "export": "Write everything that is remembered into one archive.",
     "identity": "Name yourself on other platforms, so that your memory is the same there.",
     "forget": "Delete all that is stored of one user.",
     "import": "Bring conversations or an export from a file into memory.",
@@ -85,12 +79,10 @@ SUMMARIES = {
     "keys": "Keep keys and passwords in .env. No command prints a value.",
     "logs": "Show what happened.",
     "memory": "Show, change and undo curated memory; choose the provider.",
-    "migrate": "Copy all memories from one provider to another, and choose that one.",
     "outbox": "List, retry and drop writes that a provider has not taken yet.",
     "plugins": "Install, update, remove and list plugin folders; hand a provider to Hermes Agent.",
     "providers": "List the memory providers; install packages of them; start one of your own.",
     "recall": "Show what a turn with this message would be given.",
-    "restore": "Put a home back as a backup has it.",
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
     "skills": "List, show, undo and restore skills that the agent wrote down.",

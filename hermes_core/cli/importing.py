@@ -13,16 +13,16 @@ from pathlib import Path
 
 import click
 
-from hermes_core.cli import extensions_of, home_of
+from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.contract.extensions import IMPORT_ARCHIVE
 from hermes_core.errors import ConfigError, ImportFailed
 from hermes_core.importers import Skip, SkipLog, StreamedSession, find_files, is_known, stream_file
 from hermes_core.importers.copies import CopyFinder
 from hermes_core.importers.formats import known_formats, missing_formats
 from hermes_core.importers.run import ImportResult, import_sessions
-from hermes_core.loader.extensions import Extensions
+from hermes_core.loader.extensions import Extensions, import_target, inactive_reason
 from hermes_core.memory import Memory, open_memory
-from hermes_core.portability.archive import is_zip
 from hermes_core.safety.terminal import counted, hanging
 
 
@@ -151,12 +151,13 @@ def import_command(
     checked and shown first; your yes merges it, and its notes wait for `review` unless you say that it is your own.
     """
     paths = _paths(ctx, files)
-    if len(paths) == 1 and is_zip(paths[0]):
-        from hermes_core.cli.exporting import import_exported
-
-        import_exported(
-            ctx, paths[0], users, yes=yes, keep_origins=keep_origins, dry_run=dry_run, as_json=as_json
-        )
+    if len(paths) == 1 and _is_zip(paths[0]):
+        entry = extensions_of(ctx).commands.get(IMPORT_ARCHIVE)
+        if entry is None:
+            reason = inactive_reason(extensions_of(ctx), "archive")
+            raise Failure(f"{str(paths[0])!r} is a ZIP archive; the import of an export is {reason}")
+        options = {"yes": yes, "keep_origins": keep_origins, "dry_run": dry_run, "as_json": as_json}
+        import_target(entry.target)(ctx, paths[0], users, **options)
         return
     if users or dry_run or keep_origins:
         raise click.UsageError("--user, --dry-run and --keep-origins are for one archive that export wrote")
@@ -223,6 +224,15 @@ def _regular_file(ctx: click.Context, file: Path) -> Path:
     with copy.open("wb") as whole, contextlib.ExitStack() as opened:
         shutil.copyfileobj(sys.stdin.buffer if dash else opened.enter_context(file.open("rb")), whole)
     return copy
+
+
+def _is_zip(path: Path) -> bool:
+    """Return True if the file begins as a ZIP archive, also if the rest of it is missing."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+    except OSError:
+        return False
 
 
 def _until_fault(sessions: Iterable[StreamedSession], faults: list[str]) -> Iterator[StreamedSession]:

@@ -16,9 +16,9 @@ from hermes_core.actions.conversations import (
     named_session,
     rename_conversation,
 )
-from hermes_core.backups.schedule import backup_folder
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import json_option, print_document, warn
+from hermes_core.config import backup_folder
 from hermes_core.errors import SessionError
 from hermes_core.memory import open_memory
 from hermes_core.safety.json_size import JsonTooLarge, parse_json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes_core.config.credentials import LENT, Credentials
 from hermes_core.config.file import (
+    backup_folder,
     config_text,
     is_provider_key,
     known_key,
@@ -50,6 +51,7 @@ __all__ = [
     "StorageConfig",
     "ToolsetsConfig",
     "Value",
+    "backup_folder",
     "config_text",
     "is_provider_key",
     "known_key",

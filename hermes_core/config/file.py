@@ -38,7 +38,7 @@ from hermes_core.config.keys import (
     key_of_platform,
 )
 from hermes_core.errors import ConfigError
-from hermes_core.home import HermesHome
+from hermes_core.home import HermesHome, expanded
 from hermes_core.storage.files import PRIVATE_FILE, locked, read_utf8, write_atomic
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -153,6 +153,11 @@ def parse_config(text: str) -> Config:
     _refuse_password(blocks["storage"].url, _STORAGE_URL)
     foreign = [foreign_sentence(reading.foreign)] if reading.foreign else []
     return Config(**blocks, warnings=(*reading.warnings, *foreign), configured=frozenset(reading.configured))
+
+
+def backup_folder(home: HermesHome, config: Config) -> Path:
+    """Return the folder of the backups; a relative `backup.folder` lies in the home."""
+    return home.path / expanded(config.backup.folder)
 
 
 def config_text(home: HermesHome) -> str:

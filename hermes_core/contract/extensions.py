@@ -20,6 +20,11 @@ EXTENSION_GROUP = "hermes_core.extensions"
 """The entry-point group of extensions."""
 
 
+IMPORT_ARCHIVE = "import archive"
+"""Name of the command that `hermes-memory import` hands a ZIP archive to. Its target is a function, which gets
+the context, the path, the users and the options of `import`."""
+
+
 class Named(Protocol):
     """Registration that is looked up by its name."""
 

@@ -37,6 +37,7 @@ from hermes_core.health.provider import (
 )
 from hermes_core.health.status import waiting_status
 from hermes_core.home import HermesHome
+from hermes_core.loader.extensions import unmet_keys
 from hermes_core.memory import Memory, open_memory
 
 
@@ -103,6 +104,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
             *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
             *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
             *run_check("outbox", lambda: examine_outbox(memory)),
+            *run_check("extensions", lambda: _examine_extensions(memory)),
             *run_check("telemetry", lambda: _examine_telemetry(memory)),
             *run_check("search by meaning", lambda: examine_vectors(memory)),
             *tried,
@@ -115,6 +117,15 @@ def _examine_config(home: HermesHome) -> Iterator[Finding]:
         yield Finding("config.yaml", "warning", warning, "correct or delete that line")
     if not config.warnings:
         yield Finding("config.yaml", "ok", "read" if home.config_yaml.exists() else "not there: all defaults")
+
+
+def _examine_extensions(memory: Memory) -> Iterator[Finding]:
+    """Report extensions that can't be used, settings that need a missing one, and what extensions find."""
+    for problem in (*memory.extensions.problems(), *unmet_keys(memory.config, memory.extensions)):
+        fact, _, remedy = problem.partition("; ")
+        yield failed("extensions", fact, remedy)
+    for _, findings in memory.extensions.call("examine", home=memory.home.path, config=memory.config):
+        yield from findings
 
 
 def _examine_telemetry(memory: Memory) -> Iterator[Finding]:

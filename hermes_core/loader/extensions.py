@@ -203,6 +203,18 @@ def extension_remedy(extensions: Extensions, name: str) -> str:
     return "see 'hermes-memory extensions'"
 
 
+def unmet_keys(config: Config, extensions: Extensions) -> list[str]:
+    """Return a sentence for each key that config.yaml sets and that has no effect, because its extension is not active."""
+    active = {one.name for one in extensions.found if one.state == "active"}
+    return [
+        f"{key} is set, and it is {inactive_reason(extensions, name)}"
+        for name, known in KNOWN_EXTENSIONS.items()
+        if name not in active
+        for key in known.keys
+        if key in config.configured
+    ]
+
+
 def inactive_reason(extensions: Extensions, name: str) -> str:
     """Return where something of an extension of this project is and why it can't be used, with what to do.
 

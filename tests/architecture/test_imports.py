@@ -24,7 +24,7 @@ STEPS = [
     ("config", "logs", "loopback"),
     ("loader", "kit", "manager", "outbox"),
     ("curated", "sessions", "skills"),
-    ("backups", "turn_recall"),
+    ("turn_recall",),
     ("memory",),
     ("aio",),
     ("agent", "forget", "health", "importers", "portability"),
@@ -38,7 +38,7 @@ APART = {"testing"}
 
 BROAD = {
     "aio.py",
-    "backups/schedule.py",
+    "plugins/archive/hermes_memory_archive/schedule.py",
     "manager/call.py",
     "outbox/delivery.py",
     "loader/guard.py",

@@ -15,11 +15,11 @@ from hermes_core.curated.portable import check_notes, import_notes
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ImportFailed, SessionError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
-from hermes_core.portability.archive import KINDS, Archive, ContentHash
-from hermes_core.portability.memories import ProviderMemories, as_sent, held_providers
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.transfer import check_document, import_session
 from hermes_core.skills.portable import check_skill, import_skill
+from hermes_memory_archive.archive import KINDS, Archive, ContentHash
+from hermes_memory_archive.memories import ProviderMemories, as_sent, held_providers
 
 MAX_SHOWN = 200
 """Entries and skills that are shown before a person says yes; the number of the others is shown."""

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -23,13 +24,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.backups.archive import MANIFEST, make_backup, opened_backup
-from hermes_core.backups.restore import restore_backup
-from hermes_core.backups.schedule import ScheduledBackups, backup_name, backups_in
 from hermes_core.cli import main
 from hermes_core.config import load_config, override_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
-from hermes_core.portability.home_export import export_home
+from hermes_memory_archive.backup import MANIFEST, make_backup, opened_backup
+from hermes_memory_archive.home_export import export_home
+from hermes_memory_archive.restore import restore_backup
+from hermes_memory_archive.schedule import ScheduledBackups, backup_name, backups_in
 from hermes_memory_testing.fakes import RecordingProvider
 
 pytestmark = pytest.mark.sqlite_only("a backup of files")
@@ -361,7 +362,9 @@ def test_a_scheduled_backup_that_fails_is_a_problem(home: HermesHome, tmp_path: 
     set_value(home, "backup.folder", str(tmp_path / "file/backups"))
     with open_memory(home) as memory:
         memory.start_session("s2")
-        memory._backups.wait()
+        for thread in threading.enumerate():
+            if thread.name == "hermes-backup":
+                thread.join()
         assert "the scheduled backup failed" in " ".join(memory.problems())
 
 
@@ -413,8 +416,8 @@ RESTORED = """
 import json, sys
 from pathlib import Path
 from hermes_core import HermesHome, open_memory
-from hermes_core.backups.archive import make_backup
-from hermes_core.backups.restore import restore_backup
+from hermes_memory_archive.backup import make_backup
+from hermes_memory_archive.restore import restore_backup
 home, file, place = HermesHome(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3])
 with open_memory(home) as memory:
     memory.curated.add("memory", "Uses uv.")
@@ -780,7 +783,7 @@ def test_homes_that_share_a_folder_keep_their_own_backups(home: HermesHome, run:
 
 
 def test_backups_of_one_second_are_two(home: HermesHome, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr("hermes_core.backups.schedule.time.time", lambda: DAY_4)
+    monkeypatch.setattr("hermes_memory_archive.schedule.time.time", lambda: DAY_4)
     run("backup")
     run("backup")
     first, second = backups_in(home.path / "backups", home)
@@ -804,10 +807,11 @@ def test_any_error_of_the_thread_is_a_problem(home: HermesHome) -> None:
     def fail() -> list[Path]:
         raise RuntimeError("no answer")
 
-    backups = ScheduledBackups(home, load_config(home), fail)
+    problems: list[str] = []
+    backups = ScheduledBackups(home, load_config(home), fail, problems.append)
     backups.start_if_due()
     backups.wait()
-    assert backups.problem == "the scheduled backup failed: RuntimeError: no answer"
+    assert problems == ["the scheduled backup failed: RuntimeError: no answer"]
 
 
 def test_a_provider_that_does_not_name_its_files_is_a_problem(hermes_home: HermesHome) -> None:

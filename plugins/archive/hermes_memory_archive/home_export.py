@@ -13,11 +13,11 @@ from hermes_core.errors import HermesError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.packages import program_version
-from hermes_core.portability.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
-from hermes_core.portability.memories import UNSEEN, ProviderMemories, as_sent, held_providers, owners_of
 from hermes_core.sessions.transfer import session_document
 from hermes_core.skills.portable import export_skills
 from hermes_core.storage.output_file import refuse_existing
+from hermes_memory_archive.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
+from hermes_memory_archive.memories import UNSEEN, ProviderMemories, as_sent, held_providers, owners_of
 
 OnRecord = Callable[[], object]
 

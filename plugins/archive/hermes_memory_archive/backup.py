@@ -23,16 +23,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote
 
-from hermes_core.backups.selection import (
-    DATABASES,
-    KEPT_FOLDERS,
-    MAX_SETTINGS_BYTES,
-    STORES,
-    files_below,
-    may_be_settings,
-    may_hold_keys,
-    without_secrets,
-)
 from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
@@ -42,6 +32,16 @@ from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remed
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
 from hermes_core.storage.output_file import open_partial, refuse_existing
+from hermes_memory_archive.selection import (
+    DATABASES,
+    KEPT_FOLDERS,
+    MAX_SETTINGS_BYTES,
+    STORES,
+    files_below,
+    may_be_settings,
+    may_hold_keys,
+    without_secrets,
+)
 
 FORMAT = "hermes-memory-backup"
 VERSION = 1

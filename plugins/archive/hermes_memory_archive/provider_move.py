@@ -26,17 +26,17 @@ from hermes_core.logs import LogFile
 from hermes_core.manager.manager import MemoryManager
 from hermes_core.memory import Memory, account_of
 from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.portability.memories import (
+from hermes_core.safety.redact import redact
+from hermes_core.sessions.home_store import open_sessions
+from hermes_core.sessions.records import CompletedTurn
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
+from hermes_memory_archive.memories import (
     UNSEEN,
     ProviderMemories,
     as_sent,
     disputed_sessions,
     owners_of,
 )
-from hermes_core.safety.redact import redact
-from hermes_core.sessions.home_store import open_sessions
-from hermes_core.sessions.records import CompletedTurn
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
 
 Way = Literal["memories", "turns"]
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import click
 
-from hermes_core.backups.schedule import backup_folder
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
+from hermes_core.config import backup_folder
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
 from hermes_core.memory import open_memory
-from hermes_core.portability.archive import KINDS, Archive, Manifest
-from hermes_core.portability.home_export import describe_home, export_home
-from hermes_core.portability.home_import import ArchiveContent, HomeImport, examine, import_archive
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
 from hermes_core.storage.output_file import check_output_file
+from hermes_memory_archive.archive import KINDS, Archive, Manifest
+from hermes_memory_archive.home_export import describe_home, export_home
+from hermes_memory_archive.home_import import ArchiveContent, HomeImport, examine, import_archive
 
 HOME_USER = "home"
 """Word for the person at home in `--user`."""

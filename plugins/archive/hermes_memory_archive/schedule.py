@@ -9,14 +9,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from hermes_core.backups.archive import BackupReport, make_backup
-from hermes_core.config import Config
+from hermes_core.config import Config, backup_folder
 from hermes_core.errors import HermesError, LockTimeout
-from hermes_core.home import HermesHome, expanded
+from hermes_core.home import HermesHome
+from hermes_core.memory import Memory
 from hermes_core.storage.files import locked
 from hermes_core.storage.output_file import check_output_file
+from hermes_memory_archive.backup import BackupReport, make_backup
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +26,6 @@ _NAME = re.compile(r"hermes-backup-([0-9a-f]{12})-(\d{8}T\d{6}Z)(?:-(\d+))?\.zip
 _LOCK_TIMEOUT_S = 0.1
 CLOSE_TIMEOUT_S = 30.0
 """Seconds that the end of a program waits for a backup that is being made."""
-
-
-def backup_folder(home: HermesHome, config: Config) -> Path:
-    """Return the folder of the backups; a relative `backup.folder` lies in the home."""
-    return home.path / expanded(config.backup.folder)
 
 
 def backup_name(home: HermesHome, now: float) -> str:
@@ -78,6 +75,7 @@ class ScheduledBackups:
 
     Args:
         outside: Returns files and folders outside the home that a backup must hold.
+        report: Gets a sentence if a backup failed, "" if it did not.
     """
 
     def __init__(
@@ -85,11 +83,21 @@ class ScheduledBackups:
         home: HermesHome,
         config: Config,
         outside: Callable[[], Sequence[Path]],
+        report: Callable[[str], object],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._home, self._config, self._outside, self._clock = home, config, outside, clock
+        self._report = report
         self._thread: threading.Thread | None = None
-        self.problem = ""
+
+    @classmethod
+    def watch(cls, memory: Memory) -> ScheduledBackups:
+        """Make the backups of an open memory: looked for when a session begins, waited for when it is closed."""
+        report = partial(memory.extension_problems.__setitem__, "backup")
+        backups = cls(memory.home, memory.config, memory.outside_paths, report)
+        memory.at_session_start.append(backups.start_if_due)
+        memory.at_close.callback(backups.wait)
+        return backups
 
     def start_if_due(self) -> None:
         """Begin a backup in the background if the newest one is old enough and none is being made."""
@@ -133,12 +141,12 @@ class ScheduledBackups:
             pass  # another program makes it
         except (HermesError, OSError) as exc:
             log.error("the scheduled backup failed: %s", exc)
-            self.problem = f"the scheduled backup failed: {exc}"
+            self._report(f"the scheduled backup failed: {exc}")
         except Exception as exc:  # nobody else hears of an error of this thread
             log.exception("the scheduled backup failed")
-            self.problem = f"the scheduled backup failed: {type(exc).__name__}: {exc}"
+            self._report(f"the scheduled backup failed: {type(exc).__name__}: {exc}")
         else:
-            self.problem = ""
+            self._report("")
 
 
 def back_up_now(

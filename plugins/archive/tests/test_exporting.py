@@ -16,9 +16,9 @@ import pytest
 from click.testing import Result
 
 from hermes_core import HermesHome, MemoryPage, MemoryRecord, Session, open_memory
-from hermes_core.portability.archive import KINDS, MANIFEST, Archive, ContentHash
-from hermes_core.portability.home_export import export_home
-from hermes_core.portability.home_import import examine, import_archive
+from hermes_memory_archive.archive import KINDS, MANIFEST, Archive, ContentHash
+from hermes_memory_archive.home_export import export_home
+from hermes_memory_archive.home_import import examine, import_archive
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.outbox_of import wipe_home
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from hermes_core.backups.archive import opened_backup
-from hermes_core.backups.restore import holds_files, restore_backup
-from hermes_core.backups.schedule import back_up_now
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, progress_bar
 from hermes_core.memory import open_memory
 from hermes_core.packages import program_version
 from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_memory_archive.backup import opened_backup
+from hermes_memory_archive.restore import holds_files, restore_backup
+from hermes_memory_archive.schedule import back_up_now
 
 
 @click.command()

@@ -14,7 +14,7 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
 from hermes_core.home import file_name_of
-from hermes_core.portability.memories import owners_of
+from hermes_memory_archive.memories import owners_of
 
 Run = Callable[..., Result]
 
@@ -181,7 +181,7 @@ def test_a_refused_memory_does_not_hide_a_lost_memory(
     else:
         source = box.read_text().replace("def export_memories", "def list_all")
     box.write_text(source)
-    monkeypatch.setattr("hermes_core.portability.provider_move.VISIBLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("hermes_memory_archive.provider_move.VISIBLE_TIMEOUT_S", 0.0)
     done = receipt(
         run("--from", "shelf", "--to", "box", "--yes", "--json", "--accept-refused", code=1 if lists else 3)
     )
@@ -214,7 +214,7 @@ def test_a_target_that_loses_a_memory_is_not_chosen(
 ) -> None:
     box = home.plugins / "box/__init__.py"
     box.write_text(box.read_text().replace("rows.append(", 'if "Fact 3" not in record.text: rows.append('))
-    monkeypatch.setattr("hermes_core.portability.provider_move.VISIBLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("hermes_memory_archive.provider_move.VISIBLE_TIMEOUT_S", 0.0)
     error = run("--from", "shelf", "--to", "box", "--yes", code=1).stderr
     assert "1 memory of 'shelf' did not arrive" in " ".join(error.split())
     assert load_config(home).memory.provider == "shelf"

@@ -304,15 +304,6 @@ class Archive:
             raise self._fault(str(exc) or type(exc).__name__) from exc
 
 
-def is_zip(path: Path) -> bool:
-    """Return True if the file begins as a ZIP archive."""
-    try:
-        with path.open("rb") as file:
-            return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
-    except OSError:
-        return False
-
-
 @contextmanager
 def _disk_errors(path: Path) -> Iterator[None]:
     try:

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from hermes_core.backups.archive import (
+from hermes_core.errors import StorageError
+from hermes_core.home import HermesHome
+from hermes_core.sessions.maintenance import exclusive
+from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, remedy_for, sync_folder
+from hermes_memory_archive.backup import (
     HOME_FOLDER,
     OUTSIDE_FOLDER,
     BackupContent,
@@ -20,7 +24,7 @@ from hermes_core.backups.archive import (
     extract,
     opened_backup,
 )
-from hermes_core.backups.selection import (
+from hermes_memory_archive.selection import (
     ASIDE,
     DATABASES,
     MAX_SETTINGS_BYTES,
@@ -33,10 +37,6 @@ from hermes_core.backups.selection import (
     with_secrets,
     without_secrets,
 )
-from hermes_core.errors import StorageError
-from hermes_core.home import HermesHome
-from hermes_core.sessions.maintenance import exclusive
-from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, remedy_for, sync_folder
 
 
 @dataclass(frozen=True, slots=True)
