@@ -56,12 +56,8 @@ from hermes_core.errors import (
 from hermes_core.home import HermesHome, expanded
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import (
-    LoadControl,
-    ProviderEntry,
-    ProviderState,
-    installed_entry_points,
-)
+from hermes_core.loader.discover import ProviderEntry, ProviderState
+from hermes_core.loader.entry_points import LoadControl, installed_entry_points
 from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions
 from hermes_core.loader.extras import NO_EXTRAS, CombinedExtras, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider

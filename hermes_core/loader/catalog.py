@@ -13,7 +13,6 @@ from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
     BUNDLED_ABOUT,
-    LoadControl,
     ProviderCandidate,
     ProviderEntry,
     discover,
@@ -21,6 +20,7 @@ from hermes_core.loader.discover import (
     name_owner,
     select,
 )
+from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import (
     REGISTER_REMEDY,

@@ -18,11 +18,17 @@ from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
 
-from hermes_core.config import ExtensionsConfig, ProvidersConfig, load_config
-from hermes_core.contract.extensions import EXTENSION_GROUP
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.loader.entry_points import (
+    DAMAGED_METADATA,
+    GROUPS,
+    PLUGIN_GROUP,
+    ProviderKind,
+    installed_entry_points,
+    normalise,
+)
 from hermes_core.loader.sources import (
     is_recorded,
     may_register_provider,
@@ -34,7 +40,6 @@ from hermes_core.safety.redact import redact
 
 logger = logging.getLogger(__name__)
 
-ProviderKind = Literal["native", "hermes_agent"]
 ProviderState = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
 
 # The project's own providers, each with its distribution. The names are reserved: a stranger's package must
@@ -62,23 +67,6 @@ BUNDLED_ABOUT: dict[str, str] = {
     "supermemory": "a graph of memories and a profile of the person; in the cloud",
 }
 
-# This group has Hermes Agent plugins of any sort, so a memory provider in it is recognised by its source
-# text.
-PLUGIN_GROUP = "hermes_agent.plugins"
-
-OBSERVER_GROUP = "hermes_core.observers"
-"""The entry-point group of observers."""
-
-# In order of precedence. Installers of published providers used all of these spellings.
-GROUPS: dict[str, ProviderKind] = {
-    "hermes_core.providers": "native",
-    "hermes_agent.memory_providers": "hermes_agent",
-    "hermes.memory_provider": "hermes_agent",
-    "hermes.memory_providers": "hermes_agent",
-    "hermes.memory": "hermes_agent",
-    PLUGIN_GROUP: "hermes_agent",
-}
-
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
 
@@ -97,9 +85,6 @@ _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
 _IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
 )
-# importlib_metadata reads files that any installer wrote: damaged ones raise from deep inside its parsers.
-DAMAGED_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
-
 
 # ------------------------------------------------------------------------------------------------------------- values
 
@@ -164,44 +149,6 @@ class ProviderCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadControl:
-    """An allow list and a block list of providers or extensions. A word is a name or a distribution, in any case.
-
-    `allow` None allows all, an empty set allows none. `block` is stronger than `allow`.
-    """
-
-    allow: frozenset[str] | None = None
-    block: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, rules: ProvidersConfig | ExtensionsConfig) -> LoadControl:
-        """Return the lists of config.yaml."""
-        return cls(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
-
-    @classmethod
-    def of_home(cls, home: HermesHome) -> LoadControl:
-        """Return the lists of this home's config.yaml and the environment. Raises `ConfigError`."""
-        return cls.of(load_config(home).providers)
-
-    def refusal(self, name: str, distribution: str) -> str:
-        """Return why the provider `name` of `distribution` may not be loaded, "" if it may."""
-        if self.allow is None and not self.block:
-            return ""
-        names = {name.casefold(), normalise(distribution)} - {""}
-        if blocked := (names | {name.casefold().removeprefix(FOLDER_PREFIX)}) & _both_spellings(self.block):
-            return f"{min(blocked)!r} is on the block list"
-        if self.allow is not None and not names & _both_spellings(self.allow):
-            return f"{name!r} is not on the allow list"
-        return ""
-
-
-def _both_spellings(words: Iterable[str]) -> set[str]:
-    """Return the words as provider names and as distribution names."""
-    folded = {word.strip().casefold() for word in words} - {""}
-    return folded | set(map(normalise, folded))
-
-
-@dataclass(frozen=True, slots=True)
 class ProviderEntry:
     """One line of the list of providers that command line, doctor, MCP and tests read.
 
@@ -250,11 +197,6 @@ class ProviderEntry:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON data with the fields as keys."""
         return {name: getattr(self, name) for name in self.__slots__}
-
-
-def normalise(distribution: str) -> str:
-    """Return a distribution's name as package indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def required_distribution(requirement: str) -> str:
@@ -317,27 +259,6 @@ def select(candidates: Sequence[ProviderCandidate], name: str) -> list[ProviderC
     returned = rf"""def\s+name\(self\)[^:]*:\s*(?:\"{{3}}.*?\"{{3}}\s*)?return\s+{literal}"""
     names_itself = re.compile(f"{assigned}|{returned}", re.IGNORECASE | re.DOTALL)
     return [place for place in usable if any(names_itself.search(text) for text in _source_texts(place))]
-
-
-def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
-    """Yield the installed entry points of providers, observers and extensions, those of each distribution once."""
-    groups = (*GROUPS, OBSERVER_GROUP, EXTENSION_GROUP)
-    seen: set[str] = set()
-    for distribution in importlib_metadata.distributions():
-        # One damaged distribution must not hide all others, as it would in importlib_metadata.entry_points().
-        try:
-            # Most packages have no provider: their entry points are not worth parsing.
-            if "hermes" not in (distribution.read_text("entry_points.txt") or ""):
-                continue
-            points = [point for point in distribution.entry_points if point.group in groups]
-            name = normalise(distribution.metadata.get_all("Name", [])[0]) if points else ""
-        except DAMAGED_METADATA as exc:
-            logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
-            continue
-        # A package that is both installed and editable appears twice; the first on sys.path is imported.
-        if name not in seen:
-            seen.add(name)
-            yield from points
 
 
 def _mark_shadowed(places: list[ProviderCandidate]) -> Iterator[ProviderCandidate]:

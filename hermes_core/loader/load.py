@@ -37,19 +37,16 @@ from hermes_core.errors import (
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
-    OBSERVER_GROUP,
-    LoadControl,
     ProviderCandidate,
     ProviderEntry,
     discover,
     folder_fault,
-    installed_entry_points,
     name_owner,
-    normalise,
     read_manifest,
     required_distribution,
     select,
 )
+from hermes_core.loader.entry_points import OBSERVER_GROUP, LoadControl, installed_entry_points, normalise
 from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout

@@ -7,7 +7,8 @@ import pytest
 
 from hermes_core.config import set_value
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry
+from hermes_core.loader.discover import BUNDLED, ProviderEntry
+from hermes_core.loader.entry_points import LoadControl
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
 LOUD = "raise SystemExit('imported')\ndef register(ctx): ctx.register_memory_provider(1)"

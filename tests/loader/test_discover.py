@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from importlib_metadata import EntryPoint
 
-from hermes_core.loader.discover import FOLDERS, discover, installed_entry_points, select
+from hermes_core.loader.discover import FOLDERS, discover, select
+from hermes_core.loader.entry_points import installed_entry_points
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
 

@@ -16,7 +16,8 @@ from hermes_core.errors import (
     ProviderUnconfigured,
 )
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import LoadControl, discover
+from hermes_core.loader.discover import discover
+from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.hermes_agent.adapter import HermesAgentProvider
 from hermes_core.loader.load import load_provider
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site

@@ -34,7 +34,7 @@ from hermes_core.contract.values import (
 from hermes_core.errors import HermesError, ProviderUnavailable
 from hermes_core.home import HermesHome
 from hermes_core.kit.settings import load_settings, save_settings
-from hermes_core.loader.discover import LoadControl
+from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.hermes_agent.turn_authors import author_text
 from hermes_core.loader.load import LoadedProvider, load_provider
