@@ -1272,7 +1272,11 @@ class Memory:
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
         entries = discover_providers(
-            self.home, control=self._control, active=self._members, entry_points=self._entry_points
+            self.home,
+            control=self._control,
+            active=self._members,
+            entry_points=self._entry_points,
+            extensions=self.extensions,
         )
         return [self._with_state(entry) for entry in entries]
 
@@ -1479,7 +1483,14 @@ class Memory:
 
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, self._control, self._entry_points, sessions=self.sessions)
+            loaded = load_provider(
+                name,
+                self.home,
+                self._control,
+                self._entry_points,
+                sessions=self.sessions,
+                extensions=self.extensions,
+            )
         except ProviderError as exc:
             self._load_errors[name] = exc
         else:

@@ -11,7 +11,7 @@ import ast
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,13 +29,8 @@ from hermes_core.loader.entry_points import (
     installed_entry_points,
     normalise,
 )
-from hermes_core.loader.sources import (
-    is_recorded,
-    may_register_provider,
-    module_path,
-    python_files,
-    read_source,
-)
+from hermes_core.loader.foreign import ForeignHost
+from hermes_core.loader.sources import module_path, python_files, read_source
 from hermes_core.safety.redact import redact
 
 logger = logging.getLogger(__name__)
@@ -82,6 +77,8 @@ EXPORTED = "exported_for"
 
 _PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, PROJECT_PLUGINS, *GROUPS))}
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
+_IMPORTS_HOST = re.compile(r"^\s*(?:from|import)\s+agent\.memory_provider\b", re.MULTILINE)
+_MENTION = re.compile(r"memory_provider|MemoryProvider|get_tool_schemas")
 _IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
 )
@@ -107,8 +104,6 @@ class ProviderCandidate:
         value: The target of the entry point, "" for a folder.
         path: The file or folder of the code, None if that can't be known without an import.
         bundled: True for a provider of this project.
-        companions: Targets of further entry points of the distribution, which register tools, hooks or commands but no
-            provider.
         shadowed_by: The place that takes precedence, "" if this place counts.
     """
 
@@ -123,7 +118,6 @@ class ProviderCandidate:
     requires: tuple[str, ...] = ()
     tools: tuple[ExternalTool, ...] = ()
     bundled: bool = False
-    companions: tuple[str, ...] = ()
     shadowed_by: str = ""
 
     @property
@@ -218,15 +212,19 @@ def name_owner(name: str) -> str:
 
 
 def discover(
-    home: HermesHome, entry_points: Iterable[importlib_metadata.EntryPoint] | None = None
+    home: HermesHome,
+    entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
+    foreign: ForeignHost | None = None,
 ) -> list[ProviderCandidate]:
     """Return every place that offers a provider, sorted by name and precedence.
 
     Args:
         entry_points: Used in place of those of the environment.
+        foreign: The loader of providers written for Hermes Agent; by default that of the home's extensions.
     """
+    foreign = foreign or ForeignHost(home)
     points = installed_entry_points() if entry_points is None else entry_points
-    candidates = [*_folder_candidates(home), *_entry_point_candidates(points)]
+    candidates = [*_folder_candidates(home, foreign), *_entry_point_candidates(points)]
     candidates.sort(key=lambda found: -1 if found.bundled else _PRECEDENCE[found.source])
     by_name: dict[str, list[ProviderCandidate]] = {}
     for candidate in candidates:
@@ -318,31 +316,13 @@ def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> 
             found.name not in named.get(owner, {found.name}) or not _may_register(found)
         ):
             continue
-        yield replace(found, companions=_companions(found, known))
+        yield found
 
 
 def _may_register(plugin: ProviderCandidate) -> bool:
     """Return True if the source of a plugin speaks of a provider, or can't be read."""
     texts = list(_source_texts(plugin))
     return not texts or any("memory_provider" in text or "MemoryProvider" in text for text in texts)
-
-
-def _companions(provider: ProviderCandidate, known: Sequence[ProviderCandidate]) -> tuple[str, ...]:
-    """Return the targets of the other plugins of a provider's distribution that belong to it."""
-    if provider.kind == "native" or not provider.distribution:
-        return ()
-    owner, module = normalise(provider.distribution), provider.value.partition(":")[0]
-    return tuple(
-        dict.fromkeys(
-            place.value
-            for place in known
-            if place.source == PLUGIN_GROUP
-            and normalise(place.distribution) == owner
-            # A package may offer its provider in several groups, and two providers in one.
-            and place.value.partition(":")[0] != module
-            and (provider.source != PLUGIN_GROUP or not _may_register(place))
-        )
-    )
 
 
 def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCandidate:
@@ -388,7 +368,12 @@ def _first_sentence(source: str) -> str:
         return ""
 
 
-def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
+def _folder_candidates(home: HermesHome, foreign: ForeignHost) -> Iterator[ProviderCandidate]:
+    def holds_provider(folder: Path, manifest: Mapping[str, Any]) -> bool:
+        if foreign.loader is None:
+            return mentions_provider(folder, manifest)
+        return foreign.loader.holds_provider(folder, manifest)
+
     for source, parent in _plugin_folders(home):
         try:
             children = sorted(parent.iterdir()) if parent.is_dir() else []
@@ -396,21 +381,38 @@ def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
             logger.warning("can't read the plugin folder %s: %s", parent, exc)
             continue
         for folder in children:
-            if not folder.name.startswith(("_", ".")) and not is_recorded(folder):
-                candidate = folder_candidate(folder, source)
+            if not folder.name.startswith(("_", ".")):
+                candidate = folder_candidate(folder, source, holds_provider)
                 if candidate is not None:
                     yield candidate
 
 
-def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidate | None:
-    """Return a plugin folder as a candidate, None if its source shows that it is no memory provider."""
+def mentions_provider(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Return True if a source of a plugin folder mentions a memory provider. The loader of its host knows better."""
+    del manifest
+    return any(_MENTION.search(read_source(file)) for file in python_files(folder))
+
+
+def folder_candidate(
+    folder: Path,
+    source: str = FOLDERS[0],
+    holds_provider: Callable[[Path, Mapping[str, Any]], bool] = mentions_provider,
+) -> ProviderCandidate | None:
+    """Return a plugin folder as a candidate, None if its source shows that it is no memory provider.
+
+    Args:
+        source: The folder below the home in which it lies.
+        holds_provider: Returns False if a folder of Hermes Agent, with this plugin.yaml, holds another sort of plugin.
+    """
     if not (folder / "__init__.py").is_file():
         return None
     manifest = read_manifest(folder)
-    if manifest.get(EXPORTED) or not may_register_provider(folder, manifest):
+    if manifest.get(EXPORTED):
         return None
     text = read_source(folder / "__init__.py")
-    native = _IMPORTS_CORE.search(text) is not None
+    native = _is_native(folder, text)
+    if not native and not holds_provider(folder, manifest):
+        return None
     tools = manifest.get("external_dependencies")
     return ProviderCandidate(
         name=folder.name,
@@ -426,6 +428,17 @@ def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidat
             if isinstance(tool, dict) and tool.get("name")
         ),
     )
+
+
+def _is_native(folder: Path, entry: str) -> bool:
+    """Return True if a plugin folder is written for this package, which its `__init__.py` or another file imports.
+
+    A folder that imports the base class of Hermes Agent may import this package beside it, so `__init__.py` decides.
+    """
+    if _IMPORTS_CORE.search(entry):
+        return True
+    texts = [read_source(file) for file in python_files(folder)]
+    return any(map(_IMPORTS_CORE.search, texts)) and not any(map(_IMPORTS_HOST.search, texts))
 
 
 def _required_packages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
