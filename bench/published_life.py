@@ -22,7 +22,8 @@ from published_corpus import ANSWER, USER, WORD, arguments, writes
 from hermes_core import Memory, Session, open_memory
 from hermes_core.errors import ProviderError, ProviderUnconfigured
 from hermes_core.home import HermesHome
-from hermes_core.loader.discover import discover, normalise
+from hermes_core.loader.discover import discover
+from hermes_core.loader.entry_points import normalise
 from hermes_core.loader.load import LoadedProvider, load_provider
 
 START_TIMEOUT_S, DELIVERY_TIMEOUT_S, SHUTDOWN_TIMEOUT_S = 32.0, 30.0, 15.0

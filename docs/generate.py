@@ -24,7 +24,7 @@ from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, 
 from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract import extensions, values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
-from hermes_core.setup.plugin_source import CATALOG, HOST
+from hermes_memory_foreign.plugin_source import CATALOG, HOST
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- Made by docs/generate.py out of the code; change it there. -->\n"

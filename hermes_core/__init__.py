@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from hermes_core.home import HermesHome
     from hermes_core.loader.catalog import discover_providers
-    from hermes_core.loader.hermes_agent.export import register_in_hermes_agent
+    from hermes_core.loader.foreign import register_in_hermes_agent
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
     from hermes_core.memory import Conversation, Memory, OpenTurn, ToolResult, open_memory
@@ -95,7 +95,7 @@ _HOMES = {
     "open_memory": "memory",
     "open_memory_async": "aio",
     "open_notes": "sessions.home_store",
-    "register_in_hermes_agent": "loader.hermes_agent.export",
+    "register_in_hermes_agent": "loader.foreign",
     "sanitize_context": "safety.fence",
 }
 

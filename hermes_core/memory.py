@@ -55,12 +55,8 @@ from hermes_core.errors import (
 from hermes_core.home import HermesHome, expanded
 from hermes_core.kit.settings import load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import (
-    LoadControl,
-    ProviderEntry,
-    ProviderState,
-    installed_entry_points,
-)
+from hermes_core.loader.discover import ProviderEntry, ProviderState
+from hermes_core.loader.entry_points import LoadControl, installed_entry_points
 from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions, unmet_keys
 from hermes_core.loader.extras import NO_EXTRAS, CombinedExtras, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
@@ -1279,7 +1275,11 @@ class Memory:
     def providers(self) -> list[ProviderEntry]:
         """Return an entry for each installed provider. The entry of this memory's provider has its current state."""
         entries = discover_providers(
-            self.home, control=self._control, active=self._members, entry_points=self._entry_points
+            self.home,
+            control=self._control,
+            active=self._members,
+            entry_points=self._entry_points,
+            extensions=self.extensions,
         )
         return [self._with_state(entry) for entry in entries]
 
@@ -1492,7 +1492,14 @@ class Memory:
 
     def _load(self, name: str) -> None:
         try:
-            loaded = load_provider(name, self.home, self._control, self._entry_points, sessions=self.sessions)
+            loaded = load_provider(
+                name,
+                self.home,
+                self._control,
+                self._entry_points,
+                sessions=self.sessions,
+                extensions=self.extensions,
+            )
         except ProviderError as exc:
             self._load_errors[name] = exc
         else:

@@ -63,6 +63,11 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
         },
         keys=("backup.every",),
     ),
+    "hermes-agent": KnownExtension(
+        "hermes-memory-hermes-agent",
+        "providers written for Hermes Agent, plugin folders, and our providers inside Hermes Agent",
+        {"plugins": "Install, update, remove and list plugin folders; hand a provider to Hermes Agent."},
+    ),
     "importers": KnownExtension(
         "hermes-memory-importers",
         "import of conversations of other tools",

@@ -19,8 +19,6 @@ from click.testing import CliRunner, Result
 
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import BUNDLED
-from hermes_core.loader.hermes_agent import environment as environment_module
-from hermes_core.loader.hermes_agent.host_modules import HOST_NAMES, HostModules, install_host_modules
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 
@@ -129,22 +127,3 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a provider of ours that is not installed here."""
     monkeypatch.setitem(BUNDLED, "absent", "hermes-memory-absent")
     return "absent"
-
-
-@pytest.fixture
-def no_host_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No modules of Hermes Agent, whatever other tests left behind."""
-    monkeypatch.setattr(sys, "meta_path", [one for one in sys.meta_path if not isinstance(one, HostModules)])
-    for name in HOST_NAMES & sys.modules.keys():
-        monkeypatch.delitem(sys.modules, name)
-
-
-@pytest.fixture
-def host_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The modules of Hermes Agent, as we know them; forgotten afterwards."""
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(environment_module, "_last_home", [])
-    install_host_modules()
-    yield
-    for name in HOST_NAMES & sys.modules.keys():
-        del sys.modules[name]

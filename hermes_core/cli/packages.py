@@ -23,7 +23,8 @@ from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config
 from hermes_core.home import HermesHome, expanded
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry, discover, normalise, select
+from hermes_core.loader.discover import BUNDLED, ProviderEntry, discover, select
+from hermes_core.loader.entry_points import LoadControl, normalise
 from hermes_core.safety.redact import looks_like_key
 from hermes_core.safety.terminal import printable
 from hermes_core.setup.installer import is_own

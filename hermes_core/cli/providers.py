@@ -9,7 +9,6 @@ from hermes_core.cli.output import finish, json_option, print_document, print_ta
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.text import clip, fold_space
 from hermes_core.loader.discover import ProviderEntry
-from hermes_core.loader.hermes_agent.registration import run_host_command
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.manager.providers import register_commands
 from hermes_core.memory import open_memory
@@ -63,7 +62,7 @@ def provider_commands(home: HermesHome, name: str) -> click.Command:
     loaded = load_provider(name, home)
     name = name.removeprefix(FOLDER_PREFIX)
     if loaded.entry.kind == "hermes_agent":
-        return _forwarding_command(loaded, home, name)
+        return _forwarding_command(loaded, name)
     group = Group(name, help=f"Commands of the memory provider {name!r}.")
     result = register_commands(loaded.factory, name, group)
     if result.status in ("failed", "late"):
@@ -71,11 +70,14 @@ def provider_commands(home: HermesHome, name: str) -> click.Command:
     return group
 
 
-def _forwarding_command(loaded: LoadedProvider, home: HermesHome, name: str) -> click.Command:
+def _forwarding_command(loaded: LoadedProvider, name: str) -> click.Command:
     """Return a command that forwards its arguments to the argparse parsers of a provider for Hermes Agent."""
 
     def run(words: tuple[str, ...]) -> None:
-        click.get_current_context().exit(run_host_command(loaded.factory(), home, name, words))
+        run_command = getattr(loaded.factory(), "run_command", None)
+        if run_command is None:  # it subclasses our base class, and is registered for Hermes Agent alone
+            raise Failure(f"provider {name!r} has no commands; its tools and settings are all it offers")
+        click.get_current_context().exit(run_command(name, words))
 
     return click.Command(
         name,

@@ -10,11 +10,13 @@ and `Memory.problems()`, and stops nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from hermes_core.contract.hooks import hookspec
+from hermes_core.errors import ProviderError
 
 EXTENSION_GROUP = "hermes_core.extensions"
 """The entry-point group of extensions."""
@@ -120,6 +122,81 @@ class HomePart:
         return any(True for pattern in self.patterns for _ in home.glob(pattern))
 
 
+class ForeignLoader(Protocol):
+    """The steps of loading a provider that was written for another host, and of running one of ours there.
+
+    Discovery and loading belong to the core. It asks for these steps where the other host differs.
+    """
+
+    @property
+    def reserved_modules(self) -> frozenset[str]:
+        """Names of modules that mean the host's own, also if a plugin folder has a file of that name."""
+        ...
+
+    def holds_provider(self, folder: Path, manifest: Mapping[str, Any]) -> bool:
+        """Return False if a plugin folder holds another sort of plugin. It runs none of the folder's code."""
+        ...
+
+    def surroundings(self, home: Path, sessions: object) -> AbstractContextManager[None]:
+        """Return a context in which code finds the modules and the environment of its host.
+
+        Args:
+            home: The home of the memory.
+            sessions: The session store of the home, None if there is none.
+        """
+        ...
+
+    def context(self) -> Any:
+        """Return the `ctx` for `register(ctx)`. Its attribute `provider` is the registered provider, or None."""
+        ...
+
+    def companions(self, candidate: Any) -> Any:
+        """Run `register(ctx)` of the other plugins of the provider's package, and return their joint `ctx`, or None."""
+        ...
+
+    def adapt(
+        self, provider: object, candidate: Any, home: Any, contexts: Iterable[Any], module: str
+    ) -> object:
+        """Return a provider with our hooks around one of the other host.
+
+        Args:
+            provider: The provider that was found.
+            candidate: Its place.
+            home: The `HermesHome` of the memory.
+            contexts: The `ctx` of its `register(ctx)` and of its companions, as far as there are any.
+            module: The module in which it was found.
+        """
+        ...
+
+    def may_register_later(self, folder: Path, *, has_register: bool) -> bool:
+        """Return True if the source of a plugin folder that registered no provider may register one later.
+
+        Else record that the folder holds no provider, so that `holds_provider` knows it.
+
+        Args:
+            folder: The folder, which was imported.
+            has_register: True if its module has a function `register`.
+        """
+        ...
+
+    def missing_module(self, name: str, module: str) -> ProviderError | None:
+        """Return the error for a module of the host that is not here, None if the module is not of the host.
+
+        Args:
+            name: The provider that imports it.
+            module: The missing module.
+        """
+        ...
+
+    def register(self, ctx: Any, name: str, host_name: str) -> None:
+        """Register the provider `name` of ours in the other host, from the `register(ctx)` of a plugin there."""
+        ...
+
+    def add_commands(self, parser: Any, name: str, host_name: str) -> None:
+        """Let an argparse parser of the other host forward its words to the commands of our provider `name`."""
+        ...
+
+
 class Registrations(Generic[Entry]):
     """The entries of one kind that an extension registers. The first entry of a name counts."""
 
@@ -165,10 +242,10 @@ class ExtensionHooks:
         """
 
     @hookspec(firstresult=True)
-    def load_foreign(self, candidate: Any) -> Any:
-        """Return a loader for a provider that was written for another host, None for a host of somebody else.
+    def load_foreign(self, host: str) -> ForeignLoader | None:
+        """Return the loader of providers written for `host`, such as "hermes_agent"; None for a host of somebody else.
 
-        Called when such a provider is loaded. Nothing of the provider may be imported before the loader is used.
+        Called when such a provider is listed or loaded, and when a provider of ours enters that host.
         """
 
     @hookspec

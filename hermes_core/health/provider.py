@@ -20,7 +20,8 @@ from hermes_core.errors import ConfigError
 from hermes_core.health.finding import Finding, backend_remedy, failed
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
-from hermes_core.loader.discover import DAMAGED_METADATA, ProviderEntry, normalise
+from hermes_core.loader.discover import ProviderEntry
+from hermes_core.loader.entry_points import DAMAGED_METADATA, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import LoadedProvider
 from hermes_core.logs import LogFile

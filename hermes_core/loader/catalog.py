@@ -13,7 +13,6 @@ from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
     BUNDLED_ABOUT,
-    LoadControl,
     ProviderCandidate,
     ProviderEntry,
     discover,
@@ -21,6 +20,9 @@ from hermes_core.loader.discover import (
     name_owner,
     select,
 )
+from hermes_core.loader.entry_points import LoadControl
+from hermes_core.loader.extensions import Extensions
+from hermes_core.loader.foreign import ForeignHost
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import (
     REGISTER_REMEDY,
@@ -43,6 +45,7 @@ def discover_providers(
     active: Collection[str] = (),
     probe: bool = False,
     entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
+    extensions: Extensions | None = None,
 ) -> list[ProviderEntry]:
     """Return every provider that is here, shadowed ones too, and our own that are not, sorted by name.
 
@@ -53,10 +56,12 @@ def discover_providers(
         active: The selected names, as `Config.selected_providers` has them. One is listed also if nothing offers it.
         probe: Load the active providers and call their `is_available`.
         entry_points: Used in place of those of the environment.
+        extensions: The extensions of an open memory; by default those that the home's config.yaml lets in.
     """
     # Read twice below, and an iterator gives its items once.
     points = list(entry_points) if entry_points is not None else None
-    candidates = discover(home, points)
+    foreign = ForeignHost(home, extensions)
+    candidates = discover(home, points, foreign)
     control = control or LoadControl.of_home(home)
     names = [name for name in ([active] if isinstance(active, str) else active) if name]
     places = {name: place for name in names for place in select(candidates, name)[:1]}
@@ -82,6 +87,9 @@ def discover_providers(
                 )
             else:
                 entry = ProviderEntry.of(place, "active" if place in chosen else "idle")
+                if place.kind == "hermes_agent" and foreign.loader is None:
+                    entries.append(entry.failed(foreign.unavailable(), "unavailable"))
+                    continue
                 entries.append(entry if place in chosen else _with_packages(entry, place))
     configured = {place.name for place in chosen} | set(names)
     for name in sorted(BUNDLED.keys() - {entry.name for entry in entries if entry.state != "shadowed"}):

@@ -11,30 +11,30 @@ import ast
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import importlib_metadata
 
-from hermes_core.config import ExtensionsConfig, ProvidersConfig, load_config
-from hermes_core.contract.extensions import EXTENSION_GROUP
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.errors import HermesError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
-from hermes_core.loader.sources import (
-    is_recorded,
-    may_register_provider,
-    module_path,
-    python_files,
-    read_source,
+from hermes_core.loader.entry_points import (
+    DAMAGED_METADATA,
+    GROUPS,
+    PLUGIN_GROUP,
+    ProviderKind,
+    installed_entry_points,
+    normalise,
 )
+from hermes_core.loader.foreign import ForeignHost
+from hermes_core.loader.sources import module_path, python_files, read_source
 from hermes_core.safety.redact import redact
 
 logger = logging.getLogger(__name__)
 
-ProviderKind = Literal["native", "hermes_agent"]
 ProviderState = Literal["active", "idle", "degraded", "failed", "blocked", "shadowed", "unavailable"]
 
 # The project's own providers, each with its distribution. The names are reserved: a stranger's package must
@@ -62,23 +62,6 @@ BUNDLED_ABOUT: dict[str, str] = {
     "supermemory": "a graph of memories and a profile of the person; in the cloud",
 }
 
-# This group has Hermes Agent plugins of any sort, so a memory provider in it is recognised by its source
-# text.
-PLUGIN_GROUP = "hermes_agent.plugins"
-
-OBSERVER_GROUP = "hermes_core.observers"
-"""The entry-point group of observers."""
-
-# In order of precedence. Installers of published providers used all of these spellings.
-GROUPS: dict[str, ProviderKind] = {
-    "hermes_core.providers": "native",
-    "hermes_agent.memory_providers": "hermes_agent",
-    "hermes.memory_provider": "hermes_agent",
-    "hermes.memory_providers": "hermes_agent",
-    "hermes.memory": "hermes_agent",
-    PLUGIN_GROUP: "hermes_agent",
-}
-
 # Installers of published providers put their folders into one of these, below the home.
 FOLDERS: tuple[str, ...] = ("plugins", "plugins/memory", "hermes-agent/plugins/memory")
 
@@ -94,12 +77,11 @@ EXPORTED = "exported_for"
 
 _PRECEDENCE = {source: rank for rank, source in enumerate((*FOLDERS, PROJECT_PLUGINS, *GROUPS))}
 _IMPORTS_CORE = re.compile(r"^\s*(?:from|import)\s+hermes_core\b", re.MULTILINE)
+_IMPORTS_HOST = re.compile(r"^\s*(?:from|import)\s+agent\.memory_provider\b", re.MULTILINE)
+_MENTION = re.compile(r"memory_provider|MemoryProvider|get_tool_schemas")
 _IMPORTS_PROVIDER = re.compile(
     r"^\s*from\s+(\w+)[\w.]*\s+import\s.*?\b(?:register|(?!MemoryProvider\b)\w+Provider)\b", re.MULTILINE
 )
-# importlib_metadata reads files that any installer wrote: damaged ones raise from deep inside its parsers.
-DAMAGED_METADATA = (OSError, ValueError, TypeError, LookupError, AttributeError)
-
 
 # ------------------------------------------------------------------------------------------------------------- values
 
@@ -122,8 +104,6 @@ class ProviderCandidate:
         value: The target of the entry point, "" for a folder.
         path: The file or folder of the code, None if that can't be known without an import.
         bundled: True for a provider of this project.
-        companions: Targets of further entry points of the distribution, which register tools, hooks or commands but no
-            provider.
         shadowed_by: The place that takes precedence, "" if this place counts.
     """
 
@@ -138,7 +118,6 @@ class ProviderCandidate:
     requires: tuple[str, ...] = ()
     tools: tuple[ExternalTool, ...] = ()
     bundled: bool = False
-    companions: tuple[str, ...] = ()
     shadowed_by: str = ""
 
     @property
@@ -161,44 +140,6 @@ class ProviderCandidate:
         """The place as people read it: distribution, target and path."""
         label = f"{self.distribution or 'entry point'} {self.value}" if self.value else ""
         return f"{label} ({self.path})" if label and self.path else label or str(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadControl:
-    """An allow list and a block list of providers or extensions. A word is a name or a distribution, in any case.
-
-    `allow` None allows all, an empty set allows none. `block` is stronger than `allow`.
-    """
-
-    allow: frozenset[str] | None = None
-    block: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, rules: ProvidersConfig | ExtensionsConfig) -> LoadControl:
-        """Return the lists of config.yaml."""
-        return cls(None if rules.allow is None else frozenset(rules.allow), frozenset(rules.block))
-
-    @classmethod
-    def of_home(cls, home: HermesHome) -> LoadControl:
-        """Return the lists of this home's config.yaml and the environment. Raises `ConfigError`."""
-        return cls.of(load_config(home).providers)
-
-    def refusal(self, name: str, distribution: str) -> str:
-        """Return why the provider `name` of `distribution` may not be loaded, "" if it may."""
-        if self.allow is None and not self.block:
-            return ""
-        names = {name.casefold(), normalise(distribution)} - {""}
-        if blocked := (names | {name.casefold().removeprefix(FOLDER_PREFIX)}) & _both_spellings(self.block):
-            return f"{min(blocked)!r} is on the block list"
-        if self.allow is not None and not names & _both_spellings(self.allow):
-            return f"{name!r} is not on the allow list"
-        return ""
-
-
-def _both_spellings(words: Iterable[str]) -> set[str]:
-    """Return the words as provider names and as distribution names."""
-    folded = {word.strip().casefold() for word in words} - {""}
-    return folded | set(map(normalise, folded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,11 +193,6 @@ class ProviderEntry:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def normalise(distribution: str) -> str:
-    """Return a distribution's name as package indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
 def required_distribution(requirement: str) -> str:
     """Return the normalised distribution that a requirement names.
 
@@ -276,15 +212,19 @@ def name_owner(name: str) -> str:
 
 
 def discover(
-    home: HermesHome, entry_points: Iterable[importlib_metadata.EntryPoint] | None = None
+    home: HermesHome,
+    entry_points: Iterable[importlib_metadata.EntryPoint] | None = None,
+    foreign: ForeignHost | None = None,
 ) -> list[ProviderCandidate]:
     """Return every place that offers a provider, sorted by name and precedence.
 
     Args:
         entry_points: Used in place of those of the environment.
+        foreign: The loader of providers written for Hermes Agent; by default that of the home's extensions.
     """
+    foreign = foreign or ForeignHost(home)
     points = installed_entry_points() if entry_points is None else entry_points
-    candidates = [*_folder_candidates(home), *_entry_point_candidates(points)]
+    candidates = [*_folder_candidates(home, foreign), *_entry_point_candidates(points)]
     candidates.sort(key=lambda found: -1 if found.bundled else _PRECEDENCE[found.source])
     by_name: dict[str, list[ProviderCandidate]] = {}
     for candidate in candidates:
@@ -317,27 +257,6 @@ def select(candidates: Sequence[ProviderCandidate], name: str) -> list[ProviderC
     returned = rf"""def\s+name\(self\)[^:]*:\s*(?:\"{{3}}.*?\"{{3}}\s*)?return\s+{literal}"""
     names_itself = re.compile(f"{assigned}|{returned}", re.IGNORECASE | re.DOTALL)
     return [place for place in usable if any(names_itself.search(text) for text in _source_texts(place))]
-
-
-def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
-    """Yield the installed entry points of providers, observers and extensions, those of each distribution once."""
-    groups = (*GROUPS, OBSERVER_GROUP, EXTENSION_GROUP)
-    seen: set[str] = set()
-    for distribution in importlib_metadata.distributions():
-        # One damaged distribution must not hide all others, as it would in importlib_metadata.entry_points().
-        try:
-            # Most packages have no provider: their entry points are not worth parsing.
-            if "hermes" not in (distribution.read_text("entry_points.txt") or ""):
-                continue
-            points = [point for point in distribution.entry_points if point.group in groups]
-            name = normalise(distribution.metadata.get_all("Name", [])[0]) if points else ""
-        except DAMAGED_METADATA as exc:
-            logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
-            continue
-        # A package that is both installed and editable appears twice; the first on sys.path is imported.
-        if name not in seen:
-            seen.add(name)
-            yield from points
 
 
 def _mark_shadowed(places: list[ProviderCandidate]) -> Iterator[ProviderCandidate]:
@@ -397,31 +316,13 @@ def _entry_point_candidates(points: Iterable[importlib_metadata.EntryPoint]) -> 
             found.name not in named.get(owner, {found.name}) or not _may_register(found)
         ):
             continue
-        yield replace(found, companions=_companions(found, known))
+        yield found
 
 
 def _may_register(plugin: ProviderCandidate) -> bool:
     """Return True if the source of a plugin speaks of a provider, or can't be read."""
     texts = list(_source_texts(plugin))
     return not texts or any("memory_provider" in text or "MemoryProvider" in text for text in texts)
-
-
-def _companions(provider: ProviderCandidate, known: Sequence[ProviderCandidate]) -> tuple[str, ...]:
-    """Return the targets of the other plugins of a provider's distribution that belong to it."""
-    if provider.kind == "native" or not provider.distribution:
-        return ()
-    owner, module = normalise(provider.distribution), provider.value.partition(":")[0]
-    return tuple(
-        dict.fromkeys(
-            place.value
-            for place in known
-            if place.source == PLUGIN_GROUP
-            and normalise(place.distribution) == owner
-            # A package may offer its provider in several groups, and two providers in one.
-            and place.value.partition(":")[0] != module
-            and (provider.source != PLUGIN_GROUP or not _may_register(place))
-        )
-    )
 
 
 def _entry_point_candidate(point: importlib_metadata.EntryPoint) -> ProviderCandidate:
@@ -467,7 +368,12 @@ def _first_sentence(source: str) -> str:
         return ""
 
 
-def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
+def _folder_candidates(home: HermesHome, foreign: ForeignHost) -> Iterator[ProviderCandidate]:
+    def holds_provider(folder: Path, manifest: Mapping[str, Any]) -> bool:
+        if foreign.loader is None:
+            return mentions_provider(folder, manifest)
+        return foreign.loader.holds_provider(folder, manifest)
+
     for source, parent in _plugin_folders(home):
         try:
             children = sorted(parent.iterdir()) if parent.is_dir() else []
@@ -475,21 +381,38 @@ def _folder_candidates(home: HermesHome) -> Iterator[ProviderCandidate]:
             logger.warning("can't read the plugin folder %s: %s", parent, exc)
             continue
         for folder in children:
-            if not folder.name.startswith(("_", ".")) and not is_recorded(folder):
-                candidate = folder_candidate(folder, source)
+            if not folder.name.startswith(("_", ".")):
+                candidate = folder_candidate(folder, source, holds_provider)
                 if candidate is not None:
                     yield candidate
 
 
-def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidate | None:
-    """Return a plugin folder as a candidate, None if its source shows that it is no memory provider."""
+def mentions_provider(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Return True if a source of a plugin folder mentions a memory provider. The loader of its host knows better."""
+    del manifest
+    return any(_MENTION.search(read_source(file)) for file in python_files(folder))
+
+
+def folder_candidate(
+    folder: Path,
+    source: str = FOLDERS[0],
+    holds_provider: Callable[[Path, Mapping[str, Any]], bool] = mentions_provider,
+) -> ProviderCandidate | None:
+    """Return a plugin folder as a candidate, None if its source shows that it is no memory provider.
+
+    Args:
+        source: The folder below the home in which it lies.
+        holds_provider: Returns False if a folder of Hermes Agent, with this plugin.yaml, holds another sort of plugin.
+    """
     if not (folder / "__init__.py").is_file():
         return None
     manifest = read_manifest(folder)
-    if manifest.get(EXPORTED) or not may_register_provider(folder, manifest):
+    if manifest.get(EXPORTED):
         return None
     text = read_source(folder / "__init__.py")
-    native = _IMPORTS_CORE.search(text) is not None
+    native = _is_native(folder, text)
+    if not native and not holds_provider(folder, manifest):
+        return None
     tools = manifest.get("external_dependencies")
     return ProviderCandidate(
         name=folder.name,
@@ -505,6 +428,17 @@ def folder_candidate(folder: Path, source: str = FOLDERS[0]) -> ProviderCandidat
             if isinstance(tool, dict) and tool.get("name")
         ),
     )
+
+
+def _is_native(folder: Path, entry: str) -> bool:
+    """Return True if a plugin folder is written for this package, which its `__init__.py` or another file imports.
+
+    A folder that imports the base class of Hermes Agent may import this package beside it, so `__init__.py` decides.
+    """
+    if _IMPORTS_CORE.search(entry):
+        return True
+    texts = [read_source(file) for file in python_files(folder)]
+    return any(map(_IMPORTS_CORE.search, texts)) and not any(map(_IMPORTS_HOST.search, texts))
 
 
 def _required_packages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ from hermes_core.contract.extensions import (
 from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
-from hermes_core.loader.discover import LoadControl, installed_entry_points, normalise
+from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS, OWN_PACKAGES, install_remedy, program_version
 

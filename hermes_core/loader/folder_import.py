@@ -18,8 +18,6 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hermes_core.loader.sources import HOST_PACKAGES
-
 # A package of their own for modules of plugin folders, so that a folder named like an installed package
 # hides nothing.
 FOLDER_PACKAGE = "_hermes_user_memory"
@@ -27,11 +25,12 @@ FOLDER_PACKAGE = "_hermes_user_memory"
 _IGNORED = "_hermes_submodule"
 
 
-def import_folder(folder: Path, requires: Sequence[str] = ()) -> ModuleType:
+def import_folder(folder: Path, requires: Sequence[str] = (), reserved: Collection[str] = ()) -> ModuleType:
     """Import a plugin folder as a package and return the package.
 
     Args:
         requires: Packages that it needs. Such a name is the installed package, even if a file beside the plugin has it.
+        reserved: Names of modules of its host. Such a name is the host's module in the same way.
     """
     # A package name of its own for each folder: relative imports work, and two homes don't share modules.
     digest = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
@@ -43,7 +42,9 @@ def import_folder(folder: Path, requires: Sequence[str] = ()) -> ModuleType:
         raise ImportError(f"{str(folder)!r} is not a Python package")
     # What was imported before an update of the folder must not be found again.
     importlib.invalidate_caches()
-    siblings = frozenset(_modules_beside(folder)) - {need.replace("-", "_") for need in requires}
+    siblings = (
+        frozenset(_modules_beside(folder)) - {need.replace("-", "_") for need in requires} - {*reserved}
+    )
     _finder.add(name, folder, siblings)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
@@ -146,7 +147,7 @@ def _absolute_names(tree: ast.Module) -> set[str]:
 
 def _is_installed(name: str, folder: Path) -> bool:
     """Return True if an absolute name means a module outside of the plugin folders."""
-    if name in sys.stdlib_module_names | HOST_PACKAGES:
+    if name in sys.stdlib_module_names:
         return True
     try:
         spec = importlib.util.find_spec(name)
@@ -154,9 +155,9 @@ def _is_installed(name: str, folder: Path) -> bool:
         return False
     if spec is None:
         return False
-    places = [*(spec.submodule_search_locations or ()), spec.origin or ""]
-    # Another plugin may have put its own folder on sys.path.
-    return not any(Path(place).is_relative_to(folder.parent) for place in places if place)
+    places = [place for place in (*(spec.submodule_search_locations or ()), spec.origin) if place]
+    # Another plugin may have put its own folder on sys.path. A module without a place is a view for another host.
+    return bool(places) and not any(Path(place).is_relative_to(folder.parent) for place in places)
 
 
 class _RelativeImports(ast.NodeTransformer):

@@ -12,17 +12,18 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import importlib_metadata
 
+from hermes_core.contract.extensions import ForeignLoader
 from hermes_core.contract.hooks import PROJECT
 from hermes_core.contract.provider import MemoryProvider, validate_provider
 from hermes_core.contract.values import Field
@@ -37,29 +38,23 @@ from hermes_core.errors import (
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.loader.discover import (
     BUNDLED,
-    OBSERVER_GROUP,
-    LoadControl,
     ProviderCandidate,
     ProviderEntry,
     discover,
     folder_fault,
-    installed_entry_points,
     name_owner,
-    normalise,
     read_manifest,
     required_distribution,
     select,
 )
+from hermes_core.loader.entry_points import OBSERVER_GROUP, LoadControl, installed_entry_points, normalise
+from hermes_core.loader.extensions import Extensions
 from hermes_core.loader.extras import NO_EXTRAS, ProviderExtras
 from hermes_core.loader.folder_import import FOLDER_PACKAGE, import_folder
+from hermes_core.loader.foreign import ForeignHost
 from hermes_core.loader.guard import ForeignError, StillRunning, call_foreign, call_with_timeout
-from hermes_core.loader.sources import calls_register, record_no_provider
 from hermes_core.loader.variables import call_with_stored_variables, unset_variables
 from hermes_core.packages import OWN_PACKAGES
-
-if TYPE_CHECKING:
-    from hermes_core.loader.hermes_agent.registration import Registrations
-
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +111,7 @@ def load_provider(
     *,
     timeout: float = LOAD_TIMEOUT_S,
     sessions: object = None,
+    extensions: Extensions | None = None,
 ) -> LoadedProvider:
     """Load the provider that an entry point, a folder, a distribution or the provider itself calls `name`.
 
@@ -126,6 +122,7 @@ def load_provider(
         entry_points: Used in place of those of the environment.
         timeout: Seconds for the import and the constructor together.
         sessions: The `SessionDB` of the home, for providers that read the stored sessions. It is not kept alive.
+        extensions: The extensions of an open memory; by default those that the home's config.yaml lets in.
 
     Raises:
         ProviderNotFound: Nothing offers this name.
@@ -136,7 +133,8 @@ def load_provider(
         ConfigError: The lists of config.yaml can't be read.
     """
     control = control or LoadControl.of_home(home)
-    candidates = discover(home, entry_points)
+    foreign = ForeignHost(home, extensions)
+    candidates = discover(home, entry_points, foreign)
     places = select(candidates, name)
     if not places:
         raise not_found(name, candidates, folder_fault(home, name.strip()))
@@ -144,7 +142,7 @@ def load_provider(
     # A distribution may offer a provider in several groups, of which one may work although another fails.
     for place in places:
         try:
-            return _load_candidate(place, home, name, control, timeout, sessions)
+            return _load_candidate(place, home, name, control, timeout, sessions, foreign)
         except _OtherName:
             continue
         except ProviderError as exc:
@@ -159,7 +157,7 @@ def load_folder(
     place: ProviderCandidate, home: HermesHome, *, timeout: float = LOAD_TIMEOUT_S
 ) -> LoadedProvider:
     """Load the provider of a plugin folder that need not lie in the home yet. Raises as `load_provider` does."""
-    return _load_candidate(place, home, place.name, LoadControl(), timeout, None)
+    return _load_candidate(place, home, place.name, LoadControl(), timeout, None, ForeignHost(home))
 
 
 def load_observers(
@@ -227,6 +225,7 @@ def _load_candidate(
     control: LoadControl,
     timeout: float,
     sessions: object,
+    foreign: ForeignHost,
 ) -> LoadedProvider:
     if refusal := control.refusal(place.name, place.distribution):
         raise ProviderBlocked(
@@ -236,9 +235,9 @@ def _load_candidate(
         if not _loading.get():
             stack.enter_context(_lock)
         if place.kind == "hermes_agent":
-            stack.enter_context(_host_surroundings(home, sessions))
+            stack.enter_context(foreign.require(place.name).surroundings(home.path, sessions))
         loaded = _call_loading(
-            f"{place.name}: {place.value or place.path}", partial(_load, place, home, name), timeout
+            f"{place.name}: {place.value or place.path}", partial(_load, place, home, name, foreign), timeout
         )
     if isinstance(loaded, StillRunning):
         raise _still_loading(place, loaded.seconds)
@@ -253,18 +252,20 @@ def _load_candidate(
     return result
 
 
-def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvider:
+def _load(place: ProviderCandidate, home: HermesHome, name: str, foreign: ForeignHost) -> LoadedProvider:
     """Import a candidate, find its provider and construct the first one: everything that runs the provider's code."""
-    load = partial(_import, place)
+    loader = foreign.loader if place.kind == "hermes_agent" else None
+    load = partial(_import, place, loader)
     if place.kind == "native":  # the others have all of `.env` in their environment
         load = partial(call_with_stored_variables, home, load)
     value = call_foreign(load)
     if isinstance(value, ForeignError):
-        raise _import_error(place, value.error, str(value))
-    recipe, made = _find_recipe(place, home, value)
+        raise _import_error(place, value.error, str(value), loader)
+    recipe, made = _find_recipe(place, home, value, loader)
     _check_name(place, made.provider, name)
     module = value.__name__ if isinstance(value, ModuleType) else place.value.partition(":")[0]
-    factory = ProviderFactory(place, home, recipe, made, module, _load_companions(place))
+    companions = loader.companions(place) if loader is not None else None
+    factory = ProviderFactory(place, home, recipe, made, module, foreign, companions)
     # Setup and doctor report what breaks the contract before any manager holds the provider.
     validate_provider(factory.first)
     read_settings = None
@@ -286,43 +287,49 @@ def _load(place: ProviderCandidate, home: HermesHome, name: str) -> LoadedProvid
     )
 
 
-@contextmanager
-def _host_surroundings(home: HermesHome, sessions: object = None) -> Iterator[None]:
-    """Give a provider written for Hermes Agent the modules, the sessions and the environment that it expects."""
-    from hermes_core.loader.hermes_agent.environment import environment_of, lend_sessions
-    from hermes_core.loader.hermes_agent.host_modules import install_host_modules
-
-    install_host_modules()
-    if sessions is not None:
-        lend_sessions(home.path, sessions)
-    with environment_of(home.path):
-        yield
-
-
-def _import(place: ProviderCandidate) -> Any:
+def _import(place: ProviderCandidate, loader: ForeignLoader | None) -> Any:
     if not place.is_folder:
         return importlib_metadata.EntryPoint(place.name, place.value, place.source).load()
     assert place.path is not None
-    return import_folder(place.path, tuple(map(required_distribution, place.requires)))
+    reserved = loader.reserved_modules if loader is not None else ()
+    return import_folder(place.path, tuple(map(required_distribution, place.requires)), reserved)
 
 
 # ------------------------------------------------------------------------------------------------- finding a provider
 
 
 class _Made(NamedTuple):
-    """A provider object, and what its package registered beside it if `register(ctx)` made it."""
+    """A provider object, and the `ctx` of `register(ctx)` if that made it."""
 
     provider: object
-    registrations: Registrations | None = None
+    context: Any = None
 
 
 _Recipe = Callable[[], _Made | None]
 
 
-def _find_recipe(place: ProviderCandidate, home: HermesHome, value: Any) -> tuple[_Recipe, _Made]:
+class _Context:
+    """The `ctx` of `register(ctx)` of a package for this host: it keeps the provider. Nothing else can be registered."""
+
+    def __init__(self) -> None:
+        self.provider: object | None = None
+
+    def register_memory_provider(self, provider: object, *_: Any, **__: Any) -> None:
+        """Keep the provider. The last one counts."""
+        self.provider = provider
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("register_"):
+            raise AttributeError(f"this host offers no {name!r} to plugins")
+        return lambda *_, **__: None
+
+
+def _find_recipe(
+    place: ProviderCandidate, home: HermesHome, value: Any, loader: ForeignLoader | None
+) -> tuple[_Recipe, _Made]:
     """Return the first way in which `value` yields a provider, and the provider that it yielded."""
     errors: list[ForeignError] = []
-    for recipe in _recipes(value):
+    for recipe in _recipes(value, loader.context if loader is not None else _Context):
         if place.kind == "native":
             recipe = partial(call_with_stored_variables, home, recipe)
         made = call_foreign(recipe)
@@ -334,33 +341,32 @@ def _find_recipe(place: ProviderCandidate, home: HermesHome, value: Any) -> tupl
                     "provider %r is made of its class, because register() raised %s", place.name, errors[0]
                 )
             return recipe, made
-    if not errors and place.is_folder and place.path is not None:
-        may_register = callable(getattr(value, "register", None)) and calls_register(place.path)
-        if place.kind == "hermes_agent" and may_register:
+    if not errors and loader is not None and place.is_folder and place.path is not None:
+        has_register = callable(getattr(value, "register", None))
+        if loader.may_register_later(place.path, has_register=has_register):
             variables = _unset_variables(place)
             raise ProviderUnconfigured(
                 f"{place.name!r} from {place.where} registered no provider now",
                 _settings_remedy(variables),
                 variables,
             )
-        record_no_provider(place.path)
     if errors:
         first = errors[0].error
         if isinstance(first, ModuleNotFoundError) and first.name:
-            raise _missing_module_error(place, first.name)
+            raise _missing_module_error(place, first.name, loader)
         raise _construction_error(place, errors[0])
     raise _no_provider(place)
 
 
-def _recipes(value: Any) -> Iterator[_Recipe]:
+def _recipes(value: Any, context: Callable[[], Any]) -> Iterator[_Recipe]:
     """Yield the ways to construct a provider, in the order in which Hermes Agent tries them."""
     is_module = isinstance(value, ModuleType)
     if not is_module and _is_provider(value):
         yield lambda: _Made(value() if isinstance(value, type) else value)
     elif callable(getattr(value, "register", None)):
-        yield partial(_call_register, value.register)
+        yield partial(_call_register, value.register, context)
     elif callable(value):
-        yield partial(_call_register, value)
+        yield partial(_call_register, value, context)
     if is_module:
         for owner in _provider_classes(value):
             yield lambda owner=owner: _Made(owner())  # type: ignore[misc]
@@ -370,27 +376,25 @@ def _recipes(value: Any) -> Iterator[_Recipe]:
                 yield lambda name=name: getattr(value, name) and None  # type: ignore[misc]
 
 
-def _call_register(function: Callable[..., Any]) -> _Made | None:
+def _call_register(function: Callable[..., Any], context: Callable[[], Any]) -> _Made | None:
     """Call `register(ctx)`, or a factory without arguments, and return the provider that it registered or returned."""
-    from hermes_core.loader.hermes_agent.registration import Registrations
-
-    registrations = Registrations()
+    ctx = context()
 
     def call() -> Any:
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
-            return function(registrations)
+            return function(ctx)
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         if any(p.default is p.empty for p in positional):
-            return function(registrations)
+            return function(ctx)
         # Without required parameters it is a factory, unless it returns no provider and takes a ctx after all.
         returned = function()
         takes_one = bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        return function(registrations) if takes_one and not _is_provider(returned) else returned
+        return function(ctx) if takes_one and not _is_provider(returned) else returned
 
     result = call_foreign(call)
-    provider = registrations.provider if registrations.provider is not None else result
+    provider = ctx.provider if ctx.provider is not None else result
     # Some packages register the class instead of an object.
     if isinstance(provider, type) and _is_provider(provider):
         provider = provider()
@@ -399,10 +403,10 @@ def _call_register(function: Callable[..., Any]) -> _Made | None:
             logger.warning(
                 "register() raised after it had registered the provider, which is kept: %s", result
             )
-        return _Made(provider, registrations)
+        return _Made(provider, ctx)
     if isinstance(result, ForeignError):
         raise result.error
-    if registrations.provider is not None:
+    if ctx.provider is not None:
         owner = type(provider) if not isinstance(provider, type) else provider
         lacks = ", ".join(_missing_members(provider))
         raise ProviderInvalid(f"it registered {owner.__name__}, which lacks {lacks}")
@@ -467,28 +471,6 @@ def _check_name(place: ProviderCandidate, provider: object, wanted: str) -> None
         raise _OtherName(f"{place.where} calls its provider {name!r} and not {wanted!r}")
 
 
-def _load_companions(place: ProviderCandidate) -> Registrations | None:
-    """Run `register(ctx)` of the other plugins of a provider's package, and return what they registered."""
-    if not place.companions:
-        return None
-    from hermes_core.loader.hermes_agent.registration import Registrations
-
-    together = Registrations()
-    for value in place.companions:
-        own = Registrations()
-
-        def register(value: str = value, own: Registrations = own) -> None:
-            plugin = importlib_metadata.EntryPoint(place.name, value, place.source).load()
-            (getattr(plugin, "register", None) or plugin)(own)
-
-        failure = call_foreign(register)
-        if isinstance(failure, ForeignError):
-            logger.warning("plugin %s of provider %r is not used: it raised %s", value, place.name, failure)
-            own.unused[f"plugin {value}, which raised {failure},"] = 1
-        together.add(own)
-    return together
-
-
 class ProviderFactory:
     """A maker of provider objects: it returns the one that was made to validate first, then new ones."""
 
@@ -499,10 +481,11 @@ class ProviderFactory:
         recipe: _Recipe,
         made: _Made,
         module: str,
-        companions: Registrations | None = None,
+        foreign: ForeignHost,
+        companions: Any = None,
     ) -> None:
         self._place, self._home, self._recipe, self._module = place, home, recipe, module
-        self._companions = companions
+        self._foreign, self._companions = foreign, companions
         self._lock = threading.Lock()
         self._original = made.provider
         self.first = self._adapted(made)
@@ -517,7 +500,7 @@ class ProviderFactory:
                 return provider
             if self._place.kind == "native":
                 return self._make_another()
-            with _host_surroundings(self._home):
+            with self._foreign.require(self._place.name).surroundings(self._home.path, None):
                 return self._make_another()
 
     def _make_another(self) -> object:
@@ -530,19 +513,16 @@ class ProviderFactory:
             if isinstance(fresh, ForeignError):
                 logger.warning("provider %r keeps one object for all sessions: %s", self._place.name, fresh)
             else:
-                made = _Made(fresh, made.registrations)
+                made = _Made(fresh, made.context)
         return self._adapted(made)
 
     def _adapted(self, made: _Made) -> object:
         provider = made.provider
         if not _is_native(type(provider)):
-            from hermes_core.loader.hermes_agent.adapter import adapt
-            from hermes_core.loader.hermes_agent.registration import Registrations
-
-            registrations = made.registrations or Registrations()
-            if self._companions is not None:
-                registrations.add(self._companions)
-            provider = adapt(provider, self._place.name, self._home, registrations, self._module)
+            loader = self._foreign.require(self._place.name)
+            known = (made.context, self._companions)
+            contexts = [ctx for ctx in known if ctx is not None and not isinstance(ctx, _Context)]
+            provider = loader.adapt(provider, self._place, self._home, contexts, self._module)
         return provider
 
 
@@ -557,7 +537,9 @@ SAME_NAME_REMEDY = "rename or remove one of the two"
 _MODULE_AND_NAME = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?\s*(\[.*\])?\s*")
 
 
-def _import_error(place: ProviderCandidate, error: BaseException, text: str) -> ProviderError:
+def _import_error(
+    place: ProviderCandidate, error: BaseException, text: str, loader: ForeignLoader | None
+) -> ProviderError:
     """Return the error for an exception that importing `place` raised; `text` is the exception in one line."""
     if not place.is_folder and _MODULE_AND_NAME.fullmatch(place.value) is None:
         return ProviderInvalid(
@@ -565,7 +547,7 @@ def _import_error(place: ProviderCandidate, error: BaseException, text: str) -> 
             "write package.module:Class, without hyphens, spaces or slashes",
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return _missing_module_error(place, error.name)
+        return _missing_module_error(place, error.name, loader)
     if isinstance(error, SystemExit):
         return ProviderError(
             f"provider {place.name!r} ends the program when it is imported ({text})",
@@ -616,7 +598,9 @@ def _unset_variables(place: ProviderCandidate, error: BaseException | None = Non
     return tuple(name for name in dict.fromkeys(names) if name and not os.environ.get(name))
 
 
-def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderError:
+def _missing_module_error(
+    place: ProviderCandidate, missing: str, loader: ForeignLoader | None
+) -> ProviderError:
     top = missing.partition(".")[0]
     if missing.startswith(f"{FOLDER_PACKAGE}."):
         return ProviderUnavailable(
@@ -638,20 +622,8 @@ def _missing_module_error(place: ProviderCandidate, missing: str) -> ProviderErr
             f"provider {place.name!r} imports {missing!r} of its own folder by a name that it makes at run time",
             f"ask its author to write: from . import {top}",
         )
-    if place.kind == "hermes_agent" and not declared:
-        # No package index has the modules of Hermes Agent under their names, so pip can't be the remedy.
-        from hermes_core.loader.hermes_agent.host_modules import hidden_host_module, is_host_module
-
-        if hiding := hidden_host_module(missing):
-            return ProviderUnavailable(
-                f"provider {place.name!r} needs its host's module {missing!r}, which {hiding!r} hides",
-                "rename that module, or run from another folder",
-            )
-        if is_host_module(missing):
-            return ProviderUnavailable(
-                f"provider {place.name!r} needs {missing!r} of Hermes Agent itself, which is not here",
-                "ask its author whether it can do without, or use it in Hermes Agent",
-            )
+    if loader is not None and not declared and (error := loader.missing_module(place.name, missing)):
+        return error
     # This package is installed: it prints the message.
     others = [need for need, name in requires.items() if name not in OWN_PACKAGES]
     packages = " ".join(f"{need!r}" for need in declared or others)

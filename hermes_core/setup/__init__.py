@@ -2,7 +2,4 @@
 
 Nothing is written before all answers are there, and `memory.provider` is written last: after a kill in between, the old
 provider is still active, and a second run completes the first.
-
-`plugin_folders` installs, updates and removes the plugin folders of a home; `plugin_source` and `archives` fetch and
-unpack them, and `plugin_check` loads each once in a process of its own.
 """

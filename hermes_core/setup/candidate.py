@@ -20,15 +20,8 @@ from hermes_core.health.provider import check_provider, settings_in, start_provi
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.kit.settings import Settings, load_settings
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import (
-    BUNDLED,
-    FOLDERS,
-    ExternalTool,
-    LoadControl,
-    ProviderEntry,
-    discover,
-    select,
-)
+from hermes_core.loader.discover import BUNDLED, FOLDERS, ExternalTool, ProviderEntry, discover, select
+from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.load import LoadedProvider, load_provider
 from hermes_core.loader.requirements import missing_packages
 from hermes_core.logs import LogFile

@@ -20,7 +20,7 @@ from typing import Any
 
 import hermes_core.memory
 from hermes_core import HermesHome
-from hermes_core.loader.discover import installed_entry_points
+from hermes_core.loader.entry_points import installed_entry_points
 from hermes_core.safety.scan import first_threat
 from tests.chaos import faults
 from tests.chaos.faults import Action, Call, Fault

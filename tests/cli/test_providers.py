@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from hermes_core.actions import notes as notes_of_people
 from hermes_core.cli import memory
 from hermes_core.config import set_value
 from hermes_core.loader.discover import BUNDLED_ABOUT
-from tests.cli.conftest import Hermes
 from tests.outbox_of import end_pauses, outbox_of, turn_rows
 
 NEEDS_A_BACKEND = """
@@ -283,57 +280,6 @@ def test_a_retry_says_what_is_not_taken_this_time_either(
     set_value(hermes_home, "memory.provider", "notes")
     # What the fixture stored is no turn that anybody could read.
     assert "row 2 is a dead letter again: " in hermes("outbox", "retry", "2", code=3).stderr
-
-
-DUCK = """
-class Duck:
-    name = "duck"
-
-    def is_available(self):
-        return True
-
-    def initialize(self, session_id, **kwargs):
-        pass
-
-    def get_tool_schemas(self):
-        return []
-
-
-def register(ctx):
-    ctx.register_memory_provider(Duck())
-    ctx.register_hook("pre_gateway_dispatch", print)
-"""
-QUACK = """
-def register_cli(subparser):
-    subparser.add_argument("--loud", action="store_true")
-    subparser.set_defaults(func=lambda options: print("QUACK" if options.loud else "quack") or 5)
-"""
-
-
-@pytest.fixture
-def duck(hermes: Hermes, hermes_home: HermesHome) -> Iterator[None]:
-    """A provider written for Hermes Agent, with commands of its own, is the active one."""
-    folder = hermes_home.plugins / "duck"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(DUCK)
-    (folder / "cli.py").write_text(QUACK)
-    hermes("memory", "use", "duck")
-    yield
-    for module in [name for name in sys.modules if name.startswith("_hermes_user_memory")]:
-        del sys.modules[module]
-
-
-def test_the_commands_of_a_published_provider_get_every_word(hermes: Hermes, duck: None) -> None:
-    assert "QUACK" in hermes("duck", "--loud", code=5).stdout
-    assert "--loud" in hermes("duck", "--help").stdout
-    assert "unrecognized arguments" in hermes("duck", "--soft", code=2).stderr
-
-
-def test_what_has_no_effect_here_is_listed(hermes: Hermes, data: Callable[..., Any], duck: None) -> None:
-    note = "register_hook('pre_gateway_dispatch') has no effect here"
-    assert f"duck: {note}" in hermes("providers").stdout
-    (entry,) = [entry for entry in data("providers") if entry["name"] == "duck"]
-    assert entry["notes"] == [note]
 
 
 def test_a_folder_with_a_bundled_name_is_set_up_and_reported_as_that(

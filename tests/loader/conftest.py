@@ -10,7 +10,6 @@ from textwrap import dedent
 import pytest
 
 from hermes_core.home import HermesHome
-from hermes_core.loader.hermes_agent.host_modules import HOST_NAMES
 
 NATIVE = """
 from hermes_core import MemoryProvider
@@ -101,5 +100,5 @@ def site(tmp_path: Path, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatc
     yield Site(folder, hermes_home)
     for name in set(sys.modules) - before:
         file = str(getattr(sys.modules[name], "__file__", None) or "")
-        if name in HOST_NAMES or name.startswith("_hermes_user_memory") or file.startswith(str(tmp_path)):
+        if name.startswith("_hermes_user_memory") or file.startswith(str(tmp_path)):
             del sys.modules[name]

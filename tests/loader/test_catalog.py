@@ -7,10 +7,11 @@ import pytest
 
 from hermes_core.config import set_value
 from hermes_core.loader.catalog import discover_providers
-from hermes_core.loader.discover import BUNDLED, LoadControl, ProviderEntry
+from hermes_core.loader.discover import BUNDLED, ProviderEntry
+from hermes_core.loader.entry_points import LoadControl
 from tests.loader.conftest import DUCK, NATIVE, REGISTER, Site
 
-LOUD = "raise SystemExit('imported')\ndef register(ctx): ctx.register_memory_provider(1)"
+LOUD = "import hermes_core\nraise SystemExit('imported')\n"
 
 
 def listed(
@@ -38,16 +39,16 @@ def test_our_providers_that_are_not_installed_say_how_to_get_them(site: Site) ->
 
 def test_the_configured_provider_is_active(site: Site) -> None:
     site.plugin("notes", NATIVE)
-    site.plugin("duck", DUCK + REGISTER)
+    site.plugin("tea", NATIVE.replace('"notes"', '"tea"'))
     entries = listed(site, "notes")
-    assert (entries["notes"].state, entries["duck"].state) == ("active", "idle")
+    assert (entries["notes"].state, entries["tea"].state) == ("active", "idle")
 
 
 def test_a_configured_provider_may_be_named_as_it_names_itself(site: Site) -> None:
-    site.plugin("folder-name", DUCK + REGISTER)
-    entries = listed(site, "duck")
+    site.plugin("folder-name", NATIVE)
+    entries = listed(site, "notes")
     assert entries["folder-name"].state == "active"
-    assert "duck" not in entries
+    assert "notes" not in entries
 
 
 def test_a_configured_name_that_nothing_has_is_listed_as_failed(site: Site) -> None:
@@ -97,16 +98,16 @@ def test_a_configured_package_that_is_shadowed_says_by_what(site: Site) -> None:
     assert "'duck'" in entry.remedy
 
 
-@pytest.mark.parametrize("name", ["duck", "pond-memory"])
+@pytest.mark.parametrize("name", ["notes", "pond-memory"])
 def test_a_package_that_lies_in_the_plugin_folder_is_one_line(
     site: Site, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    site.plugin("duck", DUCK + REGISTER)
+    site.plugin("notes", NATIVE)
     monkeypatch.syspath_prepend(str(site.home.plugins))
-    site.distribution("pond-memory", {"hermes_agent.memory_providers": {"duck": "duck:register"}})
+    site.distribution("pond-memory", {"hermes_core.providers": {"notes": "notes:Notes"}})
     entries = discover_providers(site.home, control=LoadControl(), active=name)
     (entry,) = [entry for entry in entries if entry.name not in BUNDLED]
-    assert (entry.name, entry.state, entry.distribution) == ("duck", "active", "pond-memory")
+    assert (entry.name, entry.state, entry.distribution) == ("notes", "active", "pond-memory")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_a_package_that_lies_in_the_plugin_folder_is_one_line(
             "unavailable",
             "no key",
         ),
-        (DUCK.replace("return True", "return False") + REGISTER, "unavailable", "can't run here"),
+        (NATIVE + "    def is_available(self):\n        return False", "unavailable", "can't run here"),
     ],
 )  # fmt: skip
 def test_a_probe_tells_how_the_active_provider_fares(

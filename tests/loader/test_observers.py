@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from importlib_metadata import EntryPoint
 
-from hermes_core.loader.discover import LoadControl
+from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.load import OBSERVER_GROUP as GROUP
 from hermes_core.loader.load import load_observers
 from hermes_core.manager.manager import MemoryManager

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes_core.contract.values import Session
 from hermes_core.errors import ProviderError, ProviderUnavailable
 from hermes_core.loader.catalog import discover_providers
 from hermes_core.loader.guard import StillRunning, call_with_timeout
@@ -108,16 +107,6 @@ def test_it_does_not_hold_the_process_at_its_end(site: Site) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert "left behind" in done.stdout
     assert done.returncode == 0
-
-
-def test_the_context_of_the_caller_goes_with_it(site: Site) -> None:
-    source = "from hermes_constants import get_hermes_home\nHOME = str(get_hermes_home())\n" + DUCK + REGISTER
-    site.plugin("duck", source)
-    provider = load_provider("duck", site.home).factory()
-    told = sys.modules[type(provider.wrapped).__module__].HOME  # type: ignore[attr-defined]
-    assert told == str(site.home.path)
-    provider.initialize(Session("s1"))  # type: ignore[attr-defined]
-    provider.shutdown()  # type: ignore[attr-defined]
 
 
 def test_the_result_is_given_and_no_thread_stays() -> None:

@@ -1,0 +1,156 @@
+"""The steps of loading a provider written for Hermes Agent, which the core asks for.
+
+Modules that only a load needs are imported by it: a list of providers imports this module alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import importlib_metadata
+
+from hermes_core.errors import ProviderError, ProviderUnavailable
+from hermes_core.home import HermesHome
+from hermes_core.loader.discover import ProviderCandidate
+from hermes_core.loader.entry_points import PLUGIN_GROUP, installed_entry_points, normalise
+from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_memory_foreign.inspection import (
+    HOST_PACKAGES,
+    calls_register,
+    is_recorded,
+    may_register_provider,
+    mentions_provider,
+    record_no_provider,
+)
+
+if TYPE_CHECKING:
+    from hermes_memory_foreign.registration import Registrations
+
+logger = logging.getLogger(__name__)
+
+
+class HermesAgentLoader:
+    """The `ForeignLoader` of Hermes Agent."""
+
+    reserved_modules = HOST_PACKAGES
+
+    def holds_provider(self, folder: Path, manifest: Mapping[str, Any]) -> bool:
+        """Return False if the source of a plugin folder, or an earlier load, shows that it holds no provider."""
+        return not is_recorded(folder) and may_register_provider(folder, manifest)
+
+    @contextmanager
+    def surroundings(self, home: Path, sessions: object) -> Iterator[None]:
+        """Give a provider the modules, the sessions and the environment that it expects."""
+        from hermes_memory_foreign.environment import environment_of, lend_sessions
+        from hermes_memory_foreign.host_modules import install_host_modules
+
+        install_host_modules()
+        if sessions is not None:
+            lend_sessions(home, sessions)
+        with environment_of(home):
+            yield
+
+    def context(self) -> Registrations:
+        """Return the `ctx` for `register(ctx)`."""
+        from hermes_memory_foreign.registration import Registrations
+
+        return Registrations()
+
+    def companions(self, candidate: ProviderCandidate) -> Registrations | None:
+        """Run `register(ctx)` of the other plugins of the provider's package, and return what they registered."""
+        values = _companion_targets(candidate)
+        if not values:
+            return None
+        together = self.context()
+        for value in values:
+            own = self.context()
+
+            def register(value: str = value, own: Registrations = own) -> None:
+                plugin = importlib_metadata.EntryPoint(candidate.name, value, candidate.source).load()
+                (getattr(plugin, "register", None) or plugin)(own)
+
+            failure = call_foreign(register)
+            if isinstance(failure, ForeignError):
+                logger.warning(
+                    "plugin %s of provider %r is not used: it raised %s", value, candidate.name, failure
+                )
+                own.unused[f"plugin {value}, which raised {failure},"] = 1
+            together.add(own)
+        return together
+
+    def adapt(
+        self,
+        provider: object,
+        candidate: ProviderCandidate,
+        home: HermesHome,
+        contexts: Iterable[Registrations],
+        module: str,
+    ) -> object:
+        """Return a provider of ours around the provider."""
+        from hermes_memory_foreign.adapter import adapt
+
+        first, *others = [*contexts] or [self.context()]
+        for other in others:
+            first.add(other)
+        return adapt(provider, candidate.name, home, first, module)
+
+    def may_register_later(self, folder: Path, *, has_register: bool) -> bool:
+        """Return True if its `register(ctx)` may call `register_memory_provider`, else record that it does not."""
+        if has_register and calls_register(folder):
+            return True
+        record_no_provider(folder)
+        return False
+
+    def missing_module(self, name: str, module: str) -> ProviderError | None:
+        """Return the error for a module of Hermes Agent that is not here, None for any other module.
+
+        No package index has the modules of Hermes Agent under their names, so pip can't be the remedy.
+        """
+        from hermes_memory_foreign.host_modules import hidden_host_module, is_host_module
+
+        if hiding := hidden_host_module(module):
+            return ProviderUnavailable(
+                f"provider {name!r} needs its host's module {module!r}, which {hiding!r} hides",
+                "rename that module, or run from another folder",
+            )
+        if is_host_module(module):
+            return ProviderUnavailable(
+                f"provider {name!r} needs {module!r} of Hermes Agent itself, which is not here",
+                "ask its author whether it can do without, or use it in Hermes Agent",
+            )
+        return None
+
+    def register(self, ctx: Any, name: str, host_name: str) -> None:
+        """Register a provider of ours as Hermes Agent's memory provider."""
+        from hermes_memory_foreign.export import exported_provider
+
+        ctx.register_memory_provider(exported_provider(name, host_name))
+
+    def add_commands(self, parser: argparse.ArgumentParser, name: str, host_name: str) -> None:
+        """Let the parser of Hermes Agent forward the arguments after the provider's name to the provider's commands."""
+        from hermes_memory_foreign.export_command import forward_commands
+
+        forward_commands(parser, name, host_name)
+
+
+def _companion_targets(candidate: ProviderCandidate) -> list[str]:
+    """Return the targets of further entry points of the provider's distribution, which register no provider."""
+    if candidate.is_folder or not candidate.distribution:
+        return []
+    owner, module = normalise(candidate.distribution), candidate.value.partition(":")[0]
+    values = [
+        point.value
+        for point in installed_entry_points()
+        if point.group == PLUGIN_GROUP
+        and point.dist is not None
+        and normalise(point.dist.name) == owner
+        # A package may offer its provider in several groups, and two providers in one.
+        and point.value.partition(":")[0] != module
+        and (candidate.source != PLUGIN_GROUP or not mentions_provider(point.value))
+    ]
+    return list(dict.fromkeys(values))
