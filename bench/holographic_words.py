@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from hermes_core import Session, ToolCall
-from hermes_core.recall import dense
-from hermes_core.sessions.search.vectors import Likeness
+from hermes_memory_semantic import dense
+from hermes_memory_semantic.vectors import Likeness
 
 DIM = 1024
 

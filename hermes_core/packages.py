@@ -74,6 +74,7 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
     "openclaw": KnownExtension(
         "hermes-memory-openclaw", "the move from OpenClaw", {"claw": "Move over from OpenClaw."}
     ),
+    "semantic": KnownExtension("hermes-memory-semantic", "search of past sessions by meaning"),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
     "testing": KnownExtension(
         TESTING,

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from hermes_core import Memory, OpenTurn, open_memory
-from hermes_core.recall import dense
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.search import lookup
 from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_semantic import dense
+from hermes_memory_semantic.vectors import VectorIndex
 from hermes_memory_testing.fakes import RecordingProvider
 
 MAX_PER_TURN = 6
@@ -161,7 +162,7 @@ def test_a_turn_and_its_recall_take_few_round_trips(
         assert begin + end <= MAX_PER_TURN + MAX_PER_SEARCH, (begin, end)
 
 
-@pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
+@pytest.mark.skipif(not dense.installed(), reason="needs the local model")
 @pytest.mark.parametrize(
     "question", [*QUESTIONS, "Does the kumquat tree of Ghana stand, and do I remember it?"]
 )
@@ -172,7 +173,7 @@ def test_a_search_by_meaning_takes_few_round_trips(
     monkeypatch.setattr(lookup, "MAX_RARE_MESSAGES", common)
     storage = memory.config.storage
     database = PostgresDatabase(storage.url, MIGRATIONS, schema=storage.schema)
-    with contextlib.closing(SessionDB(database, semantic=True)) as db:
+    with contextlib.closing(SessionDB(database, make_vectors=VectorIndex)) as db:
         assert db.vectors is not None
         db.vectors.build()
         db.search(question, user="telegram:ann")  # reads also how the server keeps vectors

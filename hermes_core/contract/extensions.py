@@ -86,11 +86,13 @@ class ImporterEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index of messages beside the index of words.
+    """An index of messages by meaning, beside the index of words.
 
     Attributes:
         name: Name of the index, for reports.
-        target: "module:attribute" of its factory, imported when a store is opened.
+        target: "module:attribute" of its factory, imported when a store is opened. The factory gets the engine, the home
+            and the configuration, and returns a `VectorIndex` of `hermes_core.sessions.search.protocol`, which must not
+            use the database before its first method is called. It raises `ConfigError` if the index can't be used.
         extension: Name of the extension, filled in by the core.
     """
 
@@ -155,7 +157,7 @@ class ExtensionHooks:
 
     @hookspec
     def register_indexes(self, indexes: Registrations[IndexEntry]) -> None:
-        """Register indexes of messages, such as search by meaning. Called when a store is opened."""
+        """Register an index of messages by meaning. Called when a store is opened. A store uses the first one."""
 
     @hookspec(firstresult=True)
     def open_engine(self, url: str) -> Any:

@@ -17,6 +17,7 @@ from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
 from hermes_core.health.server import examine_server
 from hermes_core.home import HermesHome
+from hermes_core.loader.extensions import extension_remedy
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
@@ -112,6 +113,8 @@ def vector_state(memory: Memory) -> str:
         return "does not work" if memory.sessions.vector_problem else "not installed"
     if vectors.mismatch:
         return "by words only, because another model made the vectors"
+    if vectors.remedy():
+        return f"by words only: {vectors.description()}"
     missing = vectors.missing()
     is_remote = memory.config.recall.embeddings == "http"
     parts = [f"on by {memory.config.recall.embeddings_model}" if is_remote else "on", vectors.description()]
@@ -127,11 +130,13 @@ def examine_vectors(memory: Memory) -> list[Finding]:
     if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
         fault = memory.sessions.vector_fault
         return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
+    if vectors is None and vector_state(memory) == "not installed":
+        adding = extension_remedy(memory.extensions, "semantic")
+        return [*findings, Finding("search by meaning", "ok", f"not installed; to add it, {adding}")]
     state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
     if not remedy:
         return [*findings, Finding("search by meaning", "ok", state)]
-    fact = "the server can't compare the vectors, so that each process reads those of who searches"
-    return [*findings, Finding("search by meaning", "note", f"{state}: {fact}", remedy)]
+    return [*findings, Finding("search by meaning", "note", state, remedy)]
 
 
 def rescue(path: Path) -> str:

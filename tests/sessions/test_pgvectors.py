@@ -1,4 +1,4 @@
-"""Vectors on a PostgreSQL server: made by several machines at once, kept apart by owner, with and without pgvector."""
+"""Vectors on a PostgreSQL server: made by several machines at once, and kept apart by owner."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import ConfigError
-from hermes_core.recall import dense
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search import vector_store
 from hermes_core.sessions.search.pgvectors import PostgresVectors
-from hermes_core.sessions.search.vector_store import SqliteVectors
-from hermes_core.sessions.search.vectors import VectorIndex
-from tests.sessions.conftest import OpenStore, server_database
+from hermes_core.sessions.search.protocol import Vector
+from hermes_memory_semantic import dense, vector_store
+from hermes_memory_semantic.vector_store import SqliteVectors
+from hermes_memory_semantic.vectors import VectorIndex
+from plugins.semantic.tests.conftest import OpenStore, open_store
+from tests.sessions.conftest import server_database
+
+__all__ = ["open_store"]
 
 pytest.importorskip("numpy")
 
@@ -55,7 +58,7 @@ def encoder(monkeypatch: pytest.MonkeyPatch) -> SubjectEncoder:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "machine" in metafunc.fixturenames:
-        kinds = ["pgvector", "bytea"]
+        kinds = ["postgresql"]
         if "sqlite" in [mark.name for mark in metafunc.definition.iter_markers()] or "opened" in (
             metafunc.fixturenames
         ):
@@ -66,7 +69,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def machine(open_store: OpenStore) -> Callable[[], SessionDB]:
     """Opens the test's store on the server, as each machine does."""
-    return partial(open_store, semantic=True)
+    return open_store
 
 
 @pytest.fixture
@@ -133,7 +136,7 @@ def test_the_thread_is_woken_after_the_commit(
 def test_the_first_start_misses_no_message_that_is_being_stored(
     machine: Callable[[], SessionDB], open_store: OpenStore
 ) -> None:
-    writer, db = open_store(), machine()
+    writer, db = open_store(by_meaning=False), machine()
     say(writer, "s1", "the rent")
     begun, commit = threading.Event(), threading.Event()
     counts: list[int] = []
@@ -242,7 +245,7 @@ def test_a_message_without_readable_text_is_no_gap(opened: Callable[[], SessionD
 def other_model(db: SessionDB) -> VectorIndex:
     """Return the index of a machine with another model on the same store."""
     other = VectorIndex(db.database)
-    other._store = PostgresVectors(db.database, "newer", True)
+    other._store = PostgresVectors(db.database, "newer", dense.DIMENSION, True)
     return other
 
 
@@ -328,7 +331,7 @@ def test_vectors_of_another_model_that_were_under_way_are_not_stored(
 ) -> None:
     db = machine()
     say(db, "s1", "a puppy")
-    newer = PostgresVectors(db.database, "newer", True)
+    newer = PostgresVectors(db.database, "newer", dense.DIMENSION, True)
     encode = encoder.encode
 
     def encode_late(texts: Any, without: Any = ()) -> list[dense.Encoding]:
@@ -378,7 +381,7 @@ def test_what_is_hidden_before_it_has_a_vector_gets_none(machine: Callable[[], S
     ids = say(db, "s1", "a kitten", "a cat")
     taken = index_of(db)._store.take(8)
     db.withdraw("s1", ids[0])
-    vector = partial(vector_store.Vector, piece=0, first=0, last=1, own=b"\1" * dense.DIMENSION, words=b"")
+    vector = partial(Vector, piece=0, first=0, last=1, own=b"\1" * dense.DIMENSION, words=b"")
     index_of(db)._store.save(ids, [vector(message_id=number) for number in ids], dense.DIMENSION)
     assert len(taken) == 2
     assert sorted(row[0] for row in db.database.execute("SELECT message_id FROM vectors")) == [
@@ -455,9 +458,8 @@ def test_a_process_holds_the_vectors_of_the_owners_who_searched_last(
     people: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = index_of(people)._store
-    if not isinstance(store, SqliteVectors) and store.description() != "bytea":
+    if not isinstance(store, SqliteVectors):
         pytest.skip("the server compares them")
-    assert isinstance(store, SqliteVectors | PostgresVectors)
     monkeypatch.setattr(vector_store, "MAX_CACHED_BYTES", 3 * 2 * (dense.DIMENSION + 32))
     for user in ("ann", "bob", "user-1", "user-2"):
         index_of(people).likeness("which dog?", user=user)
@@ -485,10 +487,10 @@ def test_vectors_that_others_store_meanwhile_are_compared(
         assert len(likeness.best(99)) == 3 + number
 
 
-# ------------------------------------------------------------------ pgvector and bytea
+# ------------------------------------------------------------------ with and without pgvector
 
 
-def test_all_ways_give_the_same_results(
+def test_both_engines_give_the_same_results(
     machine: Callable[[], SessionDB], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [
@@ -496,7 +498,7 @@ def test_all_ways_give_the_same_results(
         for number in range(60)
     ]
     results = []
-    for db in (machine(), SessionDB(tmp_path / "file.db", semantic=True)):
+    for db in (machine(), SessionDB(tmp_path / "file.db", make_vectors=VectorIndex)):
         say(db, "s1", *texts, "x " * 400 + "my rent and a storm and a kitten", user="ann")
         index_of(db).build()
         results.append(
@@ -512,17 +514,13 @@ def test_all_ways_give_the_same_results(
     assert len(results[0]) == 120
 
 
-def test_the_store_says_which_way_is_used(machine: Callable[[], SessionDB], open_store: OpenStore) -> None:
-    db = machine()
-    index = index_of(db)
-    if index.description() == "bytea":
-        assert "CREATE EXTENSION vector" in index.remedy()
-    else:
-        assert index.description().startswith("pgvector 0.")
-        assert index.remedy() == ""
+def test_the_store_names_the_extension(machine: Callable[[], SessionDB]) -> None:
+    index = index_of(machine())
+    assert index.description().startswith("pgvector 0.")
+    assert index.remedy() == ""
 
 
-def test_a_store_begun_without_the_extension_uses_it_after_a_rebuild(
+def test_a_server_without_the_extension_is_searched_by_words_and_has_vectors_after_a_rebuild(
     plain_server: tuple[str, str], postgres_schema: str, postgres_url: str
 ) -> None:
     import psycopg
@@ -530,27 +528,41 @@ def test_a_store_begun_without_the_extension_uses_it_after_a_rebuild(
 
     url, password = plain_server
     databases = [server_database(url, f"{postgres_schema[:40]}_c", password) for _ in range(2)]
-    db, other = (SessionDB(database, semantic=True) for database in databases)
+    db, other = (SessionDB(database, make_vectors=VectorIndex) for database in databases)
     say(db, "s1", "a puppy", "the rent", "a storm")
-    index_of(db).build()
-    assert texts_of(other, "which dog?")[0] == "a puppy"
+    assert index_of(db).build() == 0
+    assert index_of(db).missing() == 0
+    assert index_of(db).works()
+    assert "no vectors" in index_of(db).description()
+    assert "CREATE EXTENSION vector" in index_of(db).remedy()
+    assert maintenance.rebuild_vectors(db) == 0
+    assert count(db, "SELECT count(*) FROM missing_vectors") == 0
+    assert index_of(other).likeness("which dog?") is None
+    assert texts_of(other, "the rent")[0] == "the rent"
+    assert index_of(other).fault == ""
     name = conninfo_to_dict(url)["dbname"]
     admin_url = make_conninfo(**{**conninfo_to_dict(postgres_url), "dbname": name})  # type: ignore[arg-type]
     with psycopg.connect(admin_url, autocommit=True) as admin:
         admin.execute("CREATE EXTENSION vector WITH SCHEMA public")
     try:
-        assert index_of(db).description() == "bytea"
-        assert "sessions rebuild" in index_of(db).remedy()
-        assert texts_of(db, "which dog?")[0] == "a puppy"
+        assert index_of(db).remedy().startswith("hermes-memory sessions rebuild")
         assert maintenance.rebuild_vectors(db) == 3
         assert index_of(db).description().startswith("pgvector")
         for store in (db, other):
             assert texts_of(store, "which dog?")[0] == "a puppy"
+        say(db, "s1", "a kitten")
+        with psycopg.connect(admin_url, autocommit=True) as admin:
+            admin.execute("DROP EXTENSION vector CASCADE")
+        # The extension is gone, with all vectors; one message waits in the queue.
+        assert index_of(db).build() == 0
+        assert index_of(db).likeness("which dog?") is None
+        assert texts_of(db, "the rent")[0] == "the rent"
+        assert "CREATE EXTENSION vector" in index_of(db).remedy()
     finally:
         for store in (db, other):
             store.close()
         with psycopg.connect(admin_url, autocommit=True) as admin:
-            admin.execute("DROP EXTENSION vector CASCADE")
+            admin.execute("DROP EXTENSION IF EXISTS vector CASCADE")
 
 
 def test_the_vectors_of_an_owner_are_found_by_an_index(people: SessionDB) -> None:
@@ -573,7 +585,7 @@ def test_a_search_by_meaning_takes_three_round_trips_more(
 ) -> None:
     from tests.sessions.test_gin import MAX_ROUND_TRIPS, count_round_trips
 
-    if index_of(people).description() in ("", "bytea"):
+    if not index_of(people).description():
         pytest.skip("for servers that compare vectors")
     people.search("which dog?", user="ann")
     trips = count_round_trips(people, monkeypatch, lambda: people.search("which dog?", user="ann"))
@@ -583,7 +595,7 @@ def test_a_search_by_meaning_takes_three_round_trips_more(
 def test_a_store_without_vectors_queues_nothing(
     open_store: OpenStore, machine: Callable[[], SessionDB]
 ) -> None:
-    db = open_store()
+    db = open_store(by_meaning=False)
     say(db, "s1", "a puppy")
     assert count(db, "SELECT count(*) FROM missing_vectors") == 0
     later = machine()

@@ -4,9 +4,8 @@ A message that has no vector yet stands in a queue, into which it comes in its o
 not that of the ids, so that no last id could say which messages have a vector. A machine leases some messages of the
 queue, makes their vectors outside of any transaction, and removes them from the queue together with storing these.
 
-With the extension pgvector, the server compares the vectors of an owner with a question, all of them: an approximate
-index over all owners would lose neighbours of each. Without the extension, each process does so with the vectors of the
-owners who searched last.
+The server compares the vectors of an owner with a question by its extension pgvector, all of them: an approximate index
+over all owners would lose neighbours of each. A server without the extension stores no vectors, and is searched by words.
 """
 
 from __future__ import annotations
@@ -21,24 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from hermes_core.errors import DatabaseUnavailable, StorageError
+from hermes_core.errors import StorageError
 from hermes_core.sessions.records import MEMORY_TOOLS
-from hermes_core.sessions.search.vector_store import (
+from hermes_core.sessions.search.protocol import (
     HAS_TEXT,
+    INT8_SCALE,
     MAX_NEAREST,
     MIN_COVERAGE,
-    VECTORS_PER_PART,
     Coverage,
-    Matrix,
-    MatrixCache,
     Nearness,
     OtherModel,
     Surroundings,
     Vector,
-    gather,
-    nearest_pieces,
-    nearness_of,
-    whole_messages,
 )
 from hermes_core.storage.engine import Connection, Engine, Statement
 
@@ -95,12 +88,11 @@ _TABLES = (
         message_id BIGINT NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
         piece BIGINT NOT NULL, first BIGINT NOT NULL, last BIGINT NOT NULL,
         owner_key BIGINT NOT NULL,
-        serial BIGINT GENERATED ALWAYS AS IDENTITY,
         words BYTEA NOT NULL,
         PRIMARY KEY (message_id, piece)
     )
     """,
-    "CREATE INDEX vectors_by_owner ON vectors (owner_key, message_id, serial)",
+    "CREATE INDEX vectors_by_owner ON vectors (owner_key, message_id)",
     """
     CREATE FUNCTION queue_message() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF EXISTS (SELECT 1 FROM vector_state) THEN
@@ -135,10 +127,8 @@ _COLUMN_TYPE = """
     JOIN pg_namespace n ON n.oid = t.typnamespace
     WHERE a.attrelid = to_regclass('vectors') AND a.attname = 'own' AND NOT a.attisdropped
 """
-_BYTEA = "pg_catalog.bytea"
-
 _STATE = f"""
-    SELECT st.model, st.dimension, st.queued_to, coalesce(({_COLUMN_TYPE}), '{_BYTEA}') AS type FROM vector_state st
+    SELECT st.model, st.dimension, st.queued_to, coalesce(({_COLUMN_TYPE}), '') AS type FROM vector_state st
 """
 
 _TAKE = f"""
@@ -156,7 +146,7 @@ _TAKE = f"""
 _INSERT = """
     INSERT INTO vectors (message_id, piece, first, last, own, words, owner_key)
     SELECT x.id, x.piece, x.first, x.last, x.own::{type}, x.words, m.owner_key
-    FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::{array}[], ?::bytea[])
+    FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::text[], ?::bytea[])
         AS x (id, piece, first, last, own, words)
     CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = x.id AND state < 2 OFFSET 0) m
 """
@@ -196,29 +186,21 @@ _NEAREST_PIECES = """
         WHERE v.message_id = w.other ORDER BY near DESC, v.piece LIMIT 1
     ) v ORDER BY v.message_id
 """
-_WORDS = """
-    SELECT v.message_id, v.words FROM unnest(?::bigint[], ?::bigint[]) AS w (id, piece)
-    CROSS JOIN LATERAL (SELECT message_id, words FROM vectors WHERE message_id = w.id AND piece = w.piece OFFSET 0) v
-    WHERE v.words <> ''
-"""
 
 
 def create_vectors(connection: Connection) -> None:
-    """Create the tables of the vectors, with the extension pgvector if it can be used."""
+    """Create the tables of the vectors, with a column for them if the extension pgvector can be used."""
     for statement in _TABLES:
         connection.execute(statement)
-    _choose_type(connection)
+    _add_column(connection)
 
 
-def _choose_type(connection: Connection) -> None:
-    """Give the empty table of the vectors the best type of column that the server has."""
+def _add_column(connection: Connection) -> None:
+    """Give the empty table of the vectors a column for them if the server has the extension pgvector."""
     connection.execute(_EXTENSION)
     row = connection.execute(_HALFVEC).fetchone()
-    column = row[0] if row else _BYTEA
-    row = connection.execute(_COLUMN_TYPE).fetchone()
-    if row is None or row[0] != column:
-        connection.execute("ALTER TABLE vectors DROP COLUMN IF EXISTS own")
-        connection.execute(f"ALTER TABLE vectors ADD COLUMN own {column} NOT NULL")
+    if row is not None and connection.execute(_COLUMN_TYPE).fetchone() is None:
+        connection.execute(f"ALTER TABLE vectors ADD COLUMN own {row[0]} NOT NULL")
         # In the row itself, also if it is long: all vectors of an owner are read for each question.
         connection.execute("ALTER TABLE vectors ALTER COLUMN own SET STORAGE MAIN")
 
@@ -231,7 +213,7 @@ class _State:
         model: Name of the model.
         dimension: Number of numbers in a vector; 0 before the first one.
         queued_to: Id up to which messages were put into the queue; None if all were.
-        type: Type of the column, with its schema.
+        type: Type of the column, with its schema; "" if there is none, because the server has no pgvector.
     """
 
     model: str
@@ -240,28 +222,26 @@ class _State:
     type: str
 
     @property
-    def by_server(self) -> bool:
-        """True if the server compares vectors."""
-        return self.type != _BYTEA
-
-    @property
     def schema(self) -> str:
         """The schema of the extension."""
         return self.type.rpartition(".")[0]
 
 
 class PostgresVectors:
-    """The vectors of a home on a PostgreSQL server, made by one model."""
+    """The vectors of a home on a PostgreSQL server, made by one model.
 
-    def __init__(self, database: Engine, model: str, is_unit: bool) -> None:
-        from hermes_core.recall import dense
+    Args:
+        database: The server.
+        model: Name of the model.
+        dimension: Number of numbers in a vector; 0 if it is known after the first one only.
+        is_unit: True if vectors are unit vectors in steps of 1 / `INT8_SCALE`.
+    """
 
+    def __init__(self, database: Engine, model: str, dimension: int, is_unit: bool) -> None:
         self._database = database
         self._model = model
         self._is_unit = is_unit
-        # That of a server is known when it has answered.
-        self._first_dimension = dense.DIMENSION if is_unit else 0
-        self._cache = MatrixCache()
+        self._first_dimension = dimension
         self._state: _State | None = None
         self._process, self._making = os.getpid(), threading.Lock()
 
@@ -307,6 +287,8 @@ class PostgresVectors:
     def take(self, count: int, dimension: int = 0) -> list[Any]:
         """Return the next messages without a vector, which no other process gets for a while. Raises `OtherModel`."""
         state = self._begin()
+        if state is None:
+            return []
         self._require_model(state, dimension)
         if state.queued_to is not None:
             while self._queue_next():
@@ -342,7 +324,11 @@ class PostgresVectors:
             with self._database.transaction() as connection:
                 # Locked: the model may change, and a message be hidden or get another owner, at the same time.
                 row = connection.execute(f"{_STATE} FOR SHARE OF st").fetchone()
-                if row is None or (row["model"], row["dimension"]) != (self._model, dimension):
+                if (
+                    row is None
+                    or not row["type"]
+                    or (row["model"], row["dimension"]) != (self._model, dimension)
+                ):
                     return  # the messages are in the queue for the other model
                 connection.execute(
                     "SELECT id FROM messages WHERE id = ANY (?) AND state < 2 ORDER BY id FOR SHARE", (ids,)
@@ -355,17 +341,17 @@ class PostgresVectors:
         self._database.retry(write, idempotent=True)
 
     def _insert(self, connection: Connection, state: _State, vectors: Sequence[Vector]) -> None:
-        own: list[Any] = [v.own for v in vectors]
-        if state.by_server:
-            import numpy
+        import numpy
 
-            own = [_literal(numpy.frombuffer(number, numpy.int8)) for number in own]
-        sql = _INSERT.format(type=state.type, array="text" if state.by_server else "bytea")
+        own = [_literal(numpy.frombuffer(v.own, numpy.int8)) for v in vectors]
+        sql = _INSERT.format(type=state.type)
         columns = [[getattr(v, name) for v in vectors] for name in ("message_id", "piece", "first", "last")]
         connection.execute(sql, (*columns, own, [v.words for v in vectors]))
 
     def is_busy(self) -> bool:
         """Return True if other processes are making vectors."""
+        if self._read_state() is None:  # a queue of which nobody makes vectors any more
+            return False
         row = self._database.execute(
             """SELECT EXISTS (SELECT 1 FROM missing_vectors)
                 OR EXISTS (SELECT 1 FROM vector_state WHERE queued_to IS NOT NULL)"""
@@ -375,6 +361,8 @@ class PostgresVectors:
     def missing(self) -> int:
         """Return how many messages have no vector yet."""
         state = self._read_state()
+        if state is None and not self._has_column():
+            return 0
         queued_to = state.queued_to if state is not None and state.model == self._model else 0
         if queued_to is None:
             return int(self._database.execute("SELECT count(*) FROM missing_vectors").fetchone()[0])
@@ -386,10 +374,11 @@ class PostgresVectors:
         return int(count)
 
     def forget(self) -> None:
-        """Delete all vectors; the next ones are by this model. If the server has pgvector now, it is used for them."""
+        """Delete all vectors; the next ones are by this model. If the server has pgvector only now, they begin with it."""
         with self.alone(timeout=-1):
             self._begin()
             self._renew(self._first_dimension)
+            self._begin()
 
     def dimension(self) -> int:
         """Return the number of numbers in a stored vector; 0 before the first one."""
@@ -407,18 +396,23 @@ class PostgresVectors:
     # ------------------------------------------------------------------ the model, and the queue
 
     def _read_state(self) -> _State | None:
+        """Return the state; None before the first vector, or if the server has no pgvector."""
         row = self._database.execute(_STATE).fetchone()
-        self._state = None if row is None else _State(*row)
+        self._state = _State(*row) if row is not None and row["type"] else None
         return self._state
 
-    def _begin(self) -> _State:
-        """Return the state. If there is none yet, this model becomes that of the store."""
+    def _has_column(self) -> bool:
+        return self._database.execute(f"SELECT ({_COLUMN_TYPE})").fetchone()[0] is not None
+
+    def _begin(self) -> _State | None:
+        """Return the state. If there is none yet, this model becomes that of the store.
+
+        Return None if the server has no pgvector. No message waits for its vectors then.
+        """
         state = self._read_state()
-        if state is None:
+        if state is None and self._has_column():
             self._create_state()
             state = self._read_state()
-        if state is None:
-            raise DatabaseUnavailable("the state of the vectors was deleted", "try again")
         return state
 
     def _create_state(self) -> None:
@@ -444,12 +438,11 @@ class PostgresVectors:
                     (self._model, dimension),
                 )
                 connection.execute("TRUNCATE vectors")
-                _choose_type(connection)
+                _add_column(connection)
                 # Another program may be at work on these for the model before.
                 connection.execute("UPDATE missing_vectors SET leased_until = 0 WHERE leased_until > 0")
 
         self._database.retry(write, idempotent=True)
-        self._cache.clear()
         self._read_state()
 
     def _queue_next(self) -> bool:
@@ -504,10 +497,12 @@ class PostgresVectors:
 
     def _coverage_of(self, rows: list[Any], user: str | None) -> Coverage:
         row = rows[0] if rows else None
-        self._state = None if row is None else _State(*row[:4])
+        self._state = _State(*row[:4]) if row is not None and row["type"] else None
         self._require_model(self._state)
         if row is None or row["queued_to"] is not None:
             return Coverage(False, True)
+        if self._state is None:
+            return Coverage(False, False)
         if user is None and row["messages"] > MAX_COMPARED:
             log.info("all %d messages of a store are searched by words only", row["messages"])
             return Coverage(False, row["missing"] > 0)
@@ -521,9 +516,6 @@ class PostgresVectors:
         state = self._state or self._read_state()
         if state is None:
             return lambda: None, True
-        if not state.by_server:
-            nearness = nearness_of(self._matrices(user), asked, is_unit=self._is_unit)
-            return lambda: nearness, True
         condition, parameters = _of_owner(user)
         filters, of_filters = passing or ("true", [])
         sql = _NEAREST.format(
@@ -555,9 +547,9 @@ class PostgresVectors:
     def ask_around(
         self, places: Sequence[Place], nearness: Nearness, asked: Array, distances: tuple[int, int]
     ) -> Callable[[], Surroundings] | None:
-        """Return a function that returns `surroundings` of places; None if the server does not compare vectors."""
+        """Return a function that returns `surroundings` of places; None if there are no vectors."""
         state = self._state or self._read_state()
-        if state is None or not state.by_server:
+        if state is None:
             return None
         around = [*([list(column) for column in zip(*places, strict=True)] or [[], []]), *distances]
         sql = _NEAREST_PIECES.format(places=_AROUND, near=self._near(state))
@@ -584,11 +576,8 @@ class PostgresVectors:
         """Return the words of messages and of the messages around them."""
         state = self._state or self._read_state()
         of_places = [list(ids), *distances]
-        if state is None or not state.by_server:
-            places = [tuple(row) for row in self._database.execute(_PLACES, of_places)]
-            pieces = nearest_pieces(nearness, {other for *_, other in places})
-            asked_for = [list(column) for column in zip(*pieces, strict=True)] or [[], []]
-            return Surroundings(places, dict(self._database.execute(_WORDS, asked_for).fetchall()), nearness)
+        if state is None:
+            return Surroundings([], {}, nearness)
         sql = _NEAREST_PIECES.format(places=_PLACES, near=self._near(state))
         statements: list[Statement] = [(_PLACES, of_places), (sql, [*of_places, _literal(asked)])]
         places, rows = self._database.read(statements)
@@ -596,8 +585,6 @@ class PostgresVectors:
 
     def _near(self, state: _State) -> str:
         """Return the SQL for the cosine between a question and a vector `v`, times `dense.INT8_SCALE`."""
-        from hermes_core.recall.dense import INT8_SCALE
-
         schema = state.schema
         # As full floats, so that the ranking is that of SQLite.
         product = f"-(v.own::{schema}.vector OPERATOR({schema}.<#>) ?::{schema}.vector)"
@@ -606,64 +593,25 @@ class PostgresVectors:
         # A vector without a direction, all zeros, is near to nothing. All others are longer than 1.
         return f"{product} / greatest({schema}.l2_norm(v.own), 1) * {INT8_SCALE}"
 
-    def _matrices(self, user: str | None) -> Iterator[Matrix]:
-        """Yield the vectors of an owner, or of all owners, for a server that can't compare vectors."""
-        condition, parameters = _of_owner(user)
-        columns = "SELECT v.message_id, v.piece, v.first, v.last, v.own, v.serial FROM vectors v WHERE"
-        if (entry := self._cache.get(user)) is not None:
-            (count, total, last), matrix = entry
-            totals, rows = self._database.read(
-                [
-                    (f"SELECT count(*), sum(v.serial) FROM vectors v WHERE {condition}", parameters),
-                    (
-                        f"{columns} {condition} AND v.serial > ? ORDER BY v.message_id, v.piece LIMIT {VECTORS_PER_PART}",
-                        [*parameters, last],
-                    ),
-                ]
-            )
-            serials = [row["serial"] for row in rows]
-            stamp = (count + len(rows), total + sum(serials), max([last, *serials]))
-            # Numbers are never used again, so that another sum or count tells of all that was removed or moved.
-            if tuple(totals[0]) == stamp[:2] and len(rows) < VECTORS_PER_PART:
-                if rows:
-                    matrix = Matrix.joined([matrix, Matrix.of_rows(rows)])
-                self._cache.put(user, stamp, matrix)
-                yield matrix
-                return
-            self._cache.remove(user)
-        count = total = last = 0
-
-        def read(after: int) -> list[Any]:
-            sql = f"{columns} {condition} AND v.message_id > ? ORDER BY v.message_id, v.piece LIMIT {VECTORS_PER_PART}"
-            return self._database.execute(sql, (*parameters, after)).fetchall()
-
-        def parts() -> Iterator[Matrix]:
-            nonlocal count, total, last
-            for rows in whole_messages(read, 0):
-                serials = [row["serial"] for row in rows]
-                count, total, last = count + len(rows), total + sum(serials), max(last, *serials)
-                yield Matrix.of_rows(rows)
-
-        for matrix, is_whole in gather(parts()):
-            if is_whole:
-                self._cache.put(user, (count, total, last), matrix)
-            yield matrix
-
     # ------------------------------------------------------------------ for people
 
     def description(self) -> str:
-        """Return how the vectors are stored, for people."""
-        row = self._database.execute(
+        """Return how the vectors are stored, or why there are none, for people."""
+        column, version = self._database.execute(
             f"SELECT ({_COLUMN_TYPE}), (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
         ).fetchone()
-        return "bytea" if row[0] in {None, _BYTEA} else f"pgvector {row[1]}"
+        return (
+            f"pgvector {version}"
+            if column is not None
+            else "the tables have no vectors of the extension pgvector"
+        )
 
     def remedy(self) -> str:
-        """Return what a person can do so that the server compares the vectors; "" if it does."""
-        if self.description() != "bytea":
+        """Return what a person can do so that there are vectors; "" if there are."""
+        if self._has_column():
             return ""
         if self._database.execute(_HALFVEC).fetchone() is not None:
-            return "hermes-memory sessions rebuild makes them anew with the extension vector, which the server has now"
+            return "hermes-memory sessions rebuild makes them with the extension vector, which the server has now"
         return "let an administrator run CREATE EXTENSION vector in this database, then hermes-memory sessions rebuild"
 
 

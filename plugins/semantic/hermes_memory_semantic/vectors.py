@@ -1,6 +1,6 @@
 """Search by meaning: vectors of messages and of their words, made in the background and compared with a question.
 
-The vectors are stored beside the messages and deleted with them. Without the extra `[semantic]` there are no vectors.
+The vectors are stored beside the messages and deleted with them.
 """
 
 from __future__ import annotations
@@ -18,31 +18,35 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
+from hermes_core.config import Config
 from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError
-from hermes_core.recall import dense
+from hermes_core.home import HermesHome
+from hermes_core.packages import install_remedy
 from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
 from hermes_core.safety.redact import redact
-from hermes_core.sessions.search.reader import IndexRow
-from hermes_core.sessions.search.vector_store import (
+from hermes_core.sessions.search.protocol import (
+    INT8_SCALE,
     MAX_NEAREST,
     Coverage,
     Nearness,
     OtherModel,
-    SqliteVectors,
     Surroundings,
     Vector,
     VectorStore,
 )
+from hermes_core.sessions.search.reader import IndexRow
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.sqlite import Database
+from hermes_memory_semantic import dense
+from hermes_memory_semantic.vector_store import SqliteVectors
 
 if TYPE_CHECKING:
     import numpy
 
     from hermes_core.recall.rank import Place
-    from hermes_core.sessions.search.embeddings import HttpEncoder
     from hermes_core.sessions.search.filters import Condition
+    from hermes_memory_semantic.embeddings import HttpEncoder
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
 
@@ -112,7 +116,7 @@ class Likeness:
     @property
     def is_distant(self) -> bool:
         """True if no message is close enough for a search by meaning."""
-        return self.is_calibrated and self.nearness.highest / dense.INT8_SCALE < MIN_COSINE
+        return self.is_calibrated and self.nearness.highest / INT8_SCALE < MIN_COSINE
 
     def nearest(self, ids: Collection[int]) -> float | None:
         """Return the highest cosine between the question and these messages; -1 if none of them has a vector.
@@ -125,7 +129,7 @@ class Likeness:
             return None
 
         near = self.nearness.near[numpy.isin(self.nearness.ids, list(ids))]
-        return float((near / dense.INT8_SCALE).max(initial=-1.0))
+        return float((near / INT8_SCALE).max(initial=-1.0))
 
     def of(self, message_id: int) -> float:
         """Return the closeness of a message. A message without a vector gets 0, which is the mean."""
@@ -285,11 +289,11 @@ class VectorIndex:
         return self._store.missing()
 
     def description(self) -> str:
-        """Return how a server stores the vectors, for people; "" for a file."""
+        """Return how a server stores the vectors, or why it has none, for people; "" for a file."""
         return self._store.description()
 
     def remedy(self) -> str:
-        """Return what a person can do so that a server compares the vectors; "" if there is nothing to do."""
+        """Return what a person can do so that a server has vectors; "" if there is nothing to do."""
         return self._store.remedy()
 
     def close(self) -> None:
@@ -380,7 +384,7 @@ class VectorIndex:
         """Return start, end and text of each piece of a message; for a server without the secrets of the message."""
         if self._server is None:
             return [(first, last, text[first:last]) for first, last in dense.cut(text)]
-        from hermes_core.sessions.search.embeddings import redacted_pieces
+        from hermes_memory_semantic.embeddings import redacted_pieces
 
         return redacted_pieces(text)
 
@@ -631,20 +635,36 @@ class VectorIndex:
         return dense.encoder()
 
 
+def make_index(database: Engine, home: HermesHome, config: Config) -> VectorIndex:
+    """Return the index of meaning of a store.
+
+    Raises:
+        ConfigError: `recall.embeddings` is `http` without an address or model, or a package is missing.
+    """
+    if not dense.installed():
+        raise ConfigError("a package that it needs is not installed", install_remedy(dense.DISTRIBUTION))
+    if config.recall.embeddings != "http":
+        return VectorIndex(database)
+    # Imported here: only who uses a server needs an HTTP client.
+    from hermes_memory_semantic.embeddings import HttpEncoder, embedding_server
+
+    return VectorIndex(database, HttpEncoder(embedding_server(config.recall, home)))
+
+
 def _store_of(database: Engine, model: str, *, is_unit: bool) -> VectorStore:
     """Return the stored vectors of an engine.
 
     Args:
         database: The engine.
         model: Name of the model, stored with the vectors.
-        is_unit: True if vectors are stored as unit vectors in steps of 1 / `dense.INT8_SCALE`, False if each has a length
-            of its own.
+        is_unit: True if vectors are stored as unit vectors in steps of 1 / `INT8_SCALE`, False if each has a length of
+            its own.
     """
     if isinstance(database, Database):
         return SqliteVectors(database, model, is_unit)
     from hermes_core.sessions.search.pgvectors import PostgresVectors
 
-    return PostgresVectors(database, model, is_unit)
+    return PostgresVectors(database, model, dense.DIMENSION if is_unit else 0, is_unit)
 
 
 def _standard(values: Array) -> Array:

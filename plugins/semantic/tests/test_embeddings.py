@@ -22,11 +22,10 @@ from hermes_core.errors import HermesError
 from hermes_core.health.databases import examine_vectors, vector_state
 from hermes_core.health.status import status_of
 from hermes_core.home import HermesHome
-from hermes_core.recall import dense
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search import embeddings, vectors
-from hermes_core.sessions.search.embeddings import EmbeddingServer, HttpEncoder
-from tests.sessions.conftest import OpenStore
+from hermes_memory_semantic import dense, embeddings, vectors
+from hermes_memory_semantic.embeddings import EmbeddingServer, HttpEncoder
+from plugins.semantic.tests.conftest import OpenStore
 
 pytest.importorskip("numpy")
 
@@ -102,7 +101,7 @@ def server() -> Iterator[Server]:
 
 
 def opened(open_store: OpenStore, server: Server, model: str = "subjects", key: str = "") -> SessionDB:
-    return open_store(semantic=True, embeddings=EmbeddingServer(server.url, model, key))
+    return open_store(EmbeddingServer(server.url, model, key))
 
 
 def filled(open_store: OpenStore, server: Server, **options: str) -> SessionDB:
@@ -493,9 +492,9 @@ def test_an_unasked_turn_beside_a_server_is_judged_by_words(
 
 def test_the_local_model_takes_over_again(open_store: OpenStore, server: Server) -> None:
     if not dense.installed():
-        pytest.skip("needs the extra [semantic]")
+        pytest.skip("needs the local model")
     filled(open_store, server).close()
-    with closing(open_store(semantic=True)) as db:
+    with closing(open_store()) as db:
         assert db.vectors is not None
         assert db.vectors.missing() == 2 * len(TALK)
         db.vectors.forget()

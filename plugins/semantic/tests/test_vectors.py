@@ -9,21 +9,20 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from hermes_core.recall import dense
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import repair
-from hermes_core.sessions.search.vectors import VectorIndex
-from tests.sessions.conftest import OpenStore
+from hermes_memory_semantic import dense
+from hermes_memory_semantic.vectors import VectorIndex
+from plugins.semantic.tests.conftest import OpenStore
 
 pytestmark = [
-    pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]"),
+    pytest.mark.skipif(not dense.installed(), reason="needs the local model"),
     pytest.mark.slow,
 ]
 
@@ -39,7 +38,7 @@ TALK = [
 @pytest.fixture
 def opened(open_store: OpenStore) -> Callable[[], SessionDB]:
     """Opens the test's store with vectors, as often as asked."""
-    return partial(open_store, semantic=True)
+    return open_store
 
 
 def meaning_of(db: SessionDB) -> VectorIndex:
@@ -266,7 +265,7 @@ def test_vectors_of_another_model_are_made_anew(opened: Callable[[], SessionDB])
 
 
 def test_a_search_has_missing_vectors_made(opened: Callable[[], SessionDB], open_store: OpenStore) -> None:
-    plain = open_store()
+    plain = open_store(by_meaning=False)
     plain.create_session("s1")
     plain.append_message("s1", "user", TALK[0])
     plain.close()
@@ -289,7 +288,7 @@ def test_messages_that_another_process_stores_are_found_by_meaning(opened: Calla
 
 
 def test_two_builders_make_each_vector_once(opened: Callable[[], SessionDB], open_store: OpenStore) -> None:
-    plain = open_store()
+    plain = open_store(by_meaning=False)
     plain.create_session("s1")
     for number in range(200):
         plain.append_message("s1", "user", f"Message number {number}.")
@@ -309,7 +308,8 @@ BUILDING = """
 import sys
 from pathlib import Path
 from hermes_core.sessions.db import SessionDB
-db = SessionDB(Path(sys.argv[1]), semantic=True)
+from hermes_memory_semantic.vectors import VectorIndex
+db = SessionDB(Path(sys.argv[1]), make_vectors=VectorIndex)
 db.vectors.build(lambda done: print(done, flush=True))
 """
 
@@ -334,7 +334,7 @@ def test_a_kill_in_the_middle_loses_nothing(opened: Callable[[], SessionDB], tmp
 
 def test_read_only_searches_by_words(opened: Callable[[], SessionDB], tmp_path: Path) -> None:
     filled(opened()).close()
-    db = SessionDB(tmp_path / "state.db", read_only=True, semantic=True)
+    db = SessionDB(tmp_path / "state.db", read_only=True, make_vectors=VectorIndex)
     assert [hit.text for hit in db.search("Lisbon")][:1] == [TALK[2]]
     db.close()
 
@@ -417,8 +417,9 @@ def test_numpy_is_not_loaded_by_two_threads_at_once(opened: Callable[[], Session
 LEFT_OPEN = """
 import sys, time
 from pathlib import Path
-from hermes_core.recall import dense
+from hermes_memory_semantic import dense
 from hermes_core.sessions.db import SessionDB
+from hermes_memory_semantic.vectors import VectorIndex
 
 def slow():
     begun.touch()
@@ -428,7 +429,7 @@ def slow():
 
 begun = Path(sys.argv[1], "begun")
 dense.encoder = slow
-db = SessionDB(Path(sys.argv[1], "state.db"), semantic=True)
+db = SessionDB(Path(sys.argv[1], "state.db"), make_vectors=VectorIndex)
 db.create_session("s1")
 db.append_message("s1", "user", "We adopted a puppy.")
 while not begun.exists():
@@ -444,7 +445,7 @@ def test_a_process_that_closes_nothing_ends_after_the_step_under_way(tmp_path: P
 def test_the_model_leaves_no_trace_of_its_makers_in_the_home_of_the_person(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     environ |= {"HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
-    reading = "from hermes_core.recall import dense; dense.encoder().encode(['a puppy'])"
+    reading = "from hermes_memory_semantic import dense; dense.encoder().encode(['a puppy'])"
 
     subprocess.run([sys.executable, "-c", reading], env=environ, check=True, timeout=60)
 
@@ -455,6 +456,7 @@ INTERRUPTED = """
 import signal, sys
 from pathlib import Path
 from hermes_core.sessions.db import SessionDB
+from hermes_memory_semantic.vectors import VectorIndex
 
 class Interrupting:
     '''Presses Ctrl-C in the middle of the import of numpy, once.'''
@@ -465,7 +467,7 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
-db = SessionDB(Path(sys.argv[1]), semantic=True)
+db = SessionDB(Path(sys.argv[1]), make_vectors=VectorIndex)
 try:
     db.search("new dog in the family?")
 except KeyboardInterrupt:

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.config.credentials import Credentials
-from hermes_core.config.keys import SEMANTIC, RecallConfig
+from hermes_core.config.keys import RecallConfig
 from hermes_core.errors import BackendUnavailable, ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.kit.text import clip
-from hermes_core.packages import extra_remedy
-from hermes_core.recall.dense import cut
+from hermes_core.packages import install_remedy
 from hermes_core.safety.redact import redact
+from hermes_memory_semantic.dense import DISTRIBUTION, cut
 
 if TYPE_CHECKING:
-    from hermes_core.recall.dense import Encoding
+    from hermes_memory_semantic.dense import Encoding
 
 # Texts of one request. Servers limit it to 32 (TEI) or more.
 BATCH = 32
@@ -53,38 +53,10 @@ class EmbeddingServer:
     key: str = ""
 
 
-def embedding_server(recall: RecallConfig, home: HermesHome) -> EmbeddingServer | None:
-    """Return the server that makes embeddings; None if `recall.embeddings` is not `http`."""
-    if recall.embeddings != "http":
-        return None
+def embedding_server(recall: RecallConfig, home: HermesHome) -> EmbeddingServer:
+    """Return the server that the settings name."""
     key = Credentials(home).get(recall.embeddings_key_env) if recall.embeddings_key_env else None
     return EmbeddingServer(recall.embeddings_url, recall.embeddings_model, key or "")
-
-
-def unused_setting(recall: RecallConfig, *, search_enabled: bool = True) -> str:
-    """Return a sentence if settings of embeddings have no effect because of another setting; "" if they have.
-
-    Args:
-        recall: The settings.
-        search_enabled: What `sessions.search_enabled` is.
-    """
-    if recall.embeddings == "http":
-        off = "recall.semantic is 'off'" if recall.semantic == "off" else "sessions.search_enabled is False"
-        if recall.semantic == "off" or not search_enabled:
-            return (
-                f"recall.embeddings is 'http' without effect, because {off}: no vectors are made, and past sessions are "
-                f"not searched by meaning; set {off.partition(' ')[0]} (or the variable {SEMANTIC}) to use the server, or "
-                "recall.embeddings to minilm"
-            )
-        return ""
-    for name in ("url", "model"):
-        if value := getattr(recall, f"embeddings_{name}"):
-            return (
-                f"recall.embeddings_{name} is {value!r} without effect, because recall.embeddings is "
-                f"{recall.embeddings!r}: `hermes-memory config set recall.embeddings http` uses the server, "
-                f"`hermes-memory config unset recall.embeddings_{name}` forgets it"
-            )
-    return ""
 
 
 def redacted_pieces(text: str) -> list[tuple[int, int, str]]:
@@ -140,7 +112,7 @@ class HttpEncoder:
         try:
             import numpy  # noqa: F401 (without it no vector can be compared)
         except ImportError as exc:
-            raise ConfigError(f"numpy can't be loaded: {exc}", extra_remedy("semantic")) from exc
+            raise ConfigError(f"numpy can't be loaded: {exc}", install_remedy(DISTRIBUTION)) from exc
         headers = {"Authorization": f"Bearer {server.key}"} if server.key else {}
         self._api = Api(server.url, name="recall.embeddings_url", headers=headers, timeout=BATCH_TIMEOUT_S)
         self._name = server.model
@@ -174,7 +146,7 @@ class HttpEncoder:
     def _encode(self, texts: Sequence[str], timeout: float) -> list[Encoding]:
         import numpy
 
-        from hermes_core.recall.dense import Encoding
+        from hermes_memory_semantic.dense import Encoding
 
         sent = [clip(redact(text), MAX_TEXT_CHARS) for text in texts]
         answer = self._api.post("/embeddings", {"model": self._name, "input": sent}, timeout=timeout)
