@@ -92,12 +92,11 @@ def stored(
 @contextmanager
 def on_server(url: str) -> Iterator[Callable[..., SessionDB]]:
     """Open a store in a schema of its own on a PostgreSQL server, as often as asked."""
-    from hermes_core.sessions.postgres_schema import MIGRATIONS
-    from hermes_core.storage.postgres import PostgresDatabase
+    from hermes_memory_postgresql.engine import PostgresEngine
 
     schema = f"recall_{uuid.uuid4().hex}"
-    yield lambda **options: SessionDB(PostgresDatabase(url, MIGRATIONS, schema=schema), **options)
-    with closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as database:
+    yield lambda **options: SessionDB(PostgresEngine(url, schema=schema), **options)
+    with closing(PostgresEngine(url, schema=schema)) as database:
         database.execute(f"DROP SCHEMA {schema} CASCADE")
 
 

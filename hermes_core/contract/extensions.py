@@ -160,10 +160,12 @@ class ExtensionHooks:
         """Register an index of messages by meaning. Called when a store is opened. A store uses the first one."""
 
     @hookspec(firstresult=True)
-    def open_engine(self, url: str) -> Any:
-        """Return the engine of stores for the scheme of `url`, None for a scheme of somebody else.
+    def open_engine(self, url: str) -> str | None:
+        """Return "module:attribute" of what opens the database at `url`, None for an address of somebody else.
 
-        Called when a home with `storage.url` is opened. It must not connect: the first statement does.
+        Called when a home with `storage.url` is opened. The attribute is called with the block `storage:` of config.yaml,
+        `password=` and `moving=` ("read" or "write" for a move of the store, else ""), and returns a `SearchEngine` of
+        `hermes_core.sessions.search.protocol` that is also a `NoteEngine`. It must not connect: the first statement does.
         """
 
     @hookspec(firstresult=True)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
 from hermes_core.contract.values import Message, Origin
@@ -50,7 +50,7 @@ from hermes_core.storage.engine import Connection, Engine, Reader, Statement
 from hermes_core.storage.sqlite import Database, JournalMode
 
 if TYPE_CHECKING:
-    from hermes_core.sessions.search.protocol import VectorIndex
+    from hermes_core.sessions.search.protocol import SearchEngine, VectorIndex
 
 log = logging.getLogger(__name__)
 
@@ -1706,9 +1706,7 @@ def _search_index(database: Engine) -> SearchIndex:
     """Return the search index of an engine."""
     if isinstance(database, Database):
         return Fts5Index(database)
-    from hermes_core.sessions.search.gin import GinIndex
-
-    return GinIndex(database)
+    return cast("SearchEngine", database).search_index()
 
 
 def _session_key(connection: Reader, session_id: str) -> int:

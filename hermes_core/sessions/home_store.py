@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_core.config import STORAGE_PASSWORD, Config, Credentials, load_config
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, DatabaseUnavailable
 from hermes_core.home import HermesHome
-from hermes_core.loader.extensions import Extensions, extension_remedy, import_target
+from hermes_core.loader.extensions import Extensions, extension_remedy, import_target, load_extensions
+from hermes_core.packages import KNOWN_EXTENSIONS
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
 from hermes_core.storage.sqlite import Database
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
 
 # How a move to another engine opens a store; "" for all other programs.
 Moving = Literal["", "read", "write"]
-
-# Seconds that a statement of a move may take: it counts all rows.
-MOVE_TIMEOUT_S = 3600.0
 
 
 def open_sessions(
@@ -38,16 +37,16 @@ def open_sessions(
     If `storage.url` is set, state.db is neither read nor made. The server is connected with the first statement.
 
     Args:
-        extensions: The extensions of the home, of which one may search by meaning; None to search by words only.
+        extensions: The extensions of the home, of which one may search by meaning; None to search by words only. They
+            are loaded if a server is to be opened.
         moving: "write" to open a store that is moved to another engine, which is refused else; "read" to leave it
             as it is, whatever its state.
 
     Raises:
-        DatabaseUnavailable: `storage.url` is no address, or the extra `[postgres]` is not installed.
+        DatabaseUnavailable: `storage.url` is no address, or no active extension opens it.
     """
-    storage = config.storage
     make_vectors = _vector_factory(home, config, extensions)
-    if not storage.url:
+    if not config.storage.url:
         if moving:
             read_only = moving == "read"
             return SessionDB(
@@ -66,23 +65,25 @@ def open_sessions(
             journal_mode=config.sessions.journal_mode,
             make_vectors=make_vectors,
         )
-    # Imported here: a home with files needs neither.
-    from hermes_core.sessions.postgres_schema import MIGRATIONS
-    from hermes_core.storage.postgres import STATEMENT_TIMEOUT_S, PostgresDatabase
-
-    database = PostgresDatabase(
-        storage.url,
-        MIGRATIONS,
-        schema=storage.schema,
-        password=Credentials(home).get(STORAGE_PASSWORD) or "",
-        # A move has one connection, so that all others are those of other programs.
-        pool=1 if moving else storage.pool,
-        prepare=storage.prepare,
-        read_only=moving == "read",
-        statement_timeout=MOVE_TIMEOUT_S if moving else STATEMENT_TIMEOUT_S,
-        marked=bool(moving),
-    )
+    database = _open_engine(home, config, extensions, moving)
     return SessionDB(database, make_vectors=make_vectors)
+
+
+def _open_engine(home: HermesHome, config: Config, extensions: Extensions | None, moving: Moving) -> Engine:
+    """Return the database that `storage.url` names, by the extension that opens it."""
+    url = config.storage.url
+    extensions = load_extensions(config) if extensions is None else extensions
+    target = extensions.first("open_engine", url=url)
+    if target is None:
+        scheme = url.partition("://")[0]
+        name = next((name for name, known in KNOWN_EXTENSIONS.items() if scheme in known.schemes), "")
+        raise DatabaseUnavailable(
+            f"storage.url is {redact(url)!r}, and no active extension opens it",
+            extension_remedy(extensions, name) if name else "write it as postgresql://ROLE@HOST/DATABASE",
+        )
+    password = Credentials(home).get(STORAGE_PASSWORD) or ""
+    database: Engine = import_target(target)(config.storage, password=password, moving=moving)
+    return database
 
 
 def _vector_factory(

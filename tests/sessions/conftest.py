@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import contextlib
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
 from tests.outbox_of import ON_POSTGRES
 
 OpenStore = Callable[..., SessionDB]
@@ -41,9 +38,6 @@ OF_THE_FILE = {
 # Of both, the ones that `make test` runs on both engines; `make test-engines` runs all.
 ALWAYS_ON_BOTH = {"test_db", "test_lineage", "test_search", "test_transfer"}
 
-# Files that open a store on the server themselves.
-OF_THE_SERVER = {"test_gin", "test_postgres"}
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = metafunc.module.__name__.rpartition(".")[2]
@@ -58,9 +52,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = item.path.stem
-        about_file = (
-            name not in ON_BOTH_ENGINES | OF_THE_SERVER or getattr(item, "originalname", "") in OF_THE_FILE
-        )
+        about_file = name not in ON_BOTH_ENGINES or getattr(item, "originalname", "") in OF_THE_FILE
         if item.path.parent == Path(__file__).parent and about_file:
             item.add_marker(pytest.mark.sqlite_only("the file of the sessions"))
 
@@ -71,29 +63,11 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionDB]:
     store = SessionDB(tmp_path / "state.db")
     if getattr(request, "param", "sqlite") == "postgresql":
         url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
-        store = SessionDB(PostgresDatabase(url, MIGRATIONS, schema=schema))
+        store = SessionDB(PostgresEngine(url, schema=schema))
     store.create_session("s1")
     yield store
     store.close()
 
 
-def server_database(url: str, schema: str, password: str = "") -> PostgresDatabase:
-    return PostgresDatabase(url, MIGRATIONS, schema=schema, password=password)
-
-
-@pytest.fixture(scope="session")
-def plain_server(postgres_url: str) -> Iterator[tuple[str, str]]:
-    """Address and password of a role that can't make the extension pgvector, in a database of its own."""
-    import psycopg
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-    name = f"plain_{uuid.uuid4().hex}"
-    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
-        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
-        admin.execute(f"CREATE DATABASE {name} OWNER {name}")
-        parameters = {
-            key: value for key, value in conninfo_to_dict(postgres_url).items() if key != "password"
-        }
-        yield make_conninfo(**{**parameters, "user": name, "dbname": name}), name  # type: ignore[arg-type]
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        admin.execute(f"DROP ROLE {name}")
+def server_database(url: str, schema: str, password: str = "") -> PostgresEngine:
+    return PostgresEngine(url, schema=schema, password=password)

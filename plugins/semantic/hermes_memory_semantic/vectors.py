@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from filelock import Timeout
 
@@ -31,6 +31,7 @@ from hermes_core.sessions.search.protocol import (
     Coverage,
     Nearness,
     OtherModel,
+    SearchEngine,
     Surroundings,
     Vector,
     VectorStore,
@@ -662,9 +663,8 @@ def _store_of(database: Engine, model: str, *, is_unit: bool) -> VectorStore:
     """
     if isinstance(database, Database):
         return SqliteVectors(database, model, is_unit)
-    from hermes_core.sessions.search.pgvectors import PostgresVectors
-
-    return PostgresVectors(database, model, dense.DIMENSION if is_unit else 0, is_unit)
+    # The number of a server is known when it has answered.
+    return cast("SearchEngine", database).vector_store(model, dense.DIMENSION if is_unit else 0, is_unit)
 
 
 def _standard(values: Array) -> Array:

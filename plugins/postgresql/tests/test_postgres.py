@@ -23,9 +23,9 @@ import pytest
 
 import hermes_core
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection, Statement
-from hermes_core.storage.postgres import (
+from hermes_memory_postgresql import postgres
+from hermes_memory_postgresql.postgres import (
     CommitInDoubt,
     PostgresDatabase,
     RowConflict,
@@ -859,5 +859,5 @@ def test_tables_of_a_newer_version_are_refused(postgres_url: str, postgres_schem
 
 
 def test_the_driver_is_imported_only_when_a_database_is_constructed() -> None:
-    code = "import sys, hermes_core.storage.postgres; assert 'psycopg' not in sys.modules"
+    code = "import sys, hermes_memory_postgresql.postgres; assert 'psycopg' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import CUT_KEY
 from hermes_core.sessions.search import index
 from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY
 from hermes_core.storage.engine import Connection, Engine
+from hermes_memory_postgresql.schema import CUT_KEY
 
 # Rows of one commit, and about the characters of their texts: a message may hold pictures of megabytes.
 ROWS_PER_COMMIT = 500

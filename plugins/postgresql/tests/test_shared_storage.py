@@ -21,10 +21,12 @@ from hermes_core.agent.locks import SessionLease, compression_lock
 from hermes_core.config import Credentials, load_config, parse_config, set_value
 from hermes_core.errors import ConfigError, DatabaseUnavailable, LockTimeout
 from hermes_core.health.databases import examine_databases
+from hermes_core.health.doctor import examine_extensions
 from hermes_core.home import HermesHome
+from hermes_core.packages import install_remedy
 from hermes_core.sessions.home_store import open_sessions
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer
@@ -118,6 +120,7 @@ def test_a_file_from_before_is_not_read_and_may_be_moved_away(
     monkeypatch.setenv("HERMES_STORAGE", postgres_url)
     details = {finding.what: finding.detail for finding in examine_databases(memory.home)}
     assert "not read" in details["state.db"]
+    details = {finding.what: finding.detail for finding in examine_extensions(memory.home)}
     assert details["server"].startswith("PostgreSQL ")
     memory.home.state_db.rename(tmp_path / "kept.db")
     assert memory.problems() == []
@@ -297,7 +300,7 @@ def test_a_prompt_that_was_built_during_an_outage_gets_the_notes_when_the_server
 def test_a_session_that_a_machine_has_open_is_locked_for_others_until_its_lease_ends(
     postgres_url: str, postgres_schema: str
 ) -> None:
-    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
+    with contextlib.closing(PostgresEngine(postgres_url, schema=postgres_schema)) as database:
         one, two = SessionLease(database), SessionLease(database)
         assert one.move("chat")
         assert one.move("chat")
@@ -325,7 +328,7 @@ def test_a_session_that_a_machine_has_open_is_locked_for_others_until_its_lease_
 
 
 def test_the_lease_is_extended_while_its_program_lives(postgres_url: str, postgres_schema: str) -> None:
-    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as database:
+    with contextlib.closing(PostgresEngine(postgres_url, schema=postgres_schema)) as database:
         one, two = SessionLease(database, seconds=0.6), SessionLease(database)
         assert one.move("chat")
         until_then = database.execute("SELECT until FROM session_claims").fetchone()[0]
@@ -533,12 +536,11 @@ def test_the_store_of_a_home_is_opened_in_one_place() -> None:
     assert opening == known
 
 
-def test_without_the_extra_the_memory_says_what_to_install(
-    hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_is_missing_is_named(hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseUnavailable, match=r"psycopg can't be imported.*; pip install 'psycopg"):
+    with pytest.raises(DatabaseUnavailable, match="psycopg can't be imported") as raised:
         open_memory(hermes_home, config={"storage": {"url": "postgresql://db/hermes"}})
+    assert raised.value.remedy == install_remedy("hermes-memory-postgresql")
 
 
 def test_a_note_that_is_pinned_on_one_machine_stays_on_the_other(open_machine: OpenMachine) -> None:

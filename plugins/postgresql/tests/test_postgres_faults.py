@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from hermes_core.errors import DatabaseUnavailable
-from hermes_core.storage import postgres
 from hermes_core.storage.engine import Connection, Engine
-from hermes_core.storage.postgres import ConnectionLost, PostgresDatabase
 from hermes_core.storage.sqlite import Database
+from hermes_memory_postgresql import postgres
+from hermes_memory_postgresql.postgres import ConnectionLost, PostgresDatabase
 
 
 def make_table(connection: Connection) -> None:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from hermes_core.contract.values import MemoryTarget, parse_outside_id
-from hermes_core.curated.note_tables import CHANGES
+from hermes_core.contract.values import MemoryTarget
+from hermes_core.curated.journal import CHANGES
+from hermes_core.curated.note_places import NotePlaces
 from hermes_core.curated.origins import (
     UNKNOWN,
     NoteOrigin,
@@ -29,13 +29,13 @@ from hermes_core.curated.origins import (
     newest_origins,
 )
 from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged, NoteText
-from hermes_core.curated.project import FolderKey, KeyFile, KnownKeys, ProjectKeys, Repository
-from hermes_core.errors import MemoryConflict, SessionError, StorageError
-from hermes_core.home import HermesHome, file_name_of
+from hermes_core.curated.project import FolderKey, KnownKeys, Repository
+from hermes_core.errors import MemoryConflict, StorageError
+from hermes_core.home import HermesHome
 from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine, Statement
-from hermes_core.storage.files import LOCK_TIMEOUT, write_atomic
-from hermes_core.storage.inventory import ORIGINS, Inventory
+from hermes_core.storage.files import write_atomic
+from hermes_core.storage.inventory import ORIGINS
 
 log = logging.getLogger(__name__)
 
@@ -313,50 +313,34 @@ def _storable(place: str) -> str:
     return place.replace("\0", "").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-class NotePlaces:
-    """Places of the notes of a home: files of its own, or rows of a database that several machines share.
+class RowPlaces(NotePlaces):
+    """The places of the notes of a home in rows of a database that several machines share.
 
     Args:
-        database: The shared database; None for files.
         mirror: True to write a read-only copy of each row into the folder of the notes.
-        lock_timeout: Seconds to wait for the lock of a file.
     """
 
     def __init__(
         self,
         home: HermesHome,
-        database: Engine | None,
+        database: Engine,
         *,
         mirror: bool = False,
-        lock_timeout: float = LOCK_TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._home, self._database, self._mirror = home, database, mirror
-        self._lock_timeout, self._clock = lock_timeout, clock
-        self._reads = SharedReads(database) if database is not None else None
+        super().__init__(home, clock=clock)
+        self._database, self._mirror = database, mirror
+        self._reads = SharedReads(database)
 
     @property
-    def project_keys(self) -> ProjectKeys:
+    def project_keys(self) -> KeyRows:
         """The keys of the notes on repositories."""
-        if self._database is None:
-            return KeyFile(self._home.memories / "projects")
         return KeyRows(self._database)
 
     @property
-    def journal(self) -> Path | Engine:
-        """The file of the journal, or the database with its tables."""
-        return self._home.journal_db if self._database is None else self._database
-
-    def of_owner(self, owner: str) -> dict[MemoryTarget, NotePlace]:
-        """Return the places of MEMORY.md and USER.md of a `Session.owner`."""
-        return {
-            "memory": self.place(self._home.memory_md_of(owner), owner, "memory"),
-            "user": self.place(self._home.user_md_of(owner), owner, "user"),
-        }
-
-    def of_project(self, repository: str) -> NotePlace:
-        """Return the place of the notes on a repository, by its `Repository.key`."""
-        return self.place(self._home.project_md_of(repository), "", "project")
+    def journal(self) -> Engine:
+        """The database with the tables of the journal."""
+        return self._database
 
     def of_projects(self) -> list[NotePlace]:
         """Return the places of the notes on all repositories.
@@ -364,22 +348,16 @@ class NotePlaces:
         Raises:
             StorageError: The database can't be read.
         """
-        if self._database is None:
-            paths = sorted(self._home.memories.glob("projects/*/PROJECT.md"))
-        else:
-            query = "SELECT file FROM notes WHERE owner = '' AND target = 'project' ORDER BY file"
-            paths = [self._home.memories / row["file"] for row in self._database.execute(query)]
+        query = "SELECT file FROM notes WHERE owner = '' AND target = 'project' ORDER BY file"
+        paths = [self.home.memories / row["file"] for row in self._database.execute(query)]
         return [self.place(path, "", "project") for path in paths]
 
-    def place(self, path: Path, owner: str, target: MemoryTarget) -> NotePlace:
-        """Return the place of the notes that a home without a server has in the file `path`."""
-        key = self._key(path)
-        if self._database is None:
-            return NoteFile(path, key)
+    def place(self, path: Path, owner: str, target: MemoryTarget) -> NoteRow:
+        """Return the row of the notes that a home without a server has in the file `path`."""
         return NoteRow(
             self._database,
             path,
-            key,
+            self.key(path),
             owner,
             target,
             mirror=self._mirror,
@@ -387,16 +365,9 @@ class NotePlaces:
             clock=self._clock,
         )
 
-    def origins(self, folder: Path) -> NoteOrigins:
+    def origins(self, folder: Path) -> RowOrigins:
         """Return the origins of the notes in a folder of the home."""
-        if self._database is not None:
-            return RowOrigins(
-                self._database, self._key(folder), folder / ORIGINS, self._clock, reads=self._reads
-            )
-        inventory = Inventory(self._home.path)
-        return NoteOrigins(
-            folder / ORIGINS, self._clock, lock_timeout=self._lock_timeout, inventory=inventory
-        )
+        return RowOrigins(self._database, self.key(folder), folder / ORIGINS, self._clock, reads=self._reads)
 
     def owners(self) -> list[str]:
         """Return the `Session.owner` of each user who has notes or skills of their own.
@@ -404,16 +375,11 @@ class NotePlaces:
         Raises:
             StorageError: The database can't be read.
         """
-        owners = set(_owners_with_folders(self._home))
-        if self._database is not None:
-            rows = self._database.execute("SELECT DISTINCT owner FROM notes WHERE owner <> ''")
-            owners.update(row["owner"] for row in rows)
-        return sorted(owners)
+        rows = self._database.execute("SELECT DISTINCT owner FROM notes WHERE owner <> ''")
+        return sorted({*super().owners(), *(row["owner"] for row in rows)})
 
     def delete(self, places: Iterable[NotePlace], folder: Path) -> None:
         """Delete the rows of these places, their history as far as it is in the outbox, and the origins of a folder."""
-        if self._database is None:
-            return
         names = [place.key for place in places]
         self._database.batch(
             [
@@ -424,45 +390,22 @@ class NotePlaces:
                     f" AND NOT EXISTS (SELECT 1 FROM {CHANGES} c WHERE c.file = notes.file)",
                     (names,),
                 ),
-                ("DELETE FROM note_origins WHERE folder = ?", (self._key(folder),)),
+                ("DELETE FROM note_origins WHERE folder = ?", (self.key(folder),)),
             ]
         )
 
     def keys(self) -> list[str]:
-        """Return the keys of all notes that the database has, or had; [] for files.
+        """Return the keys of all notes that the database has, or had.
 
         Raises:
             StorageError: The database can't be read.
         """
-        if self._database is None:
-            return []
         rows = self._database.execute("SELECT file FROM notes ORDER BY file")
         return [row["file"] for row in rows]
 
     def reading(self, places: Iterable[NotePlace], folder: Path) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager within which notes of a server are read at most once; files are read each time."""
-        if self._reads is None:
-            return contextlib.nullcontext()
-        return self._reads.block([place.key for place in places], self._key(folder))
-
-    def _key(self, path: Path) -> str:
-        return path.relative_to(self._home.memories).as_posix().removeprefix(".")
-
-
-def owner_of_folder(name: str) -> str:
-    """Return the `Session.owner` whose folder below `users` has this name; "" if no owner's has."""
-    owner = unquote(name[:-17])
-    if file_name_of(owner) == name:
-        with contextlib.suppress(SessionError):  # a folder that another program made
-            parse_outside_id(owner)
-            return owner
-    return ""
-
-
-def _owners_with_folders(home: HermesHome) -> Iterator[str]:
-    for folder in sorted(home.memories.glob("users/*")):
-        if folder.is_dir() and (owner := owner_of_folder(folder.name)):
-            yield owner
+        """Return a context manager within which the notes are read at most once."""
+        return self._reads.block([place.key for place in places], self.key(folder))
 
 
 class SharedReads:

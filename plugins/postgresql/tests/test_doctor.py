@@ -15,17 +15,17 @@ from click.testing import CliRunner
 
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
-from hermes_core.health import server as checks
 from hermes_core.health.databases import examine_databases
 from hermes_core.health.finding import Finding
-from hermes_core.health.server import examine_server
 from hermes_core.home import HermesHome
 from hermes_core.outbox.lines import LeasedLines
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
-from hermes_core.storage import postgres
+from hermes_memory_postgresql import doctor as checks
+from hermes_memory_postgresql import postgres
+from hermes_memory_postgresql.doctor import examine_server
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.sqlite_only("what names a server itself")

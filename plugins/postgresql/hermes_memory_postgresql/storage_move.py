@@ -20,16 +20,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hermes_core.config import STORAGE, Config, load_config, set_value, unset_value
-from hermes_core.curated.note_copy import ROW_TABLES, NoteFiles, NoteRows, digest_notes
-from hermes_core.curated.note_tables import EVENTS
+from hermes_core.curated.journal import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.portability.move_record import MoveRecord, delete_record, read_record, save_record
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import Moving, open_sessions
 from hermes_core.sessions.maintenance import exclusive
-from hermes_core.sessions.store_copy import (
+from hermes_core.storage.engine import Engine
+from hermes_core.storage.files import locked, sync_folder, write_atomic
+from hermes_core.storage.inventory import remove_from_inventory
+from hermes_core.storage.moved import StoreMark, read_mark
+from hermes_core.storage.sqlite import database_files
+from hermes_memory_postgresql.marks import write_mark
+from hermes_memory_postgresql.move_record import MoveRecord, delete_record, read_record, save_record
+from hermes_memory_postgresql.note_copy import ROW_TABLES, NoteFiles, NoteRows, digest_notes
+from hermes_memory_postgresql.postgres import PostgresDatabase
+from hermes_memory_postgresql.store_copy import (
     MOVED_FROM_KEY,
     TABLE_NAMES,
     StoreDigest,
@@ -37,12 +44,6 @@ from hermes_core.sessions.store_copy import (
     count_rows,
     digest_store,
 )
-from hermes_core.storage.engine import Engine
-from hermes_core.storage.files import locked, sync_folder, write_atomic
-from hermes_core.storage.inventory import remove_from_inventory
-from hermes_core.storage.moved import StoreMark, read_mark, write_mark
-from hermes_core.storage.postgres import PostgresDatabase
-from hermes_core.storage.sqlite import database_files
 
 FILES = "files"
 """The name of the engine in the home, beside the address of a server."""
@@ -134,27 +135,6 @@ class StorageMoveReceipt:
     aside: str = ""
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageStatus:
-    """The store that config.yaml names, and the other ones that the home knows of.
-
-    Attributes:
-        store: The path of a file, or the address of a server.
-        engine: "sqlite" or "postgresql".
-        schema: The schema on the server; "" for a file.
-        rows: Rows by table.
-        mark: Why the store takes no writes; "" if it does.
-        unused: Files of earlier stores in the home, with what they are.
-    """
-
-    store: str
-    engine: str
-    schema: str
-    rows: dict[str, int]
-    mark: str
-    unused: dict[str, str]
 
 
 class StorageMove:
@@ -606,36 +586,6 @@ def differences(source: StoreDigest, target: StoreDigest, store: SessionDB) -> l
     return lines
 
 
-def storage_status(home: HermesHome) -> StorageStatus:
-    """Return what is where."""
-    config = load_config(home)
-    with contextlib.closing(open_sessions(home, config, moving="write")) as store:
-        database = store.database
-        mark = read_mark(database)
-        rows = count_rows(database) if database.exists else {}
-        if database.kind == "postgresql":
-            rows |= NoteRows(database).counts()
-        return StorageStatus(
-            database.label,
-            database.kind,
-            config.storage.schema if config.storage.url else "",
-            rows,
-            _mark_sentence(mark) if mark else "",
-            unused_stores(home, config),
-        )
-
-
-def unused_stores(home: HermesHome, config: Config) -> dict[str, str]:
-    """Return the files of stores in the home that no program reads, with the reason."""
-    unused = {
-        str(path): "moved aside by a later move"
-        for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*"))
-    }
-    if config.storage.url and home.state_db.exists():
-        unused[str(home.state_db)] = "not read, because storage.url names a server"
-    return unused
-
-
 def unmark_store(home: HermesHome) -> StoreMark | None:
     """Take the mark off the store that config.yaml names, so that programs use it again. Return the mark.
 
@@ -708,12 +658,6 @@ def _telling_how_to_go_on(source: str) -> Iterator[None]:
                 f"`hermes-memory storage unmark` to use {source!r} as before; config.yaml still names it"
             )
         raise
-
-
-def _mark_sentence(mark: StoreMark) -> str:
-    if mark.role == "target":
-        return f"the move from {mark.other} has not ended"
-    return f"it {'was' if mark.complete else 'is being'} moved to {mark.other}"
 
 
 def _config_of(config: Config, to: str, schema: str) -> Config:

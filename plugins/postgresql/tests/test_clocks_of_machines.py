@@ -15,7 +15,7 @@ from hermes_core import open_memory
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.postgres import PostgresDatabase
 
 pytestmark = pytest.mark.sqlite_only("names the server itself")
 

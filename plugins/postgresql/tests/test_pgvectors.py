@@ -12,8 +12,8 @@ import pytest
 from hermes_core.errors import ConfigError
 from hermes_core.sessions import maintenance
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search.pgvectors import PostgresVectors
 from hermes_core.sessions.search.protocol import Vector
+from hermes_memory_postgresql.pgvectors import PostgresVectors
 from hermes_memory_semantic import dense, vector_store
 from hermes_memory_semantic.vector_store import SqliteVectors
 from hermes_memory_semantic.vectors import VectorIndex
@@ -583,7 +583,7 @@ def test_the_vectors_of_an_owner_are_found_by_an_index(people: SessionDB) -> Non
 def test_a_search_by_meaning_takes_three_round_trips_more(
     people: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.sessions.test_gin import MAX_ROUND_TRIPS, count_round_trips
+    from plugins.postgresql.tests.test_gin import MAX_ROUND_TRIPS, count_round_trips
 
     if not index_of(people).description():
         pytest.skip("for servers that compare vectors")

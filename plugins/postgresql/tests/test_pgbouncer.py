@@ -20,12 +20,12 @@ from hermes_core.agent.locks import SessionLease
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
-from hermes_core.health.server import examine_server
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.doctor import examine_server
+from hermes_memory_postgresql.postgres import PostgresDatabase
+from hermes_memory_postgresql.schema import MIGRATIONS
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 
+from hermes_core.curated.journal import CHANGES, EVENTS
 from hermes_core.storage.chain import append_event
 from hermes_core.storage.engine import Connection
-
-CHANGES = "note_changes"
-EVENTS = "note_events"
 
 _NAME = 'TEXT COLLATE "C" NOT NULL'
 _TEXT = "TEXT COLLATE \"C\" NOT NULL DEFAULT ''"

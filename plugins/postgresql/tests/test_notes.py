@@ -19,13 +19,14 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Session, open_memory, open_notes
 from hermes_core.curated.edits import merge
 from hermes_core.curated.portable import export_notes, import_notes
-from hermes_core.curated.shared import is_mirror
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import ConfigError, LockTimeout, MemoryConflict
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import CommitInDoubt, CommitUnconfirmed, PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.notes import is_mirror
+from hermes_memory_postgresql.postgres import CommitInDoubt, CommitUnconfirmed, PostgresDatabase
+from hermes_memory_postgresql.schema import MIGRATIONS
 from tests.conftest import InstallPlugin
 
 ANN = Session("of-ann", platform="telegram", user_id="ann")
@@ -33,7 +34,7 @@ ANN = Session("of-ann", platform="telegram", user_id="ann")
 
 @pytest.fixture
 def database(postgres_url: str, postgres_schema: str) -> Iterator[PostgresDatabase]:
-    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as opened:
+    with contextlib.closing(PostgresEngine(postgres_url, schema=postgres_schema)) as opened:
         yield opened
 
 
@@ -186,11 +187,10 @@ from hermes_core import HermesHome
 from hermes_core.curated.store import MemoryStore
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
 
 url, schema, home, name = sys.argv[1:]
-database = PostgresDatabase(url, MIGRATIONS, schema=schema)
+database = PostgresEngine(url, schema=schema)
 outbox = Outbox(database)
 lock = threading.Lock()
 
@@ -301,7 +301,7 @@ def test_a_change_within_a_block_is_seen_there(make_machine: MakeMachine) -> Non
 
 
 def test_notes_of_a_server_that_is_down_are_not_taken_for_empty(tmp_path: Path) -> None:
-    database = PostgresDatabase("postgresql://hermes@127.0.0.1:1/hermes", MIGRATIONS)
+    database = PostgresEngine("postgresql://hermes@127.0.0.1:1/hermes", MIGRATIONS)
     store = MemoryStore(HermesHome(tmp_path), scan=lambda text: None, database=database)
     with pytest.raises(MemoryConflict, match=r"the notes 'MEMORY.md' can't be read: can't reach"):
         store.entries("memory")

@@ -18,18 +18,19 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.journal import journal_database
-from hermes_core.curated.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
 from hermes_core.errors import DatabaseUnavailable, StorageError
-from hermes_core.health.databases import examine_databases
+from hermes_core.health.doctor import examine_extensions
+from hermes_core.health.storage import storage_status
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
-from hermes_core.portability import storage_move
-from hermes_core.portability.storage_move import StorageMove, storage_status
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
-from hermes_core.sessions.store_copy import INDEX_COLUMNS, TABLES, StoreDigest, digest_store
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
+from hermes_memory_postgresql import storage_move
+from hermes_memory_postgresql.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
+from hermes_memory_postgresql.storage_move import StorageMove
+from hermes_memory_postgresql.store_copy import INDEX_COLUMNS, TABLES, StoreDigest, digest_store
 
 pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
 
@@ -255,7 +256,7 @@ def test_an_edit_by_hand_is_in_the_history_that_is_moved(hermes_home: HermesHome
 def test_doctor_does_not_advise_to_import_notes_that_were_moved(hermes_home: HermesHome, url: str) -> None:
     fill(hermes_home)
     move(hermes_home, url)
-    findings = examine_databases(hermes_home)
+    findings = examine_extensions(hermes_home)
     (finding,) = [finding for finding in findings if "MEMORY.md" in finding.what]
     assert finding.detail == "not read: they were moved to a server"
     assert "import" not in finding.remedy
@@ -319,8 +320,9 @@ def test_a_short_form_of_the_address_is_replaced(hermes_home: HermesHome, url: s
 KILLED = """
 import os, signal, sys
 from hermes_core import HermesHome
-from hermes_core.portability.storage_move import StorageMove
-from hermes_core.storage import postgres, sqlite
+from hermes_memory_postgresql.storage_move import StorageMove
+from hermes_core.storage import sqlite
+from hermes_memory_postgresql import postgres
 
 commits = 0
 
@@ -343,7 +345,7 @@ def count(kind, name):
         return Counted()
     setattr(kind, name, wrapper)
 
-from hermes_core.sessions import store_copy
+from hermes_memory_postgresql import store_copy
 store_copy.ROWS_PER_COMMIT = 40
 count(sqlite.Database, "transaction")
 count(postgres.PostgresDatabase, "transaction")

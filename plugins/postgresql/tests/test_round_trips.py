@@ -14,9 +14,8 @@ import pytest
 
 from hermes_core import Memory, OpenTurn, open_memory
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.search import lookup
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
 from hermes_memory_testing.fakes import RecordingProvider
@@ -172,7 +171,7 @@ def test_a_search_by_meaning_takes_few_round_trips(
 ) -> None:
     monkeypatch.setattr(lookup, "MAX_RARE_MESSAGES", common)
     storage = memory.config.storage
-    database = PostgresDatabase(storage.url, MIGRATIONS, schema=storage.schema)
+    database = PostgresEngine(storage.url, schema=storage.schema)
     with contextlib.closing(SessionDB(database, make_vectors=VectorIndex)) as db:
         assert db.vectors is not None
         db.vectors.build()

@@ -14,11 +14,11 @@ import pytest
 from hermes_core.importers.sample import sample_path, sample_questions
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import CUT_KEY, MIGRATIONS
-from hermes_core.sessions.search import tsvector
 from hermes_core.sessions.search.filters import Filters
 from hermes_core.sessions.search.lookup import MAX_RARE_MESSAGES
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql import tsvector
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.schema import CUT_KEY
 
 # A search makes at most so many round trips if no session of a program has to fill up its result.
 MAX_ROUND_TRIPS = 5
@@ -46,7 +46,7 @@ OTHER_TEXTS = (
 
 @pytest.fixture
 def server(postgres_url: str, postgres_schema: str) -> Iterator[SessionDB]:
-    store = SessionDB(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema))
+    store = SessionDB(PostgresEngine(postgres_url, schema=postgres_schema))
     yield store
     store.close()
 

@@ -19,9 +19,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageError
-from hermes_core.packages import extra_remedy
-from hermes_core.storage.engine import Connection, EngineKind, Statement, run_callbacks
-from hermes_core.storage.moved import MOVED_CODE, MOVED_REMEDY, StoreMark, refuse_marked
+from hermes_core.packages import install_remedy
+from hermes_core.storage.engine import (
+    CommitInDoubt,
+    CommitUnconfirmed,
+    Connection,
+    EngineKind,
+    RowConflict,
+    Statement,
+    TransactionAborted,
+    run_callbacks,
+)
+from hermes_core.storage.moved import MOVED_REMEDY, StoreMark, refuse_marked
+from hermes_memory_postgresql.marks import MOVED_CODE
 
 if TYPE_CHECKING:
     import psycopg
@@ -94,22 +104,6 @@ _TOKEN = re.compile(
 _SCHEMA_NAME = re.compile(r"(?!pg_|information_schema\Z)[a-z_][a-z0-9_]{0,62}")
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|NEXTVAL|CREATE|DROP|ALTER)\b", re.IGNORECASE)
-
-
-class CommitInDoubt(DatabaseUnavailable):
-    """Connection that was lost during a commit: the write may have been stored."""
-
-
-class CommitUnconfirmed(CommitInDoubt):
-    """Commit that is on the disk of the server, and that no synchronous standby confirmed in time."""
-
-
-class TransactionAborted(DatabaseUnavailable):
-    """Transaction that the server rolled back, for instance because of a deadlock. It may be repeated."""
-
-
-class RowConflict(TransactionAborted):
-    """Transaction that met another one which changed or inserted the same rows first."""
 
 
 class ConnectionLost(TransactionAborted):
@@ -302,7 +296,9 @@ class PostgresDatabase:
         try:
             import psycopg
         except ImportError as exc:
-            raise DatabaseUnavailable(f"psycopg can't be imported ({exc})", extra_remedy("postgres")) from exc
+            raise DatabaseUnavailable(
+                f"psycopg can't be imported ({exc})", install_remedy("hermes-memory-postgresql")
+            ) from exc
         self._psycopg = psycopg
         self.value_errors: tuple[type[Exception], ...] = (
             psycopg.IntegrityError,
@@ -323,7 +319,7 @@ class PostgresDatabase:
         self._marked = marked
         self._conninfo = _conninfo(url, password)
         self._again = functools.partial(
-            PostgresDatabase, url, schema=schema, password=password, pool=1, prepare=prepare, read_only=True
+            type(self), url, (), schema=schema, password=password, pool=1, prepare=prepare, read_only=True
         )
         self.label = _label(self._conninfo)
         self._slots = threading.BoundedSemaphore(pool)
@@ -464,7 +460,7 @@ class PostgresDatabase:
             # Quoted, because `user` is the database role.
             names = ", ".join(f'"{name}"' for name in part[0])
             marks = ", ".join([f"({', '.join('?' * len(part[0]))})"] * len(part))
-            sql = f"INSERT INTO {table} ({names}) VALUES {marks} RETURNING {key}"  # noqa: S608  our own names
+            sql = f"INSERT INTO {table} ({names}) VALUES {marks} RETURNING {key}"
             inserts.append((sql, [value for row in part for value in row.values()]))
         results = self._run([*inserts, *further], last=last)
         # Rows are numbered in the order in which they stand in the statement.

@@ -19,12 +19,12 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.places import NoteFile
 from hermes_core.errors import DatabaseUnavailable, StorageError
-from hermes_core.portability import storage_move
-from hermes_core.portability.storage_move import StorageMove, storage_status
+from hermes_core.health.storage import storage_status
 from hermes_core.sessions.home_store import open_sessions
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
-from tests.portability.test_storage_move import Run, fill, move, notes_of, opened, run, url
+from hermes_memory_postgresql import storage_move
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.storage_move import StorageMove
+from plugins.postgresql.tests.test_storage_move import Run, fill, move, notes_of, opened, run, url
 from tests.postgres_server import PostgresServer, drop_schema
 
 pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
@@ -36,8 +36,9 @@ COMMAND = "from hermes_core.cli import main; main()"
 # Kills the command when config.yaml names the target, and the receipt is not saved yet.
 KILLED_AT_THE_END = """
 import os, signal, sys
-from hermes_core.cli import main, storage
-storage.save_storage_receipt = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from hermes_core.cli import main
+from hermes_memory_postgresql import commands
+commands.save_storage_receipt = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 sys.argv = ["hermes-memory", *sys.argv[1:]]
 main()
 """
@@ -158,13 +159,13 @@ def test_a_move_is_refused_while_another_program_uses_the_target(hermes_home: He
     """It could write between the look at the empty target and its mark, and its notes would be replaced."""
     fill(hermes_home)
     schema = load_config(hermes_home).storage.schema
-    with contextlib.closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as early:
+    with contextlib.closing(PostgresEngine(url, schema=schema)) as early:
         early.execute("SELECT 1")
         with pytest.raises(DatabaseUnavailable, match="other connections to"):
             move(hermes_home, url)
         assert not storage_status(hermes_home).mark
         early.execute("INSERT INTO state_meta (key, value) VALUES ('a', 'b')")
-    with contextlib.closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as later:
+    with contextlib.closing(PostgresEngine(url, schema=schema)) as later:
         assert later.execute("SELECT value FROM state_meta WHERE key = 'a'").fetchone()[0] == "b"
     with opened(hermes_home) as db:
         db.create_session("goes on")
@@ -240,7 +241,7 @@ def test_a_target_that_takes_no_writes_leaves_the_source_as_it_is(
     """The tables are there already, as on a standby of a server with them."""
     fill(hermes_home)
     schema = load_config(hermes_home).storage.schema
-    with contextlib.closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as ready:
+    with contextlib.closing(PostgresEngine(url, schema=schema)) as ready:
         ready.execute("SELECT 1")
     settings = "options=-cdefault_transaction_read_only%3Don"
     printed = run("storage", "move", "--to", f"{url}?{settings}", "--yes", code=1).stderr
@@ -248,7 +249,7 @@ def test_a_target_that_takes_no_writes_leaves_the_source_as_it_is(
     assert not storage_status(hermes_home).mark
     with opened(hermes_home) as db:
         db.create_session("goes on")
-    with contextlib.closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as unmarked:
+    with contextlib.closing(PostgresEngine(url, schema=schema)) as unmarked:
         unmarked.execute("SELECT 1")
 
 

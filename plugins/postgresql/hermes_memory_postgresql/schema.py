@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 
-from hermes_core.curated.note_tables import create_notes
-from hermes_core.outbox.postgres_tables import OUTBOX_TABLES, create_outbox
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.schema import MAY_BE_LOWER
-from hermes_core.sessions.search.pgvectors import create_vectors
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.leases import create_claims
-from hermes_core.storage.postgres import PostgresMigration
+from hermes_memory_postgresql.note_tables import create_notes
+from hermes_memory_postgresql.outbox_tables import OUTBOX_TABLES, create_outbox
+from hermes_memory_postgresql.pgvectors import create_vectors
+from hermes_memory_postgresql.postgres import PostgresMigration
 
 # Messages of one owner in a bucket. A search for a common word reads the newest bucket first.
 MESSAGES_PER_BUCKET = 65_536

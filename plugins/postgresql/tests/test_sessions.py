@@ -23,10 +23,10 @@ from hermes_core.sessions.daily_usage import daily_usage
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.maintenance import idle_sessions
 from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
-from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.sessions.transfer import import_session, session_document
 from hermes_core.sessions.turn_records import TurnRecord, list_turns, record_statements, turn_record
-from hermes_core.storage.postgres import PostgresDatabase, psycopg_sql
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.postgres import PostgresDatabase, psycopg_sql
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer, drop_schema
 
@@ -39,7 +39,7 @@ def open_store(postgres_url: str, postgres_schema: str) -> Iterator[OpenStore]:
     opened: list[SessionDB] = []
 
     def open_it() -> SessionDB:
-        opened.append(SessionDB(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)))
+        opened.append(SessionDB(PostgresEngine(postgres_url, schema=postgres_schema)))
         return opened[-1]
 
     yield open_it
@@ -218,7 +218,7 @@ def test_a_turn_that_was_rewound_meanwhile_is_refused(open_store: OpenStore) -> 
 
 def test_a_server_that_crashes_under_writers_loses_nothing_that_was_acknowledged() -> None:
     with contextlib.closing(PostgresServer()) as server:
-        stores = [SessionDB(PostgresDatabase(server.url, MIGRATIONS)) for _ in range(3)]
+        stores = [SessionDB(PostgresEngine(server.url)) for _ in range(3)]
         for number in range(3):
             stores[0].create_session(f"s{number}", user=f"u{number}")
         acknowledged: list[set[str]] = [set(), set(), set()]
@@ -344,7 +344,7 @@ def filled(postgres_url: str) -> Iterator[SessionDB]:
     """A store with so many rows that the planner prefers an index wherever there is one."""
     schema = "test_plans"
     drop_schema(postgres_url, schema)
-    with contextlib.closing(SessionDB(PostgresDatabase(postgres_url, MIGRATIONS, schema=schema))) as db:
+    with contextlib.closing(SessionDB(PostgresEngine(postgres_url, schema=schema))) as db:
         outbox = Outbox(db.database)
         with db.transaction():
             for number in range(400):

@@ -14,7 +14,6 @@ from typing import Any
 from hermes_core.recall.query import named_in
 from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
 from hermes_core.recall.tokens import CUT_VERSION
-from hermes_core.sessions.postgres_schema import CUT_KEY, MESSAGES_PER_BUCKET
 from hermes_core.sessions.records import Order, State
 from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
 from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
@@ -29,8 +28,9 @@ from hermes_core.sessions.search.reader import (
     ScopeFacts,
     windows_around,
 )
-from hermes_core.sessions.search.tsvector import tsquery_of, vectors_of
 from hermes_core.storage.engine import Connection, Engine
+from hermes_memory_postgresql.schema import CUT_KEY, MESSAGES_PER_BUCKET
+from hermes_memory_postgresql.tsvector import tsquery_of, vectors_of
 
 # States of messages that are in no index.
 HIDDEN = (State.REWOUND, State.COPIED)

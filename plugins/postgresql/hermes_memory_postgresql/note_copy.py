@@ -13,20 +13,21 @@ from typing import Any, Protocol
 
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
-from hermes_core.curated.journal import NoteJournal, journal_database
-from hermes_core.curated.note_tables import CHANGES, EVENTS
+from hermes_core.curated.journal import CHANGES, EVENTS, NoteJournal, journal_database
+from hermes_core.curated.note_places import owner_of_folder
 from hermes_core.curated.origins import NoteOrigin, NoteOrigins
 from hermes_core.curated.places import NoteFile, fingerprint
 from hermes_core.curated.project import KeyFile
-from hermes_core.curated.shared import KeyRows, is_mirror, owner_of_folder
 from hermes_core.errors import LockTimeout, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import PRIVATE_FILE, write_atomic
 from hermes_core.storage.inventory import ORIGINS, Inventory, remove_from_inventory
-from hermes_core.storage.moved import StoreMark, read_mark, write_mark
+from hermes_core.storage.moved import StoreMark, read_mark
 from hermes_core.storage.sqlite import database_files
+from hermes_memory_postgresql.marks import write_mark
+from hermes_memory_postgresql.notes import KeyRows, is_mirror
 
 ROW_TABLES = ("notes", CHANGES, EVENTS, "note_origins")
 FILE_TABLES = ("changes", "events")
