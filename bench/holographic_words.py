@@ -199,7 +199,7 @@ def beside(
 
 
 def systems() -> dict[str, recall_systems.System]:
-    """With and without vectors; by meaning where [semantic] is installed."""
+    """With and without vectors; by meaning where hermes-memory-semantic is installed."""
     found: dict[str, recall_systems.System] = {
         "plain-fts5": recall_systems.plain_fts5,
         "holographic": holographic,

@@ -186,7 +186,7 @@ class ExtensionHooks:
 
     @hookspec
     def examine(self, home: Path, config: Any) -> Iterable[Any]:
-        """Yield findings about what this extension has in the home, for `doctor` and `status`. It may read files."""
+        """Yield findings about what this extension has in the home, for `doctor`. It may read files."""
         raise NotImplementedError
 
     @hookspec

@@ -82,7 +82,13 @@ def _open_engine(home: HermesHome, config: Config, extensions: Extensions | None
             extension_remedy(extensions, name) if name else "write it as postgresql://ROLE@HOST/DATABASE",
         )
     password = Credentials(home).get(STORAGE_PASSWORD) or ""
-    database: Engine = import_target(target)(config.storage, password=password, moving=moving)
+    try:
+        opener = import_target(target)
+    except ImportError as exc:
+        raise DatabaseUnavailable(
+            f"{target!r}, which opens {redact(url)!r}, can't be imported: {exc}", "reinstall its package"
+        ) from exc
+    database: Engine = opener(config.storage, password=password, moving=moving)
     return database
 
 

@@ -20,7 +20,7 @@ from hermes_core.config import load_config, set_value
 from hermes_core.curated.journal import journal_database
 from hermes_core.errors import DatabaseUnavailable, StorageError
 from hermes_core.health.doctor import examine_extensions
-from hermes_core.health.storage import storage_status
+from hermes_core.health.storage import TABLES, storage_status
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
@@ -30,7 +30,7 @@ from hermes_core.sessions.turn_records import TurnRecord, record_statements
 from hermes_memory_postgresql import storage_move
 from hermes_memory_postgresql.note_copy import CHANGE_COLUMNS, EVENT_COLUMNS, ORIGIN_COLUMNS
 from hermes_memory_postgresql.storage_move import StorageMove
-from hermes_memory_postgresql.store_copy import INDEX_COLUMNS, TABLES, StoreDigest, digest_store
+from hermes_memory_postgresql.store_copy import INDEX_COLUMNS, TABLE_NAMES, TABLES, StoreDigest, digest_store
 
 pytestmark = pytest.mark.sqlite_only("moves name both engines themselves")
 
@@ -313,6 +313,10 @@ def test_a_short_form_of_the_address_is_replaced(hermes_home: HermesHome, url: s
     assert load_config(hermes_home).storage.url == url
     assert move(hermes_home, "files").switched
     assert "# mine" in hermes_home.config_yaml.read_text()
+
+
+def test_a_status_counts_each_table_that_is_copied() -> None:
+    assert TABLES == TABLE_NAMES
 
 
 # ------------------------------------------------------------------ kills
