@@ -37,8 +37,8 @@ import psycopg
 
 from hermes_core import MemoryProvider, Session, Turn, open_memory
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.postgres import PostgresDatabase
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -85,7 +85,7 @@ class Store:
     def open(self) -> SessionDB:
         if self.engine == "sqlite":
             return SessionDB(self.place)
-        return SessionDB(PostgresDatabase(self.place, MIGRATIONS, schema=self.schema))
+        return SessionDB(PostgresEngine(self.place, schema=self.schema))
 
     def bytes(self, db: SessionDB) -> int:
         """Bytes of all tables and indexes; for a file without its log."""

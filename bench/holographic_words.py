@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from hermes_core import Session, ToolCall
-from hermes_core.recall import dense
-from hermes_core.sessions.search.vectors import Likeness
+from hermes_memory_semantic import dense
+from hermes_memory_semantic.vectors import Likeness
 
 DIM = 1024
 
@@ -199,7 +199,7 @@ def beside(
 
 
 def systems() -> dict[str, recall_systems.System]:
-    """With and without vectors; by meaning where [semantic] is installed."""
+    """With and without vectors; by meaning where hermes-memory-semantic is installed."""
     found: dict[str, recall_systems.System] = {
         "plain-fts5": recall_systems.plain_fts5,
         "holographic": holographic,

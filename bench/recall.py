@@ -47,7 +47,7 @@ from recall_systems import PANEL_SYSTEMS, SYSTEMS, WHOLE, default_systems, run, 
 from rich.console import Console
 from rich.table import Table
 
-from hermes_core.recall import dense
+from hermes_memory_semantic import dense
 
 
 def table(scores: Sequence[Mapping[str, Any]], k: int) -> Table:

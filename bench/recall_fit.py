@@ -3,12 +3,12 @@
     python bench/recall_fit.py --panel DIR [--locomo FILE ...] [--set NAME ...] [--sample N] [--cache DIR]
         [--save FILE | --load FILE] [--ridge X] [--json]
 
-The score of a message is a sum of signals, each times a constant of `recall.rank` or `sessions.search.vectors`. The
+The score of a message is a sum of signals, each times a constant of `recall.rank` or `hermes_memory_semantic.vectors`. The
 signals of all candidates of a question are read through our own functions: the score with a constant that is larger by
 1, less the score, is the signal of this constant. So each constant has to be a factor of a term of the sum.
 
 The weights maximise the likelihood of the evidence among all candidates of a question, in searches by words and, if the
-extra [semantic] is installed, with vectors, for which most constants are the same. Every set has the same weight, and
+package hermes-memory-semantic is installed, with vectors, for which most constants are the same. Every set has the same weight, and
 questions that name the wrong person a third of the weight of others. The second column of figures is recall with the
 weights of the code, the third with those fitted on all sets, the fourth with those fitted on the other sets.
 
@@ -38,9 +38,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from hermes_core.recall import dense, rank
+from hermes_core.recall import rank
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.search import candidates, lookup, vectors
+from hermes_core.sessions.search import candidates, lookup
+from hermes_memory_semantic import dense, vectors
 
 Array = numpy.ndarray[Any, numpy.dtype[Any]]
 

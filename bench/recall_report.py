@@ -27,7 +27,7 @@ SETS = {
 
 SYSTEMS = {
     "ours": "session search",
-    "ours-semantic": "with `[semantic]`",
+    "ours-semantic": "with `hermes-memory-semantic`",
     "plain-fts5": "plain FTS5",
     "fts5-bigrams": "FTS5, Chinese in pairs",
     "minilm-cosine": "MiniLM cosine",

@@ -20,9 +20,10 @@ from rich.console import Console
 from rich.progress import track
 
 from hermes_core.importers.values import ImportedMessage, ImportedSession
-from hermes_core.recall import dense
 from hermes_core.recall.tokens import is_stop_word, words
 from hermes_core.sessions.db import SessionDB
+from hermes_memory_semantic import dense
+from hermes_memory_semantic.vectors import VectorIndex
 
 # Letters of scripts that are written without spaces between words, or with other spaces than those between words.
 _UNSPACED = re.compile(
@@ -71,7 +72,7 @@ def stored(
             # Without vectors first: a thread that makes them in the background would not know the cache.
             with closing(open_store()) as db:
                 _add(db, conversation.sessions)
-            with closing(open_store(semantic=semantic)) as db:
+            with closing(open_store(make_vectors=VectorIndex if semantic else None)) as db:
                 if db.vectors is not None:
                     with cache.encodings() if cache else nullcontext():
                         db.vectors.build()
@@ -80,7 +81,7 @@ def stored(
     path = folder / "state.db"
     if cache is not None:
         copy_store(conversation, path, semantic, cache)
-    with closing(SessionDB(path, semantic=semantic)) as db:
+    with closing(SessionDB(path, make_vectors=VectorIndex if semantic else None)) as db:
         if cache is None:
             _add(db, conversation.sessions)
             if db.vectors is not None:
@@ -91,12 +92,11 @@ def stored(
 @contextmanager
 def on_server(url: str) -> Iterator[Callable[..., SessionDB]]:
     """Open a store in a schema of its own on a PostgreSQL server, as often as asked."""
-    from hermes_core.sessions.postgres_schema import MIGRATIONS
-    from hermes_core.storage.postgres import PostgresDatabase
+    from hermes_memory_postgresql.engine import PostgresEngine
 
     schema = f"recall_{uuid.uuid4().hex}"
-    yield lambda **options: SessionDB(PostgresDatabase(url, MIGRATIONS, schema=schema), **options)
-    with closing(PostgresDatabase(url, MIGRATIONS, schema=schema)) as database:
+    yield lambda **options: SessionDB(PostgresEngine(url, schema=schema), **options)
+    with closing(PostgresEngine(url, schema=schema)) as database:
         database.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
@@ -137,7 +137,7 @@ def _add(db: SessionDB, sessions: Sequence[ImportedSession]) -> None:
 
 def _build(path: Path, semantic: bool) -> None:
     if semantic:
-        with closing(SessionDB(path, semantic=True)) as db:
+        with closing(SessionDB(path, make_vectors=VectorIndex)) as db:
             if db.vectors is not None:
                 db.vectors.build()
 
@@ -160,9 +160,9 @@ def ours(
 def ours_semantic(
     conversation: Conversation, folder: Path, *, cache: Cache | None = None, storage: str = ""
 ) -> Iterator[Ask]:
-    """SessionDB with the extra [semantic]."""
+    """SessionDB with the package hermes-memory-semantic."""
     if not dense.installed():
-        raise SystemExit("ours-semantic needs: pip install '.[semantic]'")
+        raise SystemExit("ours-semantic needs: pip install plugins/semantic")
     with ours(conversation, folder, semantic=True, cache=cache, storage=storage) as ask:
         yield ask
 
@@ -240,7 +240,7 @@ def minilm_cosine(conversation: Conversation, _folder: Path, *, cache: Cache | N
     import numpy
 
     if not dense.installed():
-        raise SystemExit("minilm-cosine needs: pip install '.[semantic]'")
+        raise SystemExit("minilm-cosine needs: pip install plugins/semantic")
     messages = [m for _, m in conversation.messages()]
     refs = [m.ref for m in messages]
     encoder = dense.encoder()

@@ -66,10 +66,10 @@ def documents() -> dict[str, Any]:
     from hermes_core.cli.verify import VerifiedRecord
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.forget import ForgetReport
+    from hermes_core.health.storage import StorageStatus
     from hermes_core.importers.run import ImportResult
     from hermes_core.loader.discover import ProviderEntry
     from hermes_core.outbox.store import Row as OutboxRow
-    from hermes_core.portability.storage_move import StorageMovePlan, StorageMoveReceipt, StorageStatus
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
@@ -78,6 +78,7 @@ def documents() -> dict[str, Any]:
     from hermes_memory_archive.backup import BackupReport
     from hermes_memory_archive.provider_move import MovePlan, MoveReceipt
     from hermes_memory_archive.restore import RestoreReport
+    from hermes_memory_postgresql.storage_move import StorageMovePlan, StorageMoveReceipt
 
     deleted = {"sessions": list[str], "deleted": int, "dry_run": bool}
     kinds = dict.fromkeys(("sessions", "notes", "skills", "memories"), int)

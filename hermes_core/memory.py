@@ -95,7 +95,6 @@ from hermes_core.sessions.records import (
     sqlite_text,
     text_of,
 )
-from hermes_core.sessions.search.embeddings import embedding_server, unused_setting
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA, SessionSearchTool
 from hermes_core.sessions.turn_records import TurnRecord, record_statements
@@ -323,8 +322,7 @@ class Memory:
         self.sessions = open_sessions(
             home,
             config,
-            semantic=config.recall.semantic == "auto" and config.sessions.search_enabled,
-            embeddings=embedding_server(config.recall, home),
+            extensions=self.extensions,
         )
         chosen = config.memory.provider if provider is None else provider
         self._selected = chosen if isinstance(chosen, str) else str(getattr(chosen, "name", ""))
@@ -1351,7 +1349,7 @@ class Memory:
     @property
     def unused_setting(self) -> str:
         """A sentence if settings of embeddings have no effect because of another setting; "" if they have."""
-        return unused_setting(self.config.recall, search_enabled=self.config.sessions.search_enabled)
+        return self.config.recall.unused_setting(search_enabled=self.config.sessions.search_enabled)
 
     def sharing_problem(self, owner: str = "") -> str:
         """Return a sentence if people of this home may see too little or too much of each other's notes, else "".

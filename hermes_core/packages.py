@@ -79,6 +79,16 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
     "openclaw": KnownExtension(
         "hermes-memory-openclaw", "the move from OpenClaw", {"claw": "Move over from OpenClaw."}
     ),
+    "postgresql": KnownExtension(
+        "hermes-memory-postgresql",
+        "sessions and notes on a PostgreSQL server",
+        {
+            "storage move": "Move sessions, outbox and notes to a server, or back.",
+            "storage unmark": "Use a store that was moved, or is being moved.",
+        },
+        schemes=("postgresql", "postgres"),
+    ),
+    "semantic": KnownExtension("hermes-memory-semantic", "search of past sessions by meaning"),
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
     "testing": KnownExtension(
         TESTING,

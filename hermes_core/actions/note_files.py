@@ -11,9 +11,9 @@ from typing import Any
 from hermes_core.actions.notes import session_of_user
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import join_entries, parse_note_file
+from hermes_core.curated.note_places import owner_of_folder
 from hermes_core.curated.origins import UNKNOWN, NoteOrigins, entry_hash
 from hermes_core.curated.places import NoteFile
-from hermes_core.curated.shared import owner_of_folder
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_core.errors import CuratedMemoryError, MemoryConflict
 from hermes_core.home import file_name_of

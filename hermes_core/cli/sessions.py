@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from hermes_core.actions.conversations import delete_sessions, deletion_message, named_session
-from hermes_core.cli import Group, home_of
+from hermes_core.cli import Group, extensions_of, home_of
 from hermes_core.cli.output import json_option, moment, print_document, print_styled, print_table, seconds_of
 from hermes_core.cli.recall import MAX_TEXT_CHARS
 from hermes_core.config import load_config
@@ -33,7 +33,6 @@ from hermes_core.sessions.records import (
     SearchHit,
     StoredMessage,
 )
-from hermes_core.sessions.search.embeddings import embedding_server
 from hermes_core.storage.sqlite import wal_of
 
 DAY_S = 86_400.0
@@ -203,13 +202,7 @@ def _store(ctx: click.Context) -> Iterator[SessionDB]:
         raise SessionError(
             f"there is no session store {str(home.state_db)!r} yet", "it is made with the first session"
         )
-    db = open_sessions(
-        home,
-        config,
-        semantic=config.recall.semantic == "auto",
-        embeddings=embedding_server(config.recall, home),
-    )
-    with contextlib.closing(db):
+    with contextlib.closing(open_sessions(home, config, extensions=extensions_of(ctx))) as db:
         yield db
 
 
@@ -261,7 +254,7 @@ def repair_damaged(ctx: click.Context, yes: bool, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def rebuild_index(ctx: click.Context, as_json: bool) -> None:
-    """Make the search index anew from the messages, and with [semantic] their vectors.
+    """Make the search index anew from the messages, and their vectors for search by meaning.
 
     The vectors are then by the model of this machine, also on a server with another one's. Others may go on writing;
     until the end a search finds less.

@@ -219,12 +219,12 @@ class RecallConfig:
     )
     semantic: Literal["auto", "off"] = _key(
         "auto",
-        f"Search past sessions by meaning as well: when the extra [semantic] is installed, or never. {SEMANTIC} comes first.",
+        f"Search past sessions by meaning as well: when the package hermes-memory-semantic is installed, or never. {SEMANTIC} comes first.",
         choices=("auto", "off"),
     )
     embeddings: Literal["minilm", "http"] = _key(
         "minilm",
-        "Model of search by meaning: the one of the extra [semantic] on this machine, or a server with OpenAI's "
+        "Model of search by meaning: the one of the package hermes-memory-semantic on this machine, or a server with OpenAI's "
         "/embeddings, to which the texts of all past sessions are sent.",
         choices=("minilm", "http"),
     )
@@ -242,6 +242,30 @@ class RecallConfig:
         minimum=0.05,
         maximum=600,
     )
+
+    def unused_setting(self, *, search_enabled: bool = True) -> str:
+        """Return a sentence if settings of embeddings have no effect because of another setting; "" if they have.
+
+        Args:
+            search_enabled: What `sessions.search_enabled` is.
+        """
+        if self.embeddings == "http":
+            off = "recall.semantic is 'off'" if self.semantic == "off" else "sessions.search_enabled is False"
+            if self.semantic == "off" or not search_enabled:
+                return (
+                    f"recall.embeddings is 'http' without effect, because {off}: no vectors are made, and past sessions are "
+                    f"not searched by meaning; set {off.partition(' ')[0]} (or the variable {SEMANTIC}) to use the server, "
+                    "or recall.embeddings to minilm"
+                )
+            return ""
+        for name in ("url", "model"):
+            if value := getattr(self, f"embeddings_{name}"):
+                return (
+                    f"recall.embeddings_{name} is {value!r} without effect, because recall.embeddings is "
+                    f"{self.embeddings!r}: `hermes-memory config set recall.embeddings http` uses the server, "
+                    f"`hermes-memory config unset recall.embeddings_{name}` forgets it"
+                )
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

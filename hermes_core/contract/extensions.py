@@ -88,11 +88,13 @@ class ImporterEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index of messages beside the index of words.
+    """An index of messages by meaning, beside the index of words.
 
     Attributes:
         name: Name of the index, for reports.
-        target: "module:attribute" of its factory, imported when a store is opened.
+        target: "module:attribute" of its factory, imported when a store is opened. The factory gets the engine, the home
+            and the configuration, and returns a `VectorIndex` of `hermes_core.sessions.search.protocol`, which must not
+            use the database before its first method is called. It raises `ConfigError` if the index can't be used.
         extension: Name of the extension, filled in by the core.
     """
 
@@ -232,13 +234,15 @@ class ExtensionHooks:
 
     @hookspec
     def register_indexes(self, indexes: Registrations[IndexEntry]) -> None:
-        """Register indexes of messages, such as search by meaning. Called when a store is opened."""
+        """Register an index of messages by meaning. Called when a store is opened. A store uses the first one."""
 
     @hookspec(firstresult=True)
-    def open_engine(self, url: str) -> Any:
-        """Return the engine of stores for the scheme of `url`, None for a scheme of somebody else.
+    def open_engine(self, url: str) -> str | None:
+        """Return "module:attribute" of what opens the database at `url`, None for an address of somebody else.
 
-        Called when a home with `storage.url` is opened. It must not connect: the first statement does.
+        Called when a home with `storage.url` is opened. The attribute is called with the block `storage:` of config.yaml,
+        `password=` and `moving=` ("read" or "write" for a move of the store, else ""), and returns a `SearchEngine` of
+        `hermes_core.sessions.search.protocol` that is also a `NoteEngine`. It must not connect: the first statement does.
         """
 
     @hookspec(firstresult=True)
@@ -259,7 +263,7 @@ class ExtensionHooks:
 
     @hookspec
     def examine(self, home: Path, config: Any) -> Iterable[Any]:
-        """Yield findings about what this extension has in the home, for `doctor` and `status`. It may read files."""
+        """Yield findings about what this extension has in the home, for `doctor`. It may read files."""
         raise NotImplementedError
 
     @hookspec

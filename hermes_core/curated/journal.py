@@ -25,19 +25,21 @@ from typing import Any
 
 from hermes_core.contract.values import MemoryTarget, MemoryWrite, Session
 from hermes_core.curated.document import join_entries, parse_note_file, split_entries
-from hermes_core.curated.note_tables import CHANGES, EVENTS
 from hermes_core.curated.places import NoteFile, NotePlace, NoteText, fingerprint
 from hermes_core.errors import DatabaseCorrupt, MemoryConflict, OutboxError, StorageError
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
-from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.engine import CommitInDoubt, CommitUnconfirmed, Connection, Engine
 from hermes_core.storage.inventory import remove_from_inventory
-from hermes_core.storage.postgres import CommitInDoubt, CommitUnconfirmed
 from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
 
 log = logging.getLogger(__name__)
 
 MAX_CHANGES = 1000
 """Number of changes in the history of each file. Older changes are deleted and can't be undone."""
+
+# The tables of the journal in a database of several machines.
+CHANGES = "note_changes"
+EVENTS = "note_events"
 
 # Above every id of a change: the largest integer of SQLite.
 MAX_ID = 2**63 - 1

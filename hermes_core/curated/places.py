@@ -1,6 +1,6 @@
 """Places where the text of MEMORY.md, USER.md or PROJECT.md stands: a file, or a row on a server.
 
-`NoteFile` is the file of one home. `NoteRow`, in `shared`, is the row that several machines share.
+`NoteFile` is the file of one home. An engine that several machines share has rows in place of it.
 """
 
 from __future__ import annotations

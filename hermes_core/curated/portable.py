@@ -13,9 +13,9 @@ from typing import Any, get_args
 from hermes_core.contract.values import MemoryAction, MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteJournal
+from hermes_core.curated.note_places import NotePlaces, note_places, owner_of_folder
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
 from hermes_core.curated.places import NotePlace
-from hermes_core.curated.shared import NotePlaces, owner_of_folder
 from hermes_core.errors import ImportFailed, MemoryConflict
 from hermes_core.home import HermesHome
 from hermes_core.safety.origin import RANKS, as_origin
@@ -56,7 +56,7 @@ def export_notes(
         left_out: Gets a sentence for each file that can't be read.
         database: The database that has the notes; None if they are files of the home.
     """
-    places = NotePlaces(home, database)
+    places = note_places(home, database)
     with closing(_journal(places)) as journal:
         for key in _keys_of_database(places, folders) if database else _note_keys(home, folders):
             file = _place(home, places, key)
@@ -145,7 +145,7 @@ def import_notes(
         MemoryConflict: The file can't be used.
         StorageError: The file can't be written.
     """
-    places = NotePlaces(home, database)
+    places = note_places(home, database)
     file = _place(home, places, record["file"])
     target: MemoryTarget = record["target"]
     with closing(_journal(places)) as journal, journal.opened(target, file, _session(home)) as opened:

@@ -1,7 +1,7 @@
 """Store of the notes: reading and changing both files, with limits, threat scan, journal, and answers for the model.
 
 `MemoryStore.write` first checks the requested operations. Then it changes the journal and the file under the file's
-lock. With a database that several machines share, the notes are rows of it instead of files; see `shared`.
+lock. With a database that several machines share, the notes are rows of it instead of files; see `note_places`.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
+from hermes_core.curated.note_places import note_places
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged
 from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
 from hermes_core.curated.project import Repository, earlier_keys, remember_key, with_notes_key
-from hermes_core.curated.shared import NotePlaces
 from hermes_core.errors import (
     ConfigError,
     LockTimeout,
@@ -93,10 +93,9 @@ from hermes_core.safety.redact import redact, secrets_in
 from hermes_core.safety.templates import without_turns
 from hermes_core.safety.terminal import counted
 from hermes_core.storage.chain import ChainReport
-from hermes_core.storage.engine import Engine
+from hermes_core.storage.engine import Engine, RowConflict
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS
-from hermes_core.storage.postgres import RowConflict
 
 if TYPE_CHECKING:
     from hermes_core.safety.scan import Scan, Threat
@@ -263,7 +262,7 @@ class MemoryStore:
         if database is None and not in_files:
             _require_files(home)
         self._home = home
-        self._places = NotePlaces(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
+        self._places = note_places(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
         self._per_user = per_user
         self._base = shared_base
         self._owner = ""

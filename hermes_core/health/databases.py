@@ -11,24 +11,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hermes_core.config import Config, load_config
-from hermes_core.curated.shared import is_mirror
 from hermes_core.errors import ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
-from hermes_core.health.server import examine_server
 from hermes_core.home import HermesHome
+from hermes_core.loader.extensions import extension_remedy
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.home_store import open_sessions
-from hermes_core.storage.inventory import NOTE_STORES, Inventory, LostStore
-from hermes_core.storage.moved import read_mark
+from hermes_core.storage.inventory import Inventory, LostStore
 from hermes_core.storage.sqlite import Database, TranslatedErrors, database_files, file_errors, wal_of
 
 PROBE_TIMEOUT_S = 2.0
 """Seconds that a probe waits for a lock. Writers of this package hold it for milliseconds."""
-
-_NOTE_FILES = ("*.md", "projects/*/PROJECT.md", "users/*/*.md")
 
 BEGIN_ANEW = "hermes-memory doctor --accept-loss"
 """Command after which a store that was moved away begins anew."""
@@ -46,13 +41,8 @@ def databases(home: HermesHome) -> tuple[Path, ...]:
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
     """Yield a finding for each database, with its journal mode or its fault."""
-    if config := _server_config(home):
-        yield from examine_server(home, config)
-        if _exists(home.state_db):
-            yield Finding(
-                "state.db", "note", "not read: storage.url names a server", "keep it, or move it away"
-            )
-        yield from _examine_note_files(home, config)
+    if _server_config(home) and _exists(home.state_db):
+        yield Finding("state.db", "note", "not read: storage.url names a server", "keep it, or move it away")
     for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*")):
         yield Finding(
             path.name, "note", "not read: a later move put it aside", "delete it when nothing is missing"
@@ -112,6 +102,8 @@ def vector_state(memory: Memory) -> str:
         return "does not work" if memory.sessions.vector_problem else "not installed"
     if vectors.mismatch:
         return "by words only, because another model made the vectors"
+    if vectors.remedy():
+        return f"by words only: {vectors.description()}"
     missing = vectors.missing()
     is_remote = memory.config.recall.embeddings == "http"
     parts = [f"on by {memory.config.recall.embeddings_model}" if is_remote else "on", vectors.description()]
@@ -127,11 +119,13 @@ def examine_vectors(memory: Memory) -> list[Finding]:
     if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):
         fault = memory.sessions.vector_fault
         return [*findings, failed("search by meaning", fault, "or write `semantic: off` under `recall:`")]
+    if vectors is None and vector_state(memory) == "not installed":
+        adding = extension_remedy(memory.extensions, "semantic")
+        return [*findings, Finding("search by meaning", "ok", f"not installed; to add it, {adding}")]
     state, remedy = vector_state(memory), vectors.remedy() if vectors is not None else ""
     if not remedy:
         return [*findings, Finding("search by meaning", "ok", state)]
-    fact = "the server can't compare the vectors, so that each process reads those of who searches"
-    return [*findings, Finding("search by meaning", "note", f"{state}: {fact}", remedy)]
+    return [*findings, Finding("search by meaning", "note", state, remedy)]
 
 
 def rescue(path: Path) -> str:
@@ -188,54 +182,6 @@ def _examine(path: Path, name: str, *, is_state: bool) -> Iterator[Finding]:
         "hermes-memory doctor --fix makes it anew from the messages",
         repair=lambda: _rebuild(path),
     )
-
-
-def _examine_note_files(home: HermesHome, config: Config) -> Iterator[Finding]:
-    """Yield a note for the files of notes that are not read, and a warning for read-only copies that are old."""
-    files = [
-        path
-        for pattern in _NOTE_FILES
-        for path in sorted(home.memories.glob(pattern))
-        if path.is_file() and path.name in NOTE_STORES
-    ]
-    mirrors = [path for path in files if config.memory.mirror and is_mirror(path)]
-    unread = [path.relative_to(home.path).as_posix() for path in files if path not in mirrors]
-    if unread:
-        if _was_moved(home):
-            # An import would put these old texts in the place of what was stored on the server since.
-            fact, remedy = "not read: they were moved to a server", "keep them, or move them away"
-        else:
-            fact = "not read: storage.url names a server"
-            remedy = f"hermes-memory memory import {str(home.memories)!r}, or move them away"
-        yield Finding(_some(unread), "note", fact, remedy)
-    if not mirrors:
-        return
-    try:
-        with contextlib.closing(open_sessions(home, config)) as sessions:
-            rows = sessions.database.execute("SELECT file, text FROM notes").fetchall()
-    except HermesError:  # the finding about the server tells
-        return
-    texts = {row["file"]: row["text"] for row in rows}
-    for path in mirrors:
-        if path.read_bytes() != texts.get(path.relative_to(home.memories).as_posix(), "").encode():
-            name = path.relative_to(home.path).as_posix()
-            remedy = "nothing is to be done: the next session on this machine writes it anew"
-            yield Finding(name, "note", "a read-only copy of notes that were changed since", remedy)
-
-
-def _was_moved(home: HermesHome) -> bool:
-    """Return True if the journal of the notes says that they were moved to a server."""
-    try:
-        with contextlib.closing(Database(home.journal_db, read_only=True)) as journal:
-            mark = read_mark(journal)
-    except HermesError:  # the finding about the file tells
-        return False
-    return mark is not None and mark.role == "source"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _damage(path: Path, timeout: float | None = None) -> list[str]:

@@ -20,7 +20,7 @@ from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
-from hermes_core.errors import MemoryConflict
+from hermes_core.errors import ConfigError, MemoryConflict
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
@@ -37,7 +37,8 @@ from hermes_core.health.provider import (
 )
 from hermes_core.health.status import waiting_status
 from hermes_core.home import HermesHome
-from hermes_core.loader.extensions import unmet_keys
+from hermes_core.loader.extensions import load_extensions, unmet_keys
+from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.memory import Memory, open_memory
 
 
@@ -71,6 +72,7 @@ def examine(home: HermesHome, *, fix: bool = False) -> Examination:
     closed = [
         *run_check("files", lambda: examine_files(home)),
         *run_check("databases", lambda: examine_databases(home)),
+        *run_check("extensions", lambda: examine_extensions(home)),
     ]
     if fix:
         closed = [finding.repaired() if finding.safe_to_fix else finding for finding in closed]
@@ -111,6 +113,21 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         ]
 
 
+def examine_extensions(home: HermesHome) -> Iterator[Finding]:
+    """Yield what the extensions find about their part of the home."""
+    try:
+        config = load_config(home)
+    except ConfigError:  # which has a finding of its own
+        return
+    for extension, findings in load_extensions(config).call("examine", home=home.path, config=config):
+        # A generator runs here, beyond the guard of the hook.
+        checked = call_foreign(lambda findings=findings: list(findings or ()))  # type: ignore[misc]
+        if isinstance(checked, ForeignError):
+            yield failed(extension.name, f"its examination failed: {checked}", "upgrade or reinstall it")
+        else:
+            yield from checked
+
+
 def _examine_config(home: HermesHome) -> Iterator[Finding]:
     config = load_config(home)
     for warning in config.warnings:
@@ -120,12 +137,10 @@ def _examine_config(home: HermesHome) -> Iterator[Finding]:
 
 
 def _examine_extensions(memory: Memory) -> Iterator[Finding]:
-    """Report extensions that can't be used, settings that need a missing one, and what extensions find."""
+    """Report extensions that can't be used, and settings that need a missing one."""
     for problem in (*memory.extensions.problems(), *unmet_keys(memory.config, memory.extensions)):
         fact, _, remedy = problem.partition("; ")
         yield failed("extensions", fact, remedy)
-    for _, findings in memory.extensions.call("examine", home=memory.home.path, config=memory.config):
-        yield from findings
 
 
 def _examine_telemetry(memory: Memory) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
 from hermes_core.contract.values import Message, Origin
@@ -44,13 +44,13 @@ from hermes_core.sessions.records import (
     sqlite_text,
 )
 from hermes_core.sessions.schema import MAY_BE_LOWER, MIGRATIONS
-from hermes_core.sessions.search.protocol import SearchIndex, search_index
+from hermes_core.sessions.search.index import Fts5Index
+from hermes_core.sessions.search.protocol import SearchIndex
 from hermes_core.storage.engine import Connection, Engine, Reader, Statement
 from hermes_core.storage.sqlite import Database, JournalMode
 
 if TYPE_CHECKING:
-    from hermes_core.sessions.search.embeddings import EmbeddingServer
-    from hermes_core.sessions.search.vectors import VectorIndex
+    from hermes_core.sessions.search.protocol import SearchEngine, VectorIndex
 
 log = logging.getLogger(__name__)
 
@@ -176,14 +176,13 @@ class SessionDB:
         read_only: True to open an existing file without changing it.
         clock: Function that returns the current time in epoch seconds.
         zone: Time zone of dates in queries; the machine's by default.
-        semantic: True to search by meaning as well, if the extra `[semantic]` is installed.
-        embeddings: Server that makes the vectors for search by meaning, in place of the local model.
+        make_vectors: Factory of the index for search by meaning; None to search by words only.
 
     Attributes:
         database: The engine.
         index: The search index of this engine.
         vectors: The index for search by meaning, which makes vectors in the background; None without such a search.
-        vector_problem: The reason why the server of embeddings can't be used; "" if it can.
+        vector_problem: The reason why there is no such index although the settings ask for one; "" if there is none.
     """
 
     def __init__(
@@ -194,8 +193,7 @@ class SessionDB:
         read_only: bool = False,
         clock: Callable[[], float] = time.time,
         zone: tzinfo | None = None,
-        semantic: bool = False,
-        embeddings: EmbeddingServer | None = None,
+        make_vectors: Callable[[Engine], VectorIndex] | None = None,
     ) -> None:
         self.database: Engine
         if isinstance(path, str | os.PathLike):
@@ -210,7 +208,7 @@ class SessionDB:
             )
         else:
             self.database = path
-        self.index: SearchIndex = search_index(self.database)
+        self.index: SearchIndex = _search_index(self.database)
         self._clock = clock
         local_zone = zone or datetime.now().astimezone().tzinfo
         assert local_zone is not None
@@ -218,9 +216,9 @@ class SessionDB:
         self._index_resets = 0
         self.vectors: VectorIndex | None = None
         self.vector_problem = ""
-        if semantic and not read_only:
+        if make_vectors is not None and not read_only:
             try:
-                self.vectors = _vector_index(self.database, embeddings)
+                self.vectors = make_vectors(self.database)
             except ConfigError as exc:
                 self.vector_problem = f"search by meaning does not work: {exc}"
 
@@ -1473,6 +1471,7 @@ class SessionDB:
             distinct: True to return each text once.
             now: Time in epoch seconds from which "last week" in the query counts; the store's clock by default.
         """
+        # Imported here, so that commands which count or list sessions start 80 ms sooner.
         from hermes_core.recall.query import analyse
         from hermes_core.sessions.search import candidates
         from hermes_core.sessions.search.filters import Filters
@@ -1703,23 +1702,11 @@ class SessionDB:
             return CompletedTurn(row["key"], row["session_id"], turn, json.loads(row["identity"] or "{}"))
 
 
-# Modules that only a search needs are imported when it runs, so that commands which count or list sessions start 80 ms
-# sooner.
-
-
-def _vector_index(database: Engine, server: EmbeddingServer | None) -> VectorIndex | None:
-    """Return the index of vectors for search by meaning; None if the extra `[semantic]` is not installed."""
-    from hermes_core.recall import dense
-
-    if server is None and not dense.installed():
-        return None
-    from hermes_core.sessions.search.vectors import VectorIndex
-
-    if server is None:
-        return VectorIndex(database)
-    from hermes_core.sessions.search.embeddings import HttpEncoder
-
-    return VectorIndex(database, HttpEncoder(server))
+def _search_index(database: Engine) -> SearchIndex:
+    """Return the search index of an engine."""
+    if isinstance(database, Database):
+        return Fts5Index(database)
+    return cast("SearchEngine", database).search_index()
 
 
 def _session_key(connection: Reader, session_id: str) -> int:

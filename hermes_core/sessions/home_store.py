@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from hermes_core.config import STORAGE_PASSWORD, Config, Credentials, load_config
 from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import ConfigError, DatabaseUnavailable
 from hermes_core.home import HermesHome
+from hermes_core.loader.extensions import Extensions, extension_remedy, import_target, load_extensions
+from hermes_core.packages import KNOWN_EXTENSIONS
+from hermes_core.safety.redact import redact
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.schema import MIGRATIONS as FILE_MIGRATIONS
 from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
-    from hermes_core.sessions.search.embeddings import EmbeddingServer
+    from hermes_core.sessions.search.protocol import VectorIndex
+    from hermes_core.storage.engine import Engine
 
 # How a move to another engine opens a store; "" for all other programs.
 Moving = Literal["", "read", "write"]
-
-# Seconds that a statement of a move may take: it counts all rows.
-MOVE_TIMEOUT_S = 3600.0
 
 
 def open_sessions(
     home: HermesHome,
     config: Config,
     *,
-    semantic: bool = False,
-    embeddings: EmbeddingServer | None = None,
+    extensions: Extensions | None = None,
     moving: Moving = "",
 ) -> SessionDB:
     """Return the store of sessions and the outbox: state.db of the home, or the server of `storage.url`.
@@ -36,16 +37,16 @@ def open_sessions(
     If `storage.url` is set, state.db is neither read nor made. The server is connected with the first statement.
 
     Args:
-        semantic: True to search by meaning as well, if the extra `[semantic]` is installed.
-        embeddings: Server that makes the vectors for search by meaning, in place of the local model.
+        extensions: The extensions of the home, of which one may search by meaning; None to search by words only. They
+            are loaded if a server is to be opened.
         moving: "write" to open a store that is moved to another engine, which is refused else; "read" to leave it
             as it is, whatever its state.
 
     Raises:
-        DatabaseUnavailable: `storage.url` is no address, or the extra `[postgres]` is not installed.
+        DatabaseUnavailable: `storage.url` is no address, or no active extension opens it.
     """
-    storage = config.storage
-    if not storage.url:
+    make_vectors = _vector_factory(home, config, extensions)
+    if not config.storage.url:
         if moving:
             read_only = moving == "read"
             return SessionDB(
@@ -62,26 +63,65 @@ def open_sessions(
         return SessionDB(
             home.state_db,
             journal_mode=config.sessions.journal_mode,
-            semantic=semantic,
-            embeddings=embeddings,
+            make_vectors=make_vectors,
         )
-    # Imported here: a home with files needs neither.
-    from hermes_core.sessions.postgres_schema import MIGRATIONS
-    from hermes_core.storage.postgres import STATEMENT_TIMEOUT_S, PostgresDatabase
+    database = _open_engine(home, config, extensions, moving)
+    return SessionDB(database, make_vectors=make_vectors)
 
-    database = PostgresDatabase(
-        storage.url,
-        MIGRATIONS,
-        schema=storage.schema,
-        password=Credentials(home).get(STORAGE_PASSWORD) or "",
-        # A move has one connection, so that all others are those of other programs.
-        pool=1 if moving else storage.pool,
-        prepare=storage.prepare,
-        read_only=moving == "read",
-        statement_timeout=MOVE_TIMEOUT_S if moving else STATEMENT_TIMEOUT_S,
-        marked=bool(moving),
-    )
-    return SessionDB(database, semantic=semantic, embeddings=embeddings)
+
+def _open_engine(home: HermesHome, config: Config, extensions: Extensions | None, moving: Moving) -> Engine:
+    """Return the database that `storage.url` names, by the extension that opens it."""
+    url = config.storage.url
+    extensions = load_extensions(config) if extensions is None else extensions
+    target = extensions.first("open_engine", url=url)
+    if target is None:
+        scheme = url.partition("://")[0]
+        name = next((name for name, known in KNOWN_EXTENSIONS.items() if scheme in known.schemes), "")
+        raise DatabaseUnavailable(
+            f"storage.url is {redact(url)!r}, and no active extension opens it",
+            extension_remedy(extensions, name) if name else "write it as postgresql://ROLE@HOST/DATABASE",
+        )
+    password = Credentials(home).get(STORAGE_PASSWORD) or ""
+    try:
+        opener = import_target(target)
+    except ImportError as exc:
+        raise DatabaseUnavailable(
+            f"{target!r}, which opens {redact(url)!r}, can't be imported: {exc}", "reinstall its package"
+        ) from exc
+    database: Engine = opener(config.storage, password=password, moving=moving)
+    return database
+
+
+def _vector_factory(
+    home: HermesHome, config: Config, extensions: Extensions | None
+) -> Callable[[Engine], VectorIndex] | None:
+    """Return the factory of the index for search by meaning; None if there is to be none.
+
+    It raises `ConfigError` if settings ask for an extension that is not active.
+    """
+    if extensions is None or config.recall.semantic == "off" or not config.sessions.search_enabled:
+        return None
+    entry = next(iter(extensions.indexes.values()), None)
+    if entry is None and config.recall.embeddings != "http":
+        return None
+
+    def make_vectors(database: Engine) -> VectorIndex:
+        if entry is None:
+            remedy = f"{extension_remedy(extensions, 'semantic')}, or set recall.embeddings to minilm"
+            raise ConfigError(
+                "recall.embeddings is 'http', and the extension 'semantic' is not active", remedy
+            )
+        try:
+            make = import_target(entry.target)
+        except ImportError as exc:
+            raise ConfigError(
+                f"the extension {entry.extension!r} can't be loaded: {exc}",
+                extension_remedy(extensions, entry.extension),
+            ) from exc
+        index: VectorIndex = make(database, home, config)
+        return index
+
+    return make_vectors
 
 
 @contextlib.contextmanager

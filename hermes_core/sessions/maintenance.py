@@ -22,7 +22,7 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionErro
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.sessions.search import index
-from hermes_core.sessions.search.vector_store import LAST_ID_KEY
+from hermes_core.sessions.search.protocol import LAST_ID_KEY
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, locked, sync_folder
 from hermes_core.storage.sqlite import Database, database_files, file_errors, repaired_copy, wal_of
 

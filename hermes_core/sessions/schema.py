@@ -110,7 +110,7 @@ _TABLES = (
     CREATE VIEW indexed_messages AS
     SELECT id, content, trim(tool_name || ' ' || tool_calls) AS calls FROM messages WHERE state < 2
     """,
-    # A vector for each piece of a message. The table stays empty without the extra `[semantic]`.
+    # A vector for each piece of a message. The table stays empty without the package hermes-memory-semantic.
     """
     CREATE TABLE vectors (
         message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,

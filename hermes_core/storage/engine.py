@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
+from hermes_core.errors import DatabaseUnavailable
+
 EngineKind = Literal["sqlite", "postgresql"]
 
 # Values of `?` in order, or of `:name` by name.
@@ -18,6 +20,22 @@ Statement = tuple[str, Parameters]
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
+
+
+class CommitInDoubt(DatabaseUnavailable):
+    """Connection that was lost during a commit: the write may have been stored."""
+
+
+class CommitUnconfirmed(CommitInDoubt):
+    """Commit that is on the disk of the server, and that no synchronous standby confirmed in time."""
+
+
+class TransactionAborted(DatabaseUnavailable):
+    """Transaction that the server rolled back, for instance because of a deadlock. It may be repeated."""
+
+
+class RowConflict(TransactionAborted):
+    """Transaction that met another one which changed or inserted the same rows first."""
 
 
 class Rows(Protocol):

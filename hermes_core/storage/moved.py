@@ -6,26 +6,24 @@ that had the store open before are refused by triggers, on whichever machine the
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from hermes_core.errors import DatabaseUnavailable
-from hermes_core.storage.engine import Connection, Engine
+from hermes_core.storage.engine import Engine
 
 # "source" is the store that is read, "target" the one that is filled.
 MoveRole = Literal["source", "target"]
 
-# Code of the error that the triggers of PostgreSQL raise, and the words of both engines by which it is recognised.
-MOVED_CODE = "HM001"
+# Words of the error that the triggers of a moved store raise.
 MOVED_WORDS = "these sessions are moved to"
 MOVED_REMEDY = (
     "wait until `hermes-memory storage move` has ended, then start this program again; nothing was written"
 )
 
-_PREFIX = "store move"
-_EVENTS = ("INSERT", "UPDATE", "DELETE")
+MARK_PREFIX = "store move"
+"""Beginning of a mark in `schema_migrations`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,14 @@ class StoreMark:
     @property
     def name(self) -> str:
         """The mark as a text for `schema_migrations`."""
-        return (
-            f"{_PREFIX} {self.move_id} {self.role} {'complete' if self.complete else 'running'} {self.other}"
-        )
+        return f"{MARK_PREFIX} {self.move_id} {self.role} {'complete' if self.complete else 'running'} {self.other}"
 
     @classmethod
     def parse(cls, name: str) -> StoreMark | None:
         """Return the mark that stands in a name of `schema_migrations`; None if that is a migration."""
-        if not name.startswith(f"{_PREFIX} "):
+        if not name.startswith(f"{MARK_PREFIX} "):
             return None
-        move_id, role, state, other = name.removeprefix(f"{_PREFIX} ").split(" ", 3)
+        move_id, role, state, other = name.removeprefix(f"{MARK_PREFIX} ").split(" ", 3)
         return cls(move_id, "source" if role == "source" else "target", state == "complete", other)
 
 
@@ -92,57 +88,3 @@ def read_mark(database: Engine) -> StoreMark | None:
         return None
     names = database.execute("SELECT name FROM schema_migrations").fetchall()
     return next((mark for (name,) in names if (mark := StoreMark.parse(name))), None)
-
-
-def write_mark(database: Engine, mark: StoreMark | None, tables: Sequence[str]) -> None:
-    """Replace the mark of a store, in one commit with the triggers.
-
-    A source gets triggers that refuse all writes. The call waits for transactions that have begun.
-
-    Args:
-        database: The store.
-        mark: The new mark; None to take it off.
-        tables: The tables that the triggers protect.
-    """
-    with database.transaction() as connection:
-        connection.execute("DELETE FROM schema_migrations WHERE name LIKE ?", (f"{_PREFIX} %",))
-        _drop_triggers(connection, database.kind, tables)
-        if mark is None:
-            return
-        connection.execute(
-            "INSERT INTO schema_migrations (name, applied_at) VALUES (?, ?)", (mark.name, time.time())
-        )
-        if mark.role == "source":
-            _create_triggers(connection, database.kind, tables, mark.other)
-
-
-def _create_triggers(connection: Connection, kind: str, tables: Sequence[str], other: str) -> None:
-    quoted = f"{MOVED_WORDS} {other}".replace("'", "''")
-    if kind == "sqlite":
-        for table in tables:
-            for event in _EVENTS:
-                connection.execute(
-                    f"CREATE TRIGGER moved_{table}_{event} BEFORE {event} ON {table}"
-                    f" BEGIN SELECT RAISE(ABORT, '{quoted}'); END"
-                )
-        return
-    connection.execute(
-        "CREATE FUNCTION refuse_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        f" RAISE EXCEPTION USING MESSAGE = '{quoted}', ERRCODE = '{MOVED_CODE}'; END $$"
-    )
-    for table in tables:
-        connection.execute(
-            f"CREATE TRIGGER moved BEFORE INSERT OR UPDATE OR DELETE ON {table}"
-            " FOR EACH STATEMENT EXECUTE FUNCTION refuse_moved()"
-        )
-
-
-def _drop_triggers(connection: Connection, kind: str, tables: Sequence[str]) -> None:
-    if kind == "sqlite":
-        for table in tables:
-            for event in _EVENTS:
-                connection.execute(f"DROP TRIGGER IF EXISTS moved_{table}_{event}")
-        return
-    for table in tables:
-        connection.execute(f"DROP TRIGGER IF EXISTS moved ON {table}")
-    connection.execute("DROP FUNCTION IF EXISTS refuse_moved()")

@@ -59,7 +59,7 @@ def test_a_score_is_the_sum_of_its_signals_times_their_constants(
     import numpy
 
     if semantic and not fit.dense.installed():
-        pytest.skip("the extra [semantic] is not installed")
+        pytest.skip("hermes-memory-semantic is not installed")
     names = [*fit.OF_RANKING, *(fit.OF_VECTORS if semantic else ())]
     (tmp_path / "panel").mkdir()
     (data,) = fit.read_panel(tmp_path / "panel", [chat])

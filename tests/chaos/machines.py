@@ -25,7 +25,7 @@ from hermes_core.manager import writes
 from hermes_core.outbox import delivery
 from hermes_core.outbox.delivery import OutboxWorker
 from hermes_core.sessions.db import SessionDB
-from hermes_core.storage import postgres
+from hermes_memory_postgresql import postgres
 
 # Seconds of a lease, so that a suspended machine loses its own soon.
 LEASE_S = 1.0

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
 from tests.chaos.conftest import Record
 from tests.chaos.machines import LEASE_S, faults, lines_of
 from tests.postgres_server import PostgresServer
@@ -157,7 +156,7 @@ def test_kills_pauses_and_a_failover_lose_nothing(cluster: Cluster, record: Reco
     cluster.fail_over(standby_away=True)
     cluster.let_write()
     cluster.finish()
-    database = PostgresDatabase(cluster.url, MIGRATIONS, schema="hermes")
+    database = PostgresEngine(cluster.url, schema="hermes")
     with contextlib.closing(SessionDB(database)) as db:
         result = faults(db, cluster.folder)
         assert db.check() == []

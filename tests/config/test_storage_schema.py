@@ -48,7 +48,7 @@ def test_a_schema_in_config_yaml_is_used_as_it_is(tmp_path: Path, name: str) -> 
     ],
 )
 def test_no_two_profiles_share_a_schema(tmp_path: Path, names: tuple[str, ...]) -> None:
-    from hermes_core.storage.postgres import PostgresDatabase
+    from hermes_memory_postgresql.postgres import PostgresDatabase
 
     ending = hashlib.sha256(names[0].encode()).hexdigest()[:8]
     schemas = [schema_of(HermesHome(tmp_path / "profiles" / name.format(ending))) for name in names]

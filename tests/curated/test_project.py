@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from hermes_core import Memory, open_memory
-from hermes_core.curated.note_copy import NoteFiles, NoteRows
 from hermes_core.curated.project import Repository, repository_of
 from hermes_core.health.doctor import _examine_curated
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
+from hermes_memory_postgresql.note_copy import NoteFiles, NoteRows
 from hermes_memory_testing.fakes import RecordingProvider
 
 AUTO = {"memory": {"project": "auto"}}
@@ -369,7 +368,7 @@ def machine(postgres_url: str, postgres_schema: str, tmp_path: Path) -> Callable
 
 @pytest.fixture
 def database(postgres_url: str, postgres_schema: str) -> Iterator[Engine]:
-    with contextlib.closing(PostgresDatabase(postgres_url, MIGRATIONS, schema=postgres_schema)) as opened:
+    with contextlib.closing(PostgresEngine(postgres_url, schema=postgres_schema)) as opened:
         yield opened
 
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from hermes_core.config import load_config, parse_config, set_value
-from hermes_core.health.server import examine_server
 from hermes_core.home import HermesHome
+from hermes_memory_postgresql.doctor import examine_server
 from tests.postgres_server import PostgresServer, binaries
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate-postgresql.md"

@@ -85,7 +85,7 @@ def _has_condition(plan: Plan) -> bool:
 def _is_of_product() -> bool:
     """Return True if code of the package, and no test, sends the statement of the current call."""
     frame = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") == "hermes_core.storage.postgres":
+    while frame is not None and frame.f_globals.get("__name__") == "hermes_memory_postgresql.postgres":
         frame = frame.f_back  # type: ignore[assignment]  # ends in a module
     return str(frame.f_globals.get("__name__")).startswith("hermes_core.")
 

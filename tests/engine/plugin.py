@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.storage import postgres
+from hermes_memory_postgresql import postgres
 from tests.engine.plans import StatementLog, table_walks
 from tests.engine.sitecustomize import PREFIX, SERVER
 from tests.postgres_server import drop_schema

@@ -81,7 +81,7 @@ def pass_server(module: Any) -> None:
 CHANGES = {
     "hermes_core.config.file": put_homes_on_server,
     "hermes_core.memory": leave_notes_in_files,
-    "hermes_core.health.server": pass_server,
+    "hermes_memory_postgresql.doctor": pass_server,
 }
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from hermes_core import open_memory
 from hermes_core.config import SEMANTIC, set_value
 from hermes_core.health.databases import examine_vectors, vector_state
 from hermes_core.home import HermesHome
-from hermes_core.recall import dense
+from hermes_core.loader import extensions
+from hermes_core.packages import find_package
 
 
 def test_it_is_off_when_the_settings_say_so(hermes_home: HermesHome) -> None:
@@ -20,48 +19,60 @@ def test_it_is_off_when_the_settings_say_so(hermes_home: HermesHome) -> None:
         assert [finding.state for finding in examine_vectors(memory)] == ["ok"]
 
 
-def test_without_the_extra_it_is_not_installed(
+WITHOUT_PACKAGE = "extensions:\n  block: [semantic]\n"
+
+
+def test_without_the_package_the_search_is_by_words(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SEMANTIC, "auto")
-    monkeypatch.setattr(dense, "installed", lambda: False)
+    hermes_home.path.mkdir(exist_ok=True)
+    hermes_home.config_yaml.write_text(WITHOUT_PACKAGE)
     with open_memory(hermes_home) as memory:
         assert vector_state(memory) == "not installed"
-
-
-def test_it_says_how_a_server_stores_the_vectors(
-    hermes_home: HermesHome, postgres_url: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("numpy")
-    monkeypatch.setenv(SEMANTIC, "auto")
-    server = {"embeddings": "http", "embeddings_url": "http://127.0.0.1:9/v1", "embeddings_model": "m"}
-    config = {"storage": {"url": postgres_url, "schema": postgres_schema}, "recall": server}
-    with open_memory(hermes_home, config=config) as memory:
-        vectors = memory.sessions.vectors
-        assert vectors is not None
+        (finding,) = examine_vectors(memory)
+        assert (finding.state, finding.detail.partition(";")[0]) == ("ok", "not installed")
+        assert "extensions.block" in finding.detail
+        assert not any("meaning" in problem for problem in memory.problems())
         memory.sessions.create_session("s1")
         memory.sessions.append_message("s1", "user", "We adopted a puppy.")
-        state = vector_state(memory)
-        assert re.fullmatch(r"on by m, (pgvector 0\.\d+\.\d+|bytea), 1 message to read", state), state
-        assert "127.0.0.1:9" in examine_vectors(memory)[0].detail
+        assert [hit.text for hit in memory.sessions.search("puppy")] == ["We adopted a puppy."]
 
 
-@pytest.mark.sqlite_only("a row of the file")
-@pytest.mark.skipif(not dense.installed(), reason="needs the extra [semantic]")
-def test_messages_that_wait_for_their_vectors_are_counted(
+def test_settings_that_need_the_package_name_it(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SEMANTIC, "auto")
+    # As in an environment in which it is not installed.
+    monkeypatch.setattr(extensions, "installed_entry_points", tuple)
+    monkeypatch.setattr("hermes_core.memory.installed_entry_points", tuple)
+    with open_memory(hermes_home, config={"recall": {"embeddings": "http"}}) as memory:
+        assert vector_state(memory) == "does not work"
+        (finding,) = examine_vectors(memory)
+        assert finding.state == "failed"
+        says = [problem for problem in memory.problems() if "recall.embeddings is 'http'" in problem]
+        assert len(says) == 1
+        assert "the extension 'semantic' is not active" in says[0]
+        assert str(find_package("hermes-memory-semantic")) in says[0]
+
+
+@pytest.mark.sqlite_only("columns of the file")
+def test_vectors_go_with_their_messages_without_the_package(hermes_home: HermesHome) -> None:
+    hermes_home.path.mkdir(exist_ok=True)
+    hermes_home.config_yaml.write_text(WITHOUT_PACKAGE)
     with open_memory(hermes_home) as memory:
-        vectors = memory.sessions.vectors
-        assert vectors is not None
-        dense.encoder()  # without `wake` no thread loads it
-        monkeypatch.setattr(vectors, "wake", lambda: None)
-        memory.sessions.create_session("s1")
-        memory.sessions.append_message("s1", "user", "We adopted a puppy.")
-        assert vector_state(memory) == "on, 1 message to read"
-        vectors.build()
-        assert vector_state(memory) == "on"
+        db = memory.sessions
+        db.create_session("s1")
+        ids = [db.append_message("s1", "user", text) for text in ("a puppy", "the rent")]
+        with db.transaction() as connection:
+            connection.executemany(
+                "INSERT INTO vectors (message_id, piece, first, last, model, own, words) VALUES (?, 0, 0, 1, 'm', x'', x'')",
+                [(number,) for number in ids],
+            )
+        db.withdraw("s1", ids[1])
+        assert [row[0] for row in db.database.execute("SELECT message_id FROM vectors")] == ids[:1]
+        db.delete_session("s1")
+        assert db.database.execute("SELECT 1 FROM vectors").fetchone() is None
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from hermes_core import hookimpl, open_memory
 from hermes_core.config import parse_config
 from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, Registrations
+from hermes_core.health.doctor import examine_extensions
+from hermes_core.health.finding import Finding
+from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions, missing_extensions
 from hermes_core.packages import KNOWN_EXTENSIONS
 
@@ -28,6 +32,10 @@ class Teapot:
     def on_home_opened(self, memory: Any) -> None:
         memory.tea = "poured"
 
+    @hookimpl
+    def examine(self, home: Path, config: Any) -> Iterator[Finding]:
+        yield Finding("tea", "ok", str(home))
+
 
 class Broken:
     """An extension whose hooks raise."""
@@ -38,6 +46,11 @@ class Broken:
 
     @hookimpl
     def on_home_opened(self, memory: Any) -> None:
+        raise RuntimeError("no water")
+
+    @hookimpl
+    def examine(self, home: Path, config: Any) -> Iterator[Finding]:
+        yield Finding("kettle", "ok")
         raise RuntimeError("no water")
 
 
@@ -71,7 +84,7 @@ def states(extensions: Extensions) -> dict[str, str]:
 def test_an_extension_registers_commands_and_says_which_hooks_it_has(teapot: str) -> None:
     extensions = load(tea="teapot:Teapot")
     assert extensions.commands == {"tea": CommandEntry("tea", "Pour tea.", "teapot.cli:tea", "tea")}
-    assert [one.adds for one in extensions.found] == [("register_commands", "on_home_opened")]
+    assert [one.adds for one in extensions.found] == [("register_commands", "examine", "on_home_opened")]
     assert extensions.problems() == []
 
 
@@ -129,6 +142,17 @@ def test_an_open_memory_calls_them_and_reports_those_that_raise(
     with open_memory(tmp_path) as memory:
         assert memory.tea == "poured"  # type: ignore[attr-defined]
         assert memory.problems() == ["the extension 'a' raised in on_home_opened: RuntimeError: no water"]
+
+
+def test_doctor_has_what_they_find_and_names_one_that_raises(
+    teapot: str, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = points(a="teapot:Broken", b="teapot:Teapot")
+    monkeypatch.setattr("hermes_core.loader.extensions.installed_entry_points", lambda: iter(found))
+    broken, tea = examine_extensions(hermes_home)
+    assert (broken.what, broken.state) == ("a", "failed")
+    assert "RuntimeError: no water" in broken.detail
+    assert (tea.what, tea.detail) == ("tea", str(hermes_home.path))
 
 
 def test_ours_that_are_not_installed_are_known_with_the_way_to_install_them() -> None:

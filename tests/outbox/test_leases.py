@@ -20,10 +20,10 @@ import pytest
 from hermes_core.errors import OutboxFull
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
 from hermes_core.outbox.lines import LeasedLines, LeaseLost
-from hermes_core.outbox.postgres_tables import create_outbox
 from hermes_core.outbox.rows import NewRow, Row
 from hermes_core.outbox.store import Outbox
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.outbox_tables import create_outbox
+from hermes_memory_postgresql.postgres import PostgresDatabase
 from tests.manager.conftest import until
 from tests.postgres_server import drop_schema
 
@@ -272,7 +272,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from hermes_core.outbox.delivery import Delivery, OutboxWorker
 from hermes_core.outbox.store import Outbox
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.postgres import PostgresDatabase
 from tests.outbox.test_leases import MIGRATIONS, Backend
 
 url, schema, log = sys.argv[1:]

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Message, SessionSwitch, Turn
 from hermes_core.errors import DatabaseCorrupt, OutboxError, OutboxFull
 from hermes_core.home import HermesHome
-from hermes_core.outbox.postgres_tables import create_outbox
 from hermes_core.outbox.recovery import open_outbox
 from hermes_core.outbox.rows import (
     MAX_TRANSCRIPT,
@@ -33,7 +32,8 @@ from hermes_core.outbox.rows import (
     plain,
 )
 from hermes_core.outbox.store import ANY_ACCOUNT, REMEMBERED_S, Outbox
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.outbox_tables import create_outbox
+from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_testing.fakes import Clock, make_session, make_turn
 from tests.outbox_of import ON_POSTGRES
 

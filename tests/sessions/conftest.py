@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import contextlib
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hermes_core.sessions.db import SessionDB
-from hermes_core.sessions.postgres_schema import MIGRATIONS
-from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_postgresql.engine import PostgresEngine
 from tests.outbox_of import ON_POSTGRES
 
 OpenStore = Callable[..., SessionDB]
@@ -36,21 +33,10 @@ OF_THE_FILE = {
     "test_the_file_is_private_and_a_reader_can_search_it",
     "test_damage_inside_the_file_is_said_and_not_passed_over",
     "test_a_backup_holds_everything",
-    "test_vectors_of_another_model_are_made_anew",
-    "test_a_kill_in_the_middle_loses_nothing",
-    "test_read_only_searches_by_words",
-    "test_a_repaired_store_makes_its_vectors_anew",
-    "test_a_search_that_was_interrupted_while_the_model_was_loaded_can_be_made_again",
 }
-
-# Files whose tests run with vectors in a file, compared by a server, and stored by a server that can't compare them.
-OF_VECTORS = {"test_vectors", "test_embeddings"}
 
 # Of both, the ones that `make test` runs on both engines; `make test-engines` runs all.
 ALWAYS_ON_BOTH = {"test_db", "test_lineage", "test_search", "test_transfer"}
-
-# Files that open a store on the server themselves.
-OF_THE_SERVER = {"test_gin", "test_postgres"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -61,17 +47,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize("db", ["postgresql"], indirect=True)
         elif name in ALWAYS_ON_BOTH and not of_the_file:
             metafunc.parametrize("db", ["sqlite", "postgresql"], indirect=True)
-    if "open_store" in metafunc.fixturenames and name in OF_VECTORS and ON_POSTGRES:
-        metafunc.parametrize("open_store", ["pgvector", "bytea"], indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         name = item.path.stem
-        about_file = (
-            name not in ON_BOTH_ENGINES | OF_THE_SERVER | OF_VECTORS
-            or getattr(item, "originalname", "") in OF_THE_FILE
-        )
+        about_file = name not in ON_BOTH_ENGINES or getattr(item, "originalname", "") in OF_THE_FILE
         if item.path.parent == Path(__file__).parent and about_file:
             item.add_marker(pytest.mark.sqlite_only("the file of the sessions"))
 
@@ -82,51 +63,11 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionDB]:
     store = SessionDB(tmp_path / "state.db")
     if getattr(request, "param", "sqlite") == "postgresql":
         url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
-        store = SessionDB(PostgresDatabase(url, MIGRATIONS, schema=schema))
+        store = SessionDB(PostgresEngine(url, schema=schema))
     store.create_session("s1")
     yield store
     store.close()
 
 
-@pytest.fixture
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
-    """Open the test's store as often as asked, with options of `SessionDB`."""
-    kind = getattr(request, "param", "sqlite")
-    stores: list[SessionDB] = []
-    schema = "" if kind == "sqlite" else request.getfixturevalue("postgres_schema")
-    url, password = "", ""
-    if kind == "pgvector":
-        url = request.getfixturevalue("postgres_url")
-    elif kind == "bytea":
-        url, password = request.getfixturevalue("plain_server")
-
-    def open_it(**options: object) -> SessionDB:
-        place = tmp_path / "state.db" if not url else server_database(url, schema, password)
-        stores.append(SessionDB(place, **options))  # type: ignore[arg-type]
-        return stores[-1]
-
-    yield open_it
-    for store in stores:
-        store.close()
-
-
-def server_database(url: str, schema: str, password: str = "") -> PostgresDatabase:
-    return PostgresDatabase(url, MIGRATIONS, schema=schema, password=password)
-
-
-@pytest.fixture(scope="session")
-def plain_server(postgres_url: str) -> Iterator[tuple[str, str]]:
-    """Address and password of a role that can't make the extension pgvector, in a database of its own."""
-    import psycopg
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-    name = f"plain_{uuid.uuid4().hex}"
-    with contextlib.closing(psycopg.connect(postgres_url, autocommit=True)) as admin:
-        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
-        admin.execute(f"CREATE DATABASE {name} OWNER {name}")
-        parameters = {
-            key: value for key, value in conninfo_to_dict(postgres_url).items() if key != "password"
-        }
-        yield make_conninfo(**{**parameters, "user": name, "dbname": name}), name  # type: ignore[arg-type]
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        admin.execute(f"DROP ROLE {name}")
+def server_database(url: str, schema: str, password: str = "") -> PostgresEngine:
+    return PostgresEngine(url, schema=schema, password=password)

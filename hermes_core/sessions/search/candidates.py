@@ -27,11 +27,9 @@ from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
-from hermes_core.sessions.search.protocol import SearchIndex
+from hermes_core.sessions.search.protocol import Coverage, SearchIndex, VectorIndex
 from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow
 from hermes_core.sessions.search.snippets import best_part, snippet
-from hermes_core.sessions.search.vector_store import Coverage
-from hermes_core.sessions.search.vectors import VectorIndex
 from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.

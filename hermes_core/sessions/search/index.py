@@ -18,8 +18,8 @@ from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, StorageErro
 from hermes_core.recall.tokens import grams, index_text
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import Order
+from hermes_core.sessions.search.protocol import CHANGES_KEY
 from hermes_core.sessions.search.texts import readable_calls
-from hermes_core.sessions.search.vector_store import note_change, remove_vectors
 from hermes_core.storage.engine import Connection
 from hermes_core.storage.sqlite import Database
 
@@ -413,3 +413,19 @@ def _gram_rows(rows: Iterable[IndexedRow]) -> list[tuple[int, str, str]]:
         if ones:
             gram_rows.append((message_id, " ".join(ones), " ".join(pairs)))
     return gram_rows
+
+
+def note_change(connection: Connection | sqlite3.Connection) -> None:
+    """Let all processes read the vectors of a state.db again, because some were removed or have another owner now."""
+    connection.execute(
+        """INSERT INTO state_meta SELECT ?, '1' WHERE true
+           ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT)""",
+        (CHANGES_KEY,),
+    )
+
+
+def remove_vectors(connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
+    """Delete the vectors of the messages in a state.db that fulfil an SQL condition."""
+    sql = f"DELETE FROM vectors WHERE message_id IN (SELECT id FROM messages WHERE {condition})"
+    if cast(sqlite3.Connection, connection).execute(sql, parameters).rowcount:
+        note_change(connection)

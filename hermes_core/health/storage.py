@@ -1,0 +1,92 @@
+"""The store of a home: where it is, what is in it, and which files of earlier stores no program reads."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from hermes_core.config import Config, load_config
+from hermes_core.home import HermesHome
+from hermes_core.loader.extensions import Extensions
+from hermes_core.sessions.home_store import open_sessions
+from hermes_core.storage.moved import StoreMark, read_mark
+
+if TYPE_CHECKING:
+    from hermes_core.sessions.search.protocol import SearchEngine
+
+TABLES = (
+    *(
+        "sessions",
+        "messages",
+        "turns",
+        "turn_records",
+        "open_turns",
+        "open_messages",
+        "daily_usage",
+        "state_meta",
+    ),
+    *("host_state", "outbox_rows", "outbox_settled", "outbox_refused"),
+)
+"""The tables of sessions and outbox, which each engine has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStatus:
+    """The store that config.yaml names, and the other ones that the home knows of.
+
+    Attributes:
+        store: The path of a file, or the address of a server.
+        engine: "sqlite" or "postgresql".
+        schema: The schema on the server; "" for a file.
+        rows: Rows by table.
+        mark: Why the store takes no writes; "" if it does.
+        unused: Files of earlier stores in the home, with what they are.
+    """
+
+    store: str
+    engine: str
+    schema: str
+    rows: dict[str, int]
+    mark: str
+    unused: dict[str, str]
+
+
+def storage_status(home: HermesHome, extensions: Extensions | None = None) -> StorageStatus:
+    """Return what is where."""
+    config = load_config(home)
+    with contextlib.closing(open_sessions(home, config, extensions=extensions, moving="write")) as store:
+        database = store.database
+        mark = read_mark(database)
+        rows: dict[str, int] = {}
+        if database.exists:
+            queries = [(f"SELECT count(*) FROM {table}", ()) for table in TABLES]  # noqa: S608  names of ours
+            counts = database.read(queries)
+            rows = {table: int(count[0][0]) for table, count in zip(TABLES, counts, strict=True)}
+        if database.kind != "sqlite":
+            rows |= cast("SearchEngine", database).count_notes()
+        return StorageStatus(
+            database.label,
+            database.kind,
+            config.storage.schema if config.storage.url else "",
+            rows,
+            _mark_sentence(mark) if mark else "",
+            unused_stores(home, config),
+        )
+
+
+def unused_stores(home: HermesHome, config: Config) -> dict[str, str]:
+    """Return the files of stores in the home that no program reads, with the reason."""
+    unused = {
+        str(path): "moved aside by a later move"
+        for path in sorted(home.path.glob(f"{home.state_db.name}.moved-*"))
+    }
+    if config.storage.url and home.state_db.exists():
+        unused[str(home.state_db)] = "not read, because storage.url names a server"
+    return unused
+
+
+def _mark_sentence(mark: StoreMark) -> str:
+    if mark.role == "target":
+        return f"the move from {mark.other} has not ended"
+    return f"it {'was' if mark.complete else 'is being'} moved to {mark.other}"

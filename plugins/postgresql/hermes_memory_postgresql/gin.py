@@ -1,0 +1,558 @@
+"""The search index of PostgreSQL: words and grams of each message as `tsvector`, in GIN indexes by owner.
+
+The words are cut here and not by the server, so that a question finds the same messages as in SQLite. A bucket holds
+65,536 messages of an owner in a row; a common word is read from the newest bucket until enough messages are found, so
+that its cost does not grow with the store. Each method of the reader is one round trip, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hermes_core.recall.query import named_in
+from hermes_core.recall.rank import MAX_UNANSWERED_CHARS, Place
+from hermes_core.recall.tokens import CUT_VERSION
+from hermes_core.sessions.records import Order, State
+from hermes_core.sessions.search.filters import Condition, Filters, message_condition, session_condition
+from hermes_core.sessions.search.match import Match, Phrase, is_bounded, kind_of
+from hermes_core.sessions.search.reader import (
+    MAX_LEAVES,
+    MAX_TURN_ROWS,
+    ClosestMessages,
+    CommonMatch,
+    IndexRequest,
+    IndexRow,
+    Postings,
+    ScopeFacts,
+    windows_around,
+)
+from hermes_core.storage.engine import Connection, Engine
+from hermes_memory_postgresql.schema import CUT_KEY, MESSAGES_PER_BUCKET
+from hermes_memory_postgresql.tsvector import tsquery_of, vectors_of
+
+# States of messages that are in no index.
+HIDDEN = (State.REWOUND, State.COPIED)
+
+# Places that are read at once, times the number of rows to rank: some do not pass the filters.
+PLACES_PER_ROW = 4
+
+# Messages in one step of a rebuild, and messages whose words a check compares.
+STEP = 500
+SAMPLE = 500
+
+# Key in `state_meta` during a rebuild: the last message id whose words were cut again.
+PROGRESS_KEY = "search_index_rebuilt_to"
+
+_ROW = "m.session_key, m.position, m.size, m.id"
+_CANDIDATE_COLUMNS = f"""
+    m.id, m.session_key, m.position, m.content, m.timestamp, m.speaker, coalesce((
+        SELECT right(rtrim(b.content), 1) IN ('?', '？') FROM messages b
+        WHERE b.session_key = m.session_key AND b.position = m.position - 1
+    ), false) AS reply, CASE
+        WHEN m.size > {MAX_UNANSWERED_CHARS} THEN ''
+        WHEN m.role = 'assistant' THEN m.content
+        WHEN m.role = 'user' THEN (
+            SELECT CASE b.role WHEN 'assistant' THEN substr(b.content, 1, {MAX_UNANSWERED_CHARS + 1}) ELSE '' END
+            FROM messages b
+            WHERE b.session_key = m.session_key AND b.position BETWEEN m.position + 1 AND m.position + {MAX_TURN_ROWS}
+                AND b.role IN ('user', 'assistant') AND b.content <> '' ORDER BY b.position LIMIT 1)
+    END AS answer, m.role
+"""
+_COUNT_OF_CANDIDATE_COLUMNS = 9
+_HIT_COLUMNS = """
+    m.ref, m.tool_name, CASE m.content WHEN '' THEN m.tool_calls ELSE '' END AS tool_calls, m.origin,
+    s.id AS session_id, s.source, s.model, s.title, s.started_at
+"""
+# OFFSET 0 makes the planner seek each message of a list `w`; otherwise it may read the whole table instead.
+_EACH_MESSAGE = "CROSS JOIN LATERAL (SELECT * FROM messages WHERE id = w.id OFFSET 0) m"
+_TEXT_COLUMNS = "m.id, m.content, trim(m.tool_name || ' ' || m.tool_calls) AS calls"
+_OTHER_VECTORS = """
+    m.id = x.id AND (m.words IS DISTINCT FROM x.words::tsvector OR m.grams IS DISTINCT FROM x.grams::tsvector)
+"""
+_VECTORS = "unnest(?::bigint[], ?::text[], ?::text[]) AS x (id, words, grams)"
+
+
+class GinIndex:
+    """The search index of the messages of one home on a PostgreSQL server."""
+
+    def __init__(self, database: Engine) -> None:
+        self._database = database
+        self._is_current = False
+
+    # ------------------------------------------------------------------ searching
+
+    def scope_facts(self, query: str, filters: Filters, sources: Collection[str]) -> ScopeFacts:
+        """Return whom a question names, and which of these sources the owner has."""
+        scope = filters.scope()
+        owned, next_name, of_owner, mine = "", "(m.owner_key, m.speaker) > (p.owner_key, p.name)", [], ""
+        if scope.user is not None:
+            owned, mine = "m.owner_key = (SELECT key FROM owners WHERE owner = ?) AND", "AND s.user = ?"
+            next_name = "m.owner_key = p.owner_key AND m.speaker > p.name"
+            of_owner = [scope.user]
+        within: Condition = ("", [])
+        if scope.sources or scope.sessions or scope.exclude_sources:
+            condition, parameters = session_condition(self._database, scope)
+            within = (
+                f"""WHERE (SELECT true FROM messages m JOIN sessions s ON s.key = m.session_key
+                    WHERE m.owner_key = speakers.owner_key AND m.speaker = speakers.name AND m.speaker > ''
+                        AND {condition} LIMIT 1)""",
+                parameters,
+            )
+        # Each step seeks the next name in an index that holds speakers only, owner by owner.
+        rows = self._database.execute(
+            f"""WITH RECURSIVE speakers (owner_key, name) AS (
+                    (SELECT m.owner_key, m.speaker FROM messages m WHERE {owned} m.speaker > ''
+                        ORDER BY m.owner_key, m.speaker LIMIT 1)
+                    UNION ALL
+                    SELECT n.owner_key, n.speaker FROM speakers p CROSS JOIN LATERAL (
+                        SELECT m.owner_key, m.speaker FROM messages m WHERE {next_name} AND m.speaker > ''
+                        ORDER BY m.owner_key, m.speaker LIMIT 1) n)
+                (SELECT true AS speaks, name FROM speakers {within[0]} LIMIT 2000)
+                UNION ALL
+                SELECT false, x.source FROM unnest(?::text[]) AS x (source)
+                WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.source = x.source {mine})""",
+            (*of_owner, *within[1], sorted(sources), *of_owner),
+        ).fetchall()
+        names = named_in(query, [name for speaks, name in rows if speaks])
+        return ScopeFacts(sorted(names), tuple(name for speaks, name in rows if not speaks))
+
+    def reader(self, filters: Filters, order: Order | None, limit: int) -> GinReader:
+        """Return a reader for one search that ranks at most `limit` messages."""
+        return GinReader(self._database, filters, order, limit)
+
+    # ------------------------------------------------------------------ maintenance
+
+    def columns(self, values: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return the columns of the index for the values of a message, which are stored with it.
+
+        No text raises an error: what does not fit the index is left out of it.
+        """
+        if values.get("state") in HIDDEN:
+            return {"words": None, "grams": None}
+        # An imported message may lack columns, or have others in their place, which the table then refuses.
+        content, tool_name, tool_calls = (
+            str(values.get(name) or "") for name in ("content", "tool_name", "tool_calls")
+        )
+        words, grams = vectors_of(content, f"{tool_name} {tool_calls}".strip(" "))
+        return {"words": words, "grams": grams}
+
+    def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
+        """Do nothing: a message is stored together with its columns of the index."""
+
+    def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
+        """Remove the messages that fulfil an SQL condition from the index, and their vectors."""
+        connection.execute(f"UPDATE messages SET words = NULL, grams = NULL WHERE {condition}", parameters)
+        # In a statement of its own, after the messages are locked: another machine may have stored vectors meanwhile.
+        connection.execute(
+            f"""WITH hidden AS MATERIALIZED (SELECT id FROM messages WHERE {condition}), missing AS (
+                    DELETE FROM missing_vectors q USING hidden WHERE q.message_id = hidden.id
+                ) DELETE FROM vectors v USING hidden WHERE v.message_id = hidden.id""",
+            parameters,
+        )
+
+    def change_owner(self, connection: Connection) -> None:
+        """Do nothing: triggers change the owner of messages and vectors."""
+
+    def is_usable(self) -> bool:
+        """Return True: the server keeps the index whole."""
+        return True
+
+    def problem(self) -> str:
+        """Return a sentence if a search does not find all messages by the index; "" if it does."""
+        if self._is_current:  # each turn asks
+            return ""
+        row = self._database.execute("SELECT value FROM state_meta WHERE key = ?", (CUT_KEY,)).fetchone()
+        if row is None or row[0] == CUT_VERSION:
+            self._is_current = True
+            return ""
+        return (
+            f"the search index holds words by the rules of version {row[0]}, not {CUT_VERSION}, so that searches miss "
+            "messages: run `hermes-memory sessions rebuild`"
+        )
+
+    def check(self) -> list[str]:
+        """Compare the index with a sample of the messages; return a line for each difference."""
+        problem = self.problem()
+        half = SAMPLE // 2
+        rows = self._database.execute(
+            f"""WITH newest AS (SELECT coalesce(max(id), 0) AS id FROM messages), w AS (
+                    SELECT n.id - step AS id FROM newest n CROSS JOIN generate_series(0, {half}) AS step
+                    UNION SELECT n.id * step / {half} FROM newest n CROSS JOIN generate_series(1, {half}) AS step)
+                SELECT {_TEXT_COLUMNS} FROM w {_EACH_MESSAGE} WHERE m.state < 2"""
+        ).fetchall()
+        differing = self._database.execute(
+            f"SELECT count(*) FROM messages m JOIN {_VECTORS} ON {_OTHER_VECTORS} WHERE m.state < 2",
+            _cut(rows),
+        ).fetchone()[0]
+        faults = [problem] if problem else []
+        if differing and not problem:
+            faults.append(
+                f"the search index differs from {differing} of {len(rows)} messages that were compared: rebuild it"
+            )
+        return faults
+
+    def rebuild(self, progress: Callable[[int], None] = lambda _count: None) -> int:
+        """Cut the words of all messages again, in short transactions; return the number of indexed messages.
+
+        A rebuild that was interrupted goes on where it stopped. `progress` gets the number of messages so far.
+        """
+        done = 0
+        while True:
+            with self._database.transaction() as connection:
+                count = self._rebuild_next(connection)
+            if not count:
+                return done
+            done += count
+            progress(done)
+
+    def reset(self, exc: Exception) -> None:
+        """Raise `exc`: damage of an index is repaired on the server, by REINDEX."""
+        raise exc
+
+    def free_lost_pages(self) -> None:
+        """Do nothing: the server reuses pages itself."""
+
+    def _rebuild_next(self, connection: Connection) -> int:
+        """Cut the words of the next messages; return their number. Without any, the rebuild has ended."""
+        row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
+        # Locked, because a message that is hidden meanwhile must not come back into the index.
+        rows = connection.execute(
+            f"SELECT {_TEXT_COLUMNS} FROM messages m WHERE m.state < 2 AND m.id > ? ORDER BY m.id LIMIT {STEP} {self._database.row_lock}",
+            (int(row[0]) if row else 0,),
+        ).fetchall()
+        if rows:
+            connection.execute(
+                f"UPDATE messages m SET words = x.words::tsvector, grams = x.grams::tsvector"
+                f" FROM {_VECTORS} WHERE {_OTHER_VECTORS}",
+                _cut(rows),
+            )
+            _set_meta(connection, PROGRESS_KEY, str(rows[-1]["id"]))
+        else:
+            connection.execute("DELETE FROM state_meta WHERE key = ?", (PROGRESS_KEY,))
+            _set_meta(connection, CUT_KEY, CUT_VERSION)
+        return len(rows)
+
+
+def _cut(rows: Iterable[Any]) -> tuple[list[int], list[str], list[str | None]]:
+    """Return the ids, words and grams of messages, for `_VECTORS`."""
+    ids, words, grams = [], [], []
+    for row in rows:
+        vectors = vectors_of(row["content"], row["calls"])
+        ids.append(row["id"])
+        words.append(vectors[0])
+        grams.append(vectors[1])
+    return ids, words, grams
+
+
+def _set_meta(connection: Connection, key: str, value: str) -> None:
+    connection.execute(
+        "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )
+
+
+class GinReader:
+    """A reader of the GIN indexes, and of messages that pass the filters, for one search.
+
+    Attributes:
+        total: Number of messages in the sessions of the filters; known after the first look-up.
+        passing: The filters, as a condition on messages `m` and sessions `s`.
+    """
+
+    def __init__(self, database: Engine, filters: Filters, order: Order | None, limit: int) -> None:
+        self._database = database
+        self._limit = limit
+        self._oldest_first = order == "oldest"
+        self._direction = "ASC" if self._oldest_first else "DESC"
+        self.total = 0
+        self.passing = message_condition(database, filters)
+        # The owner stands in front of each index, so it is not compared through the session again.
+        self._owner = filters.user
+        self._filters, self._parameters = message_condition(database, replace(filters, user=None))
+        scope = replace(filters.scope(), user=None)
+        condition, parameters = session_condition(database, scope)
+        self._scope: Condition = (f"AND {condition}", parameters) if scope.needs_sessions else ("", [])
+        self._scope_join = "JOIN sessions s ON s.key = m.session_key" if scope.needs_sessions else ""
+        whole_scope = filters.scope()
+        self._named = bool(whole_scope.sources or whole_scope.sessions or whole_scope.user is not None)
+        self._session_scope = session_condition(database, whole_scope)
+        # The newest messages of common conditions, which `find` has read to count them.
+        self._common: dict[Match, list[IndexRow]] = {}
+        self._rows: dict[int, Any] = {}
+
+    # ------------------------------------------------------------------ look-ups
+
+    def find(
+        self,
+        requests: Sequence[IndexRequest],
+        spans: Sequence[tuple[float, float]] = (),
+        closest: ClosestMessages | None = None,
+    ) -> tuple[list[Postings], list[IndexRow]]:
+        """Look up conditions, and messages that pass the filters by their time or meaning; see `IndexReader`."""
+        statements = [self._scope_statement()]
+        for kind in ("word", "gram"):
+            numbers = [
+                number
+                for number, request in enumerate(requests)
+                if kind_of(request.match) == kind and tsquery_of(request.match)
+            ]
+            if numbers:
+                statements.append(self._postings_statement(kind, numbers, requests))
+        other = len(requests)
+        statements += [self._between_statement(other, span) for span in spans]
+        if closest is not None and closest.ids:
+            statements.append(self._ids_statement(other, closest.ids))
+        sql = " UNION ALL ".join(f"({statement})" for statement, _ in statements)
+        rows = self._database.execute(sql, [value for _, values in statements for value in values]).fetchall()
+        found: list[list[tuple[int, ...]]] = [[] for _ in range(len(requests) + 1)]
+        size = 0
+        for number, *row in rows:
+            if number < 0:
+                self.total, size = row[0], row[1]
+            else:
+                found[number].append(tuple(row))
+        postings = [
+            self._postings(request, hits, size) for request, hits in zip(requests, found[:-1], strict=True)
+        ]
+        others = [_index_row(row) for row in found[-1]]
+        if closest is not None and closest.ids is None:
+            others += closest.rows()
+        return postings, list({row[3]: row for row in others}.values())
+
+    def _postings(self, request: IndexRequest, hits: Sequence[tuple[int, ...]], size: int) -> Postings:
+        hits = sorted(hits, key=lambda hit: hit[3], reverse=not self._oldest_first)
+        rows = [_index_row(row) for row in hits]
+        if request.partial or len(rows) <= request.limit:
+            return Postings(rows, len(rows))
+        self._common[request.match] = rows[: request.limit]
+        # Estimated from the messages of the owner among which the counted hits lie.
+        last = hits[-1][4]
+        passed = last if self._oldest_first else size - last + 1
+        frequency = len(rows) * size // max(passed, len(rows))
+        return Postings((), max(min(frequency, self.total), len(rows)), whole=False)
+
+    def newest(self, match: Match, limit: int) -> Sequence[IndexRow]:
+        """Return the newest messages that fulfil a condition, which `find` has read to count them."""
+        return self._common.get(match, [])[:limit]
+
+    def _scope_statement(self) -> Condition:
+        """Return the statement for the number of messages in scope, and for the number by which messages count."""
+        if not self._named:
+            return (
+                "SELECT -1, n.id, n.id, 0, 0, 0 FROM (SELECT coalesce(max(id), 0) AS id FROM messages) AS n",
+                [],
+            )
+        condition, parameters = self._session_scope
+        size: Condition = ("SELECT coalesce(max(id), 0) FROM messages", [])
+        if self._owner is not None:
+            size = ("SELECT coalesce(max(messages), 0) FROM owners WHERE owner = ?", [self._owner])
+        return (
+            f"""SELECT -1, (SELECT coalesce(sum(s.message_count), 0) FROM sessions s WHERE {condition})::bigint,
+                ({size[0]})::bigint, 0, 0, 0""",
+            [*parameters, *size[1]],
+        )
+
+    def _postings_statement(
+        self, kind: str, numbers: Sequence[int], requests: Sequence[IndexRequest]
+    ) -> Condition:
+        """Return the statement that reads the newest messages for each of these requests."""
+        # One more than may be returned shows that a condition is common.
+        limits = [requests[number].limit + (not requests[number].partial) for number in numbers]
+        queries = [tsquery_of(requests[number].match) for number in numbers]
+        condition, parameters = self._scope
+        inner = self._bucketed(
+            f"{_ROW}, {self._ordinal}", self._scope_join, f"m.{_column(kind)} @@ t.query::tsquery {condition}"
+        )
+        return (
+            f"""SELECT t.number, x.* FROM unnest(?::bigint[], ?::text[], ?::bigint[]) AS t (number, query, most)
+                CROSS JOIN LATERAL ({inner[0]} LIMIT t.most) x""",
+            [list(numbers), queries, limits, *inner[1], *parameters],
+        )
+
+    @property
+    def _ordinal(self) -> str:
+        return "m.id" if self._owner is None else "m.ordinal"
+
+    def _bucketed(self, columns: str, join: str, condition: str) -> Condition:
+        """Return a SELECT of the newest messages of the owner that fulfil a condition, bucket by bucket.
+
+        Its parameters stand before those of the condition. OFFSET 0 keeps the planner from walking through the primary
+        key for a later LIMIT.
+        """
+        if self._owner is None:
+            return (
+                f"""SELECT y.* FROM (SELECT {columns} FROM messages m {join} WHERE {condition}
+                ORDER BY m.id {self._direction} OFFSET 0) y""",
+                [],
+            )
+        last = f"o.messages / {MESSAGES_PER_BUCKET}"
+        buckets = f"0::bigint, {last}" if self._oldest_first else f"{last}, 0::bigint, -1::bigint"
+        return (
+            f"""SELECT y.* FROM (SELECT key, messages FROM owners WHERE owner = ?) o
+            CROSS JOIN LATERAL generate_series({buckets}) AS b (bucket)
+            CROSS JOIN LATERAL (
+                SELECT {columns} FROM messages m {join}
+                WHERE m.owner_key = o.key AND m.bucket = b.bucket AND {condition}
+                ORDER BY m.id {self._direction} OFFSET 0
+            ) y""",
+            [self._owner],
+        )
+
+    def around(
+        self, places: Collection[Place], matches: Sequence[CommonMatch]
+    ) -> tuple[set[Place], list[list[IndexRow]]]:
+        """Return the messages whose words count for these places, and which of them fulfil each condition."""
+        windows = windows_around(places)
+        rows = self._with_matches(
+            "unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS w (key, first, last)"
+            " CROSS JOIN LATERAL (SELECT * FROM messages"
+            " WHERE session_key = w.key AND position BETWEEN w.first AND w.last OFFSET 0) m",
+            [list(column) for column in zip(*windows, strict=True)] or [[], [], []],
+            matches,
+        )
+        return {(row[0], row[1]) for row in rows}, _by_match(rows, matches)
+
+    def among(self, rows: Sequence[IndexRow], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+        """Return for each condition which of these messages fulfil it."""
+        source = f"unnest(?::bigint[]) AS w (id) {_EACH_MESSAGE}"
+        return _by_match(self._with_matches(source, [[row[3] for row in rows]], matches), matches)
+
+    def _with_matches(
+        self, source: str, parameters: Sequence[Any], matches: Sequence[CommonMatch]
+    ) -> list[Any]:
+        """Return rows of messages, with a truth for each condition behind the columns of `IndexRow`."""
+        columns, queries = [_ROW], []
+        for common in matches:
+            condition, of_condition = condition_of(common.match)
+            columns.append(f"coalesce({condition}, false)")
+            queries += of_condition
+        sql = f"SELECT {', '.join(columns)} FROM {source}"
+        return self._database.execute(sql, (*queries, *parameters)).fetchall()
+
+    # ------------------------------------------------------------------ messages that pass the filters
+
+    def fulfilling(self, match: Match, limit: int) -> list[IndexRow]:
+        """Return the newest messages that pass the filters and fulfil a condition with any operators."""
+        condition, parameters = condition_of(match)
+        inner = self._bucketed(
+            f"{_ROW}, 0::bigint",
+            "JOIN sessions s ON s.key = m.session_key",
+            f"{self._filters} AND {condition}",
+        )
+        scope, of_scope = self._scope_statement()
+        rows = self._database.execute(
+            f"({scope}) UNION ALL (SELECT 0, x.* FROM ({inner[0]} LIMIT ?) x)",
+            (*of_scope, *inner[1], *self._parameters, *parameters, limit),
+        ).fetchall()
+        found = []
+        for number, *row in rows:
+            if number < 0:
+                self.total = row[0]
+            else:
+                found.append(_index_row(row))
+        return sorted(found, key=lambda row: row[3], reverse=not self._oldest_first)
+
+    def candidates(self, places: Sequence[Place], ids: Iterable[int]) -> list[tuple[Any, ...]]:
+        """Return the rows to rank of the first places that pass the filters, and of messages by id."""
+        best: dict[int, Any] = {}
+        others: dict[int, Any] = {}
+        asked = list(ids)
+        start, step = 0, PLACES_PER_ROW * self._limit
+        while True:
+            part = places[start : start + step]
+            for row in self._read_candidates(part, self._limit - len(best), asked):
+                (best if row["at"] else others).setdefault(row["id"], row)
+            start, step, asked = start + step, 4 * step, []
+            if start >= len(places) or len(best) >= self._limit:
+                break
+        self._rows = {**others, **best}
+        rows = [*best.values(), *(row for message_id, row in others.items() if message_id not in best)]
+        return [row[:_COUNT_OF_CANDIDATE_COLUMNS] for row in rows]
+
+    def _read_candidates(self, places: Sequence[Place], limit: int, ids: Sequence[int]) -> list[Any]:
+        return self._database.execute(
+            f"""WITH chosen AS (
+                    (SELECT m.id, w.at
+                    FROM unnest(?::bigint[], ?::bigint[]) WITH ORDINALITY AS w (key, position, at)
+                    CROSS JOIN LATERAL (
+                        SELECT * FROM messages WHERE session_key = w.key AND position = w.position OFFSET 0
+                    ) m
+                    JOIN sessions s ON s.key = m.session_key
+                    WHERE {self._filters} ORDER BY w.at LIMIT ?)
+                    UNION ALL SELECT x.id, 0 FROM unnest(?::bigint[]) AS x (id)
+                )
+                SELECT {_CANDIDATE_COLUMNS}, {_HIT_COLUMNS}, w.at FROM chosen w
+                {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key
+                WHERE m.state < 2 ORDER BY w.at""",
+            (
+                [key for key, _ in places],
+                [position for _, position in places],
+                *self._parameters,
+                limit,
+                list(ids),
+            ),
+        ).fetchall()
+
+    def hits(self, ids: Sequence[int]) -> Mapping[int, Any]:
+        """Return what is shown of these candidates by their id; they were read together with the candidates."""
+        return {message_id: self._rows[message_id] for message_id in ids if message_id in self._rows}
+
+    def _between_statement(self, number: int, span: tuple[float, float]) -> Condition:
+        """Return the statement for messages within a span of time, which a question names."""
+        start, end = span
+        owned, of_owner = ("AND s.user = ?", [self._owner]) if self._owner is not None else ("", [])
+        return (
+            f"""SELECT {number}, x.* FROM (
+                    SELECT {_ROW}, 0::bigint FROM messages m JOIN sessions s ON s.key = m.session_key
+                    WHERE {self._filters} {owned} AND s.last_active >= ? AND s.started_at < ?
+                        AND m.timestamp >= ? AND m.timestamp < ? OFFSET 0
+                ) x ORDER BY x.id DESC LIMIT {self._limit}""",
+            [*self._parameters, *of_owner, start, end, start, end],
+        )
+
+    def _ids_statement(self, number: int, ids: Sequence[int]) -> Condition:
+        owned, of_owner = ("AND s.user = ?", [self._owner]) if self._owner is not None else ("", [])
+        return (
+            f"""SELECT {number}, {_ROW}, 0::bigint FROM unnest(?::bigint[]) AS w (id)
+                {_EACH_MESSAGE} JOIN sessions s ON s.key = m.session_key WHERE {self._filters} {owned}""",
+            [list(ids), *self._parameters, *of_owner],
+        )
+
+
+def condition_of(match: Match) -> Condition:
+    """Return a condition as an SQL condition on messages `m`. Parts that one index can answer become one `tsquery`."""
+    parameters: list[str] = []
+
+    def build(part: Match) -> str:
+        if len(parameters) >= MAX_LEAVES:
+            return "true"
+        kind = kind_of(part)
+        if kind is not None and is_bounded(part):
+            query = tsquery_of(part)
+            if query is None:
+                return "false"
+            parameters.append(query)
+            return f"m.{_column(kind)} @@ ?::tsquery"
+        assert not isinstance(part, Phrase)  # a phrase is bounded
+        inner = [build(operand) for operand in part.operands]
+        if part.operator == "NOT":
+            # A message without grams has NULL in their column.
+            return f"NOT coalesce({inner[0]}, false)"
+        return f"({f' {part.operator} '.join(inner) or 'true'})"
+
+    return build(match), parameters
+
+
+def _column(kind: str) -> str:
+    return "grams" if kind == "gram" else "words"
+
+
+def _index_row(row: Sequence[int]) -> IndexRow:
+    key, position, size, message_id = row[:4]
+    return key, position, size, message_id
+
+
+def _by_match(rows: Sequence[Any], matches: Sequence[CommonMatch]) -> list[list[IndexRow]]:
+    return [[_index_row(row) for row in rows if row[4 + at]] for at in range(len(matches))]

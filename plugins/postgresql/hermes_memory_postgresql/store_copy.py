@@ -1,0 +1,278 @@
+"""Copy of all rows of a store of sessions into one of another engine, and the comparison of the two.
+
+Rows keep their keys, so that a copy which was stopped goes on after the last row of each table. The search index of the
+target is made on the way. Vectors are not copied: a program makes them again in the background.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.search import index
+from hermes_core.sessions.search.protocol import CHANGES_KEY, DIMENSION_KEY, LAST_ID_KEY
+from hermes_core.storage.engine import Connection, Engine
+from hermes_memory_postgresql.schema import CUT_KEY
+
+# Rows of one commit, and about the characters of their texts: a message may hold pictures of megabytes.
+ROWS_PER_COMMIT = 500
+CHARS_PER_COMMIT = 4_000_000
+
+# Key in `state_meta` of a store into which another one was moved: its value is the id of the move.
+MOVED_FROM_KEY = "moved_from"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTable:
+    """A table that both engines have.
+
+    Attributes:
+        key: The columns of its primary key.
+        counter: The column that the database numbers; "" if there is none.
+        session: SQL for the key of the session to which a row belongs; "" if it belongs to none.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    counter: str = ""
+    session: str = ""
+
+
+# In an order in which each row comes after the rows that it refers to.
+TABLES = (
+    CopiedTable("sessions", ("key",), "key", "key"),
+    CopiedTable("messages", ("id",), "id", "session_key"),
+    CopiedTable("turns", ("key",), "key", "session_key"),
+    CopiedTable(
+        "turn_records",
+        ("turn_key",),
+        session="(SELECT t.session_key FROM turns t WHERE t.key = turn_records.turn_key)",
+    ),
+    CopiedTable("open_turns", ("key",), "key", "session_key"),
+    CopiedTable(
+        "open_messages",
+        ("turn_key", "number"),
+        session="(SELECT t.session_key FROM open_turns t WHERE t.key = open_messages.turn_key)",
+    ),
+    CopiedTable("daily_usage", ("user", "day")),
+    CopiedTable("state_meta", ("key",)),
+    CopiedTable("host_state", ("scope", "owner", "key")),
+    CopiedTable("outbox_rows", ("number",), "number"),
+    CopiedTable("outbox_settled", ("provider", "hook", "event")),
+    CopiedTable("outbox_refused", ("provider",)),
+)
+TABLE_NAMES = tuple(table.name for table in TABLES)
+
+# Columns and keys of one engine's search index, which the other one makes for itself.
+INDEX_COLUMNS = frozenset({"owner_key", "ordinal", "bucket", "words", "grams"})
+_INDEX_KEYS = (CUT_KEY, index.PROGRESS_KEY, index.LOST_PAGES_KEY, CHANGES_KEY, MOVED_FROM_KEY)
+_INDEX_KEY_PREFIXES = (LAST_ID_KEY, DIMENSION_KEY)
+
+
+@dataclass(slots=True)
+class StoreDigest:
+    """Numbers and hashes of all rows of a store.
+
+    Attributes:
+        rows: Number of rows by table.
+        sessions: Hash of each session by its key: its row, messages, turns, records and unfinished turns.
+        tables: Hash by table of the rows that belong to no session.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    sessions: dict[int, str] = field(default_factory=dict)
+    tables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """One hash over all rows."""
+        text = json.dumps(
+            [sorted(self.rows.items()), sorted(self.sessions.items()), sorted(self.tables.items())]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def count_rows(database: Engine) -> dict[str, int]:
+    """Return the number of rows that a copy of the store has, by table."""
+    queries = [(f"SELECT count(*) FROM {table.name} WHERE {_condition(table)}", ()) for table in TABLES]
+    return {table.name: int(rows[0][0]) for table, rows in zip(TABLES, database.read(queries), strict=True)}
+
+
+def copy_store(source: SessionDB, target: SessionDB, progress: Callable[[int], object]) -> int:
+    """Copy the rows that the target does not have yet, and return their number.
+
+    The target must have no row but those of an earlier call, and nothing may write to the source meanwhile.
+
+    Args:
+        progress: Function that gets the number of further rows, also of those that were there.
+    """
+    copied = 0
+    for table in TABLES:
+        columns = common_columns(source.database, target.database, table.name)
+        last = _last_key(target.database, table)
+        if last is not None:
+            progress(_count_to(target.database, table))
+        for rows in _pages(source.database, table, columns, last):
+            _store(target, table, columns, rows)
+            copied += len(rows)
+            progress(len(rows))
+    _copy_counters(source.database, target.database)
+    return copied
+
+
+def digest_store(
+    database: Engine, other: Engine, progress: Callable[[int], object] = lambda _count: None
+) -> StoreDigest:
+    """Return the numbers and hashes of the rows of a store, over the columns that it has in common with another one.
+
+    Args:
+        progress: Function that gets the number of further rows.
+    """
+    digest = StoreDigest()
+    hashes: dict[int, Any] = {}
+    for table in TABLES:
+        columns = common_columns(database, other, table.name)
+        of_table = hashlib.sha256()
+        digest.rows[table.name] = 0
+        for rows in _pages(database, table, columns, None):
+            digest.rows[table.name] += len(rows)
+            for row in rows:
+                # The rows of a session are hashed in the order of their keys, one table after the other.
+                hasher = hashes.setdefault(row[-1], hashlib.sha256()) if table.session else of_table
+                hasher.update(_canonical(table.name, row))
+            progress(len(rows))
+        if not table.session:
+            digest.tables[table.name] = of_table.hexdigest()
+    digest.sessions = {key: hasher.hexdigest() for key, hasher in hashes.items()}
+    return digest
+
+
+def common_columns(database: Engine, other: Engine, table: str) -> list[str]:
+    """Return the columns of a table that both stores have, without those of a search index."""
+    theirs = set(other.columns(table)) - INDEX_COLUMNS
+    return sorted(name for name in database.columns(table) if name in theirs)
+
+
+def _canonical(table: str, row: tuple[Any, ...]) -> bytes:
+    return json.dumps([table, *row]).encode() + b"\n"
+
+
+def _condition(table: CopiedTable) -> str:
+    """Return the SQL condition of the rows that are copied."""
+    if table.name != "state_meta":
+        return "1 = 1"
+    names = ", ".join(f"'{key}'" for key in _INDEX_KEYS)
+    prefixes = " ".join(f"AND key NOT LIKE '{prefix}%'" for prefix in _INDEX_KEY_PREFIXES)
+    return f"key NOT IN ({names}) {prefixes}"
+
+
+def _key_sql(table: CopiedTable) -> str:
+    return ", ".join(f'"{name}"' for name in table.key)
+
+
+def _after(table: CopiedTable, operator: str) -> str:
+    """Return the condition that compares the key of a row with parameters."""
+    marks = ", ".join("?" * len(table.key))
+    return f"({_key_sql(table)}) {operator} ({marks})"
+
+
+def _last_key(database: Engine, table: CopiedTable) -> tuple[Any, ...] | None:
+    order = ", ".join(f'"{name}" DESC' for name in table.key)
+    sql = f"SELECT {_key_sql(table)} FROM {table.name} WHERE {_condition(table)} ORDER BY {order} LIMIT 1"
+    row = database.execute(sql).fetchone()
+    return None if row is None else tuple(row)
+
+
+def _count_to(database: Engine, table: CopiedTable) -> int:
+    sql = f"SELECT count(*) FROM {table.name} WHERE {_condition(table)}"
+    return int(database.execute(sql).fetchone()[0])
+
+
+def _pages(
+    database: Engine, table: CopiedTable, columns: Sequence[str], after: tuple[Any, ...] | None
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows with keys after `after` in the order of their keys, some at a time.
+
+    Each row has its columns and, if the table has such, the key of its session at the end.
+    """
+    keys = _key_sql(table)
+    names = ", ".join(f'"{name}"' for name in columns) + (f", {table.session}" if table.session else "")
+    size = " + ".join(f'coalesce(length(CAST("{name}" AS TEXT)), 0)' for name in columns)
+    while True:
+        within = _condition(table) + (f" AND {_after(table, '>')}" if after is not None else "")
+        heads = database.execute(
+            f"SELECT {keys}, {size} FROM {table.name} WHERE {within} ORDER BY {keys} LIMIT {ROWS_PER_COMMIT}",
+            after or (),
+        ).fetchall()
+        if not heads:
+            return
+        chars, count = 0, 0
+        while count < len(heads) and (not count or chars + heads[count][-1] <= CHARS_PER_COMMIT):
+            chars += heads[count][-1]
+            count += 1
+        last = tuple(heads[count - 1])[:-1]
+        rows = database.execute(
+            f"SELECT {names} FROM {table.name} WHERE {within} AND {_after(table, '<=')} ORDER BY {keys}",
+            (*(after or ()), *last),
+        )
+        yield [tuple(row) for row in rows]
+        after = last
+
+
+def _store(
+    target: SessionDB, table: CopiedTable, columns: Sequence[str], rows: list[tuple[Any, ...]]
+) -> None:
+    """Insert rows in one commit, with their entries in the search index."""
+    values = [dict(zip(columns, row, strict=False)) for row in rows]
+    with target.database.transaction() as connection:
+        if table.name != "messages":
+            target.database.insert(table.name, values, f'"{table.key[0]}"')
+            return
+        values = [row | target.index.columns(row) for row in values]
+        ids, _ = target.database.insert(table.name, values, "id")
+        target.index.add(connection, ids)
+
+
+def _copy_counters(source: Engine, target: Engine) -> None:
+    """Let the target number new rows after the highest number that the source ever gave."""
+    with target.transaction() as connection:
+        for table in TABLES:
+            if table.counter:
+                _set_counter(connection, target.kind, table, _counter(source, table))
+
+
+def _counter(database: Engine, table: CopiedTable) -> int:
+    """Return the highest number that a table ever gave to a row."""
+    highest = int(
+        database.execute(f"SELECT coalesce(max({table.counter}), 0) FROM {table.name}").fetchone()[0]
+    )
+    if database.kind == "sqlite":
+        row = database.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,)).fetchone()
+    else:
+        row = database.execute(
+            "SELECT pg_sequence_last_value(pg_get_serial_sequence(?, ?)::regclass)",
+            (table.name, table.counter),
+        ).fetchone()
+    return max(highest, int(row[0] or 0) if row else 0)
+
+
+def _set_counter(connection: Connection, kind: str, table: CopiedTable, number: int) -> None:
+    if not number:
+        return
+    if kind == "postgresql":
+        connection.execute(
+            "SELECT setval(pg_get_serial_sequence(?, ?)::regclass, ?)", (table.name, table.counter, number)
+        )
+    elif (
+        not connection.execute(
+            "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table.name)
+        ).rowcount
+        and connection.execute(
+            "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql LIKE '%AUTOINCREMENT%'", (table.name,)
+        ).fetchone()
+    ):
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, number))
