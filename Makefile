@@ -14,7 +14,7 @@ WORKERS = $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 2)") --d
 # Hundreds of tests start a Python of their own; where this is set each compiles the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dist test test-engines test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
+.PHONY: demo install install-test dist test test-engines test-real chaos frameworks lowest check lint types architecture suite e2e docs bench clean
 
 # One pip call for core and plugins: only within one call does pip see that the plugins' need of the core is met here.
 # The demo needs the default provider alone; the tests need all, with their SDKs.
@@ -26,6 +26,16 @@ $(VENV)/installed: pyproject.toml plugins/holographic/pyproject.toml
 $(VENV)/installed-dev: $(VENV)/installed $(PROJECTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e . $(PLUGINS) $(DEV)
 	touch $@
+
+# The recommended set, into this environment: the core, Holographic, the agent, search by meaning, archives, importers, MCP
+# and the page.
+install: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r recommended.txt
+	@echo "the command is $(BIN)/hermes-memory here"
+
+# Each way of installing that the docs name, with pip, uv and pipx, each into a clean environment out of a clone of its own.
+install-test:
+	$(PYTHON) .ci/installs $(ARGS)
 
 demo: $(VENV)/installed
 	$(BIN)/hermes-memory demo
