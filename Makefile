@@ -57,8 +57,8 @@ test: lint types suite
 
 # The suite on each engine: on SQLite, then what uses a store on PostgreSQL, out of a wheel or the server of
 # HERMES_TEST_POSTGRES. There each home has a schema of its own. Tests about files are skipped, and counted by their reason.
-STORES := tests/agent tests/backups tests/cli tests/curated tests/health tests/importers tests/manager plugins/hermes-agent/tests plugins/importers/tests plugins/mcp/tests plugins/openclaw/tests tests/outbox \
-	tests/portability tests/sessions tests/setup tests/skills tests/storage plugins/ui/tests $(wildcard tests/test_*.py)
+STORES := plugins/agent/tests tests/backups tests/cli tests/curated tests/health tests/importers tests/manager plugins/hermes-agent/tests plugins/importers/tests plugins/mcp/tests plugins/openclaw/tests tests/outbox \
+	tests/portability tests/sessions tests/setup tests/storage plugins/ui/tests $(wildcard tests/test_*.py)
 test-engines: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS)
 	HERMES_TEST_ENGINE=postgresql $(BIN)/python -m pytest -n $(WORKERS) $(STORES)

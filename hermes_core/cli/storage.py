@@ -7,8 +7,10 @@ from dataclasses import asdict
 
 import click
 
-from hermes_core.cli import Group, home_of
+from hermes_core.cli import Group, extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table, progress_bar
+from hermes_core.config import load_config
+from hermes_core.loader.parts import HomeParts
 from hermes_core.portability.storage_move import (
     StorageMove,
     StorageMovePlan,
@@ -89,7 +91,9 @@ def move(
                 print_document(asdict(receipt))
             else:
                 _show_receipt(receipt, os.fspath(path))
-    finish(ctx, receipt.problems)
+    # The parts of extensions stay files of the home; those whose extension is missing are named.
+    parts = HomeParts(home, load_config(home), extensions_of(ctx))
+    finish(ctx, [*receipt.problems, *parts.problems()])
 
 
 @storage.command()

@@ -20,7 +20,7 @@ from hermes_core.contract.values import ORIGIN_NAMES, Query, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.tool import call_memory_tool
 from hermes_core.curated.waiting import waiting_sentence
-from hermes_core.errors import MemoryConflict
+from hermes_core.errors import ConfigError, MemoryConflict
 from hermes_core.health.databases import examine_databases, examine_vectors
 from hermes_core.health.files import examine_files, examine_texts
 from hermes_core.health.finding import Finding, FindingState, backend_remedy, failed, run_check
@@ -37,7 +37,8 @@ from hermes_core.health.provider import (
 )
 from hermes_core.health.status import waiting_status
 from hermes_core.home import HermesHome
-from hermes_core.loader.extensions import unmet_keys
+from hermes_core.loader.extensions import load_extensions, unmet_keys
+from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory, open_memory
 
 
@@ -83,7 +84,26 @@ def examine(home: HermesHome, *, fix: bool = False) -> Examination:
         for finding in opened
         if not (finding.failed and any(error in finding.detail for error in errors))
     ]
+    listed = {(finding.what, finding.detail) for finding in findings}
+    found = run_check("extensions", lambda: _findings_of_extensions(home))
+    findings += [finding for finding in found if (finding.what, finding.detail) not in listed]
     return Examination(str(home.path), tuple(findings))
+
+
+def _findings_of_extensions(home: HermesHome) -> Iterator[Finding]:
+    """Yield what extensions find, also if memory can't be opened, those that do not work, and the parts of the home whose extension is missing."""
+    try:
+        config = load_config(home)
+    except ConfigError:  # which has a finding of its own
+        return
+    extensions = load_extensions(config)
+    parts = HomeParts(home, config, extensions)
+    _ = parts.stores  # opened here, so that one that fails is known
+    yield from extensions.findings(home.path, config, trial=True)
+    for problem in extensions.problems():
+        detail, _, remedy = problem.partition("; ")
+        yield failed("extensions", detail, remedy)
+    yield from (failed(part.name, parts.fact(part), parts.remedy(part)) for part in parts.absent)
 
 
 def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
@@ -97,7 +117,7 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         entries = memory.providers()
         return [
             *run_check("built-in memory", lambda: _examine_curated(memory)),
-            *run_check("text", lambda: examine_texts(home, memory.config)),
+            *run_check("text", lambda: examine_texts(home)),
             *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
@@ -120,12 +140,10 @@ def _examine_config(home: HermesHome) -> Iterator[Finding]:
 
 
 def _examine_extensions(memory: Memory) -> Iterator[Finding]:
-    """Report extensions that can't be used, settings that need a missing one, and what extensions find."""
+    """Report extensions that can't be used, and settings that need a missing one."""
     for problem in (*memory.extensions.problems(), *unmet_keys(memory.config, memory.extensions)):
         fact, _, remedy = problem.partition("; ")
         yield failed("extensions", fact, remedy)
-    for _, findings in memory.extensions.call("examine", home=memory.home.path, config=memory.config):
-        yield from findings
 
 
 def _examine_telemetry(memory: Memory) -> Iterator[Finding]:

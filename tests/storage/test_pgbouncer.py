@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.agent.locks import SessionLease
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
@@ -26,6 +25,7 @@ from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.postgres_schema import MIGRATIONS
 from hermes_core.storage.postgres import PostgresDatabase
+from hermes_memory_agent.locks import SessionLease
 from hermes_memory_testing.fakes import RecordingProvider
 from tests.manager.conftest import until
 from tests.postgres_server import PostgresServer

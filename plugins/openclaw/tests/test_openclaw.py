@@ -12,7 +12,7 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.curated.store import TARGETS, MemoryStore
-from hermes_core.skills.store import SkillStore
+from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_openclaw.migration import MigrationOptions
 from hermes_memory_openclaw.plan import make_plan
 from hermes_memory_openclaw.source import plan_cleanup, read_tree, running_warnings
