@@ -90,7 +90,7 @@ def _check_skill(memory: Memory, name: str, text: str) -> None:
     """Raise `HermesError` if the text can't be a skill, or no extension has skills."""
     store = memory.parts.stores.get("skills")
     if store is None:
-        raise ImportFailed("no extension that is active has skills", "see hermes-memory extensions")
+        raise ImportFailed("no active extension has skills: see hermes-memory extensions", "install it")
     store.check_text(name, text)
 
 

@@ -335,6 +335,20 @@ def test_a_backup_that_fails_stops_everything(source: Path, hermes_home: HermesH
     assert not hermes_home.memory_md.exists()
 
 
+def test_without_an_extension_that_has_skills_they_are_archived_with_the_reason(
+    source: Path, hermes_home: HermesHome
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("extensions:\n  block: [agent]\n")
+    with open_memory(hermes_home) as memory:
+        plan = make_plan(read_tree(source), read_home(memory, MigrationOptions()), MigrationOptions())
+    skills = [item for item in plan.items if item.kind in ("skills", "shared-skills")]
+    assert {item.status for item in skills} == {"archived"}
+    assert {item.reason for item in skills} == {
+        "it can't be used as it is: no active extension has skills: see hermes-memory extensions"
+    }
+
+
 def refuse_ilona(write: MemoryWrite, session: Session) -> MemoryWrite | Refused:
     """An observer that lets no entry about Ilona pass."""
     return Refused("not about Ilona") if "Ilona" in write.content else write
