@@ -28,10 +28,10 @@ from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions import schema
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.sessions.search import index
-from hermes_core.skills import store as skills
 from hermes_core.storage.files import ensure_folder, sync_folder
 from hermes_core.storage.moved import StoreMark
 from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration, database_files
+from hermes_memory_agent.skills import store as skills
 
 SKIPPED_FOLDERS = {"node_modules", "venv", ".venv"}
 # Folders with copies that a repair or an accepted loss left.

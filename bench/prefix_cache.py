@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes_core import MemoryProvider, Recall, open_memory
-from hermes_core.agent import Agent, Answer, Tool, ToolRequest
-from hermes_core.agent.cancel import Cancel
 from hermes_core.contract.values import Session
+from hermes_memory_agent import Agent, Answer, Tool, ToolRequest
+from hermes_memory_agent.cancel import Cancel
 
 TURNS, REQUESTS, PROMPT, TURN, WRITE_EVERY = 50, 3, 5000, 1500, 5
 RECALLS = (500, 1500)

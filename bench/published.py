@@ -154,8 +154,8 @@ def base_environment(root: Path) -> Path:
     if not python.exists():
         venv.create(root / "base", with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    quiet_run([*pip, f"{ROOT}[agent]"])
-    quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
+    quiet_run([*pip, str(ROOT), str(ROOT / "plugins/agent")])
+    quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT), str(ROOT / "plugins/agent")])
     return python
 
 

@@ -101,10 +101,10 @@ def prepare(package: Package, environment: Path, home: Path, env: dict[str, str]
     python = environment / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if python.exists():
-        quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT)])
+        quiet_run([*pip, "--no-deps", "--force-reinstall", str(ROOT), str(ROOT / "plugins/agent")])
     else:
         venv.create(environment, with_pip=True)
-        quiet_run([*pip, f"{ROOT}[agent]"])
+        quiet_run([*pip, str(ROOT), str(ROOT / "plugins/agent")])
         quiet_run([*pip, *(["--no-deps"] if package.no_deps else []), *package.pip])
     if package.config:
         (home / "vault").mkdir()

@@ -86,9 +86,9 @@ def run_package(package: Package, turns: int, keep: Path | None) -> dict[str, An
 
 def talk(name: str, turns: int) -> dict[str, Any]:
     """Hold the conversations with one memory and a model that does what it is told."""
-    from hermes_core.agent import Agent, ModelSettings, OpenAIModel
     from hermes_core.home import HermesHome
     from hermes_core.memory import open_memory
+    from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
     from hermes_memory_testing.model_server import ModelServer
 
     home = HermesHome.resolve()

@@ -29,7 +29,7 @@ from rich.table import Table
 from hermes_core.curated.document import split_threat
 from hermes_core.errors import SkillError
 from hermes_core.safety.scan import first_threat, scan
-from hermes_core.skills.document import read_skill
+from hermes_memory_agent.skills.document import read_skill
 
 
 @dataclass

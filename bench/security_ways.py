@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hermes_core import HermesHome, Memory, Recall, RecallItem, open_memory
-from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
 from hermes_core.contract.values import Capabilities
 from hermes_core.sessions.transfer import import_session, session_document
+from hermes_memory_agent import Agent, ModelSettings, OpenAIModel, Tool
 from hermes_memory_mcp.toolset import ToolSet
 from hermes_memory_testing.fakes import RecordingProvider
 from hermes_memory_testing.model_server import ModelServer, Reply, Script

@@ -19,11 +19,11 @@ import provider_pages
 from tables import argument_table, cell, docstring_markdown, option_table, walk
 
 from hermes_core import errors
-from hermes_core.agent.lifecycle import EVENTS, STEPS
 from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD, Key
 from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract import extensions, values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
+from hermes_memory_agent.lifecycle import EVENTS, STEPS
 from hermes_memory_foreign.plugin_source import CATALOG, HOST
 
 DOCS = Path(__file__).resolve().parent
@@ -180,17 +180,24 @@ def cli_page() -> Iterator[str]:
     yield f"{inspect.getdoc(hermes_core.cli)}\n"
     for path, command in commands():
         yield f"## {path}\n\n{docstring_markdown(inspect.cleandoc(command.help or ''))}\n"
-        yield from option_table(command)
+        yield from option_table(command, root_context())
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     """Every command of ours with its whole name, groups before what is in them."""
     from hermes_core.cli import main
 
+    return walk("hermes-memory", main, root_context())
+
+
+def root_context() -> click.Context:
+    """The context of the program."""
+    from hermes_core.cli import main
+
     context = click.Context(main, info_name="hermes-memory")
     # A home that is not there: the commands of whatever provider this machine uses are not ours to document.
     context.params["home"] = NO_HOME
-    return walk("hermes-memory", main, context)
+    return context
 
 
 def lifecycle_page() -> Iterator[str]:
@@ -210,10 +217,10 @@ def lifecycle_page() -> Iterator[str]:
 
 def tools_page() -> Iterator[str]:
     """The tools that the model is given, with their schemas."""
-    from hermes_core.agent.tools import delegate_tool, todo_tool
     from hermes_core.curated.tool import MEMORY_SCHEMA
     from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
-    from hermes_core.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA
+    from hermes_memory_agent.skills.tool import SKILL_MANAGE_SCHEMA, SKILL_VIEW_SCHEMA
+    from hermes_memory_agent.tools import delegate_tool, todo_tool
 
     yield "# Tools\n"
     yield (

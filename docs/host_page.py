@@ -12,7 +12,7 @@ from kit_page import call_of
 from tables import cell, docstring_markdown
 
 import hermes_core
-from hermes_core import agent
+import hermes_memory_agent as agent
 from hermes_core.sessions.db import SessionDB
 from hermes_memory_telemetry.telemetry import Telemetry
 
@@ -56,7 +56,7 @@ SUBJECTS = (
     Subject(
         "agent",
         "The agent",
-        "The reference agent and its models. Import these names from `hermes_core.agent`.",
+        "The reference agent and its models. Import these names from `hermes_memory_agent`.",
         (
             "Agent",
             "TurnResult",
@@ -115,7 +115,11 @@ def subject_page(subject: Subject) -> Iterator[str]:
     for name in subject.names:
         it = OTHERS.get(name) or getattr(hermes_core, name, None) or getattr(agent, name)
         yield from section(f"## {name}", name, it)
-        ours = [cls for cls in getattr(it, "__mro__", ()) if cls.__module__.startswith("hermes_core.")]
+        ours = [
+            cls
+            for cls in getattr(it, "__mro__", ())
+            if cls.__module__.startswith(("hermes_core.", "hermes_memory_"))
+        ]
         members = {member: what for cls in reversed(ours) for member, what in vars(cls).items()}
         shown = [(member, what) for member, what in members.items() if not member.startswith("_")]
         facts = [(member, what) for member, what in shown if isinstance(what, property)]

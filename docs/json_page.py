@@ -60,10 +60,10 @@ def documents() -> dict[str, Any]:
     from hermes_core.actions.turns import DailyCosts
     from hermes_core.cli.identity import KnownPerson
     from hermes_core.cli.keys import StoredKey
-    from hermes_core.cli.memory import CurationReport
     from hermes_core.cli.review import ReviewReport
     from hermes_core.cli.settings import Setting
     from hermes_core.cli.verify import VerifiedRecord
+    from hermes_core.contract.extensions import PartItem
     from hermes_core.curated.journal import NoteVersion
     from hermes_core.forget import ForgetReport
     from hermes_core.health.storage import StorageStatus
@@ -73,8 +73,9 @@ def documents() -> dict[str, Any]:
     from hermes_core.sessions.maintenance import Repair
     from hermes_core.sessions.records import ListedSession, SearchHit, StoredMessage
     from hermes_core.sessions.turn_records import ListedTurn, StoredTurnRecord
-    from hermes_core.skills.store import SkillChange
     from hermes_core.turn_recall import RecallReport
+    from hermes_memory_agent.cli.curate import CurationReport
+    from hermes_memory_agent.skills.store import SkillChange
     from hermes_memory_archive.backup import BackupReport
     from hermes_memory_archive.provider_move import MovePlan, MoveReceipt
     from hermes_memory_archive.restore import RestoreReport
@@ -166,7 +167,7 @@ def documents() -> dict[str, Any]:
         ],
         "hermes-memory forget": ForgetReport,
         "hermes-memory restore": RestoreReport,
-        "hermes-memory review": ReviewReport,
+        "hermes-memory review": _review(ReviewReport, PartItem),
         "hermes-memory sessions import": {
             "imported": int,
             "present": int,
@@ -212,8 +213,13 @@ CHANGE: dict[str, Any] = {
 """What a change of curated memory comes to."""
 
 
+def _review(report: type, item: type) -> Any:
+    fields = {name: kind for name, kind in _fields(report).items() if name != "parts"}
+    return {**fields, "skills": Sometimes(list[item], "with the extension `agent`")}  # type: ignore[valid-type]
+
+
 def _chat() -> Any:
-    from hermes_core.agent import TurnResult
+    from hermes_memory_agent import TurnResult
 
     told = {"recall": [{"source": str, "text": str}], "problems": list[str]}
     fields = {name: kind for name, kind in _fields(TurnResult).items() if name != "contexts"}
@@ -228,7 +234,7 @@ def _examination() -> Any:
 
 
 def _log_line() -> Any:
-    from hermes_core.agent.monitor import ProcessMonitor
+    from hermes_memory_agent.monitor import ProcessMonitor
 
     refused = "*.refused"
     kinds = {

@@ -19,12 +19,17 @@ def walk(path: str, command: click.Command, context: click.Context) -> Iterator[
                 yield from walk(f"{path} {name}", child, click.Context(child, context, info_name=name))
 
 
-def option_table(command: click.Command) -> Iterator[str]:
-    """Arguments and options, the help option left aside."""
-    if not command.params:
+def option_table(command: click.Command, parent: click.Context | None = None) -> Iterator[str]:
+    """Arguments and options, the help option left aside. With `parent`, also those that depend on the home."""
+    params = command.params
+    if parent is not None:
+        context = click.Context(command, parent)
+        shown = command.get_help_option(context)
+        params = [param for param in command.get_params(context) if param is not shown]
+    if not params:
         return
     yield "| argument or option | meaning |\n|---|---|"
-    for param in command.params:
+    for param in params:
         if isinstance(param, click.Option):
             if param.hidden:  # an earlier spelling
                 continue

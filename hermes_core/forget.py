@@ -7,7 +7,9 @@ import dataclasses
 import json
 import shutil
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from hermes_core.contract.values import Session, parse_outside_id
 from hermes_core.curated.store import TARGETS, MemoryStore
@@ -81,8 +83,21 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
         )
         if not (rows or stored):
             raise SessionError(f"nothing is stored of {user!r}", _known_users(memory))
+        # Data of an extension that is missing or broken stays: only the extension knows what is the user's.
+        stores = memory.parts.stores.values()
+        absent = {
+            part.name: part
+            for part in memory.parts.absent
+            for place in part.folders(memory.home.path)
+            if any(place.is_relative_to(folder) for folder in folders)
+        }
+        unerased = [
+            f"the {part.name} of {user}, who is not erased: {memory.parts.fact(part)}; {memory.parts.remedy(part)}, and "
+            "forget the user again"
+            for part in absent.values()
+        ]
         if dry_run:
-            return report
+            return dataclasses.replace(report, remaining=tuple(unerased))
         turns = sum(_forget_session(memory, dataclasses.replace(speaker, id=row["id"])) for row in rows)
         for target in TARGETS:
             if stored and _is_of_user(own, target):
@@ -92,15 +107,32 @@ def forget_user(memory: Memory, user: str, *, dry_run: bool = False) -> ForgetRe
     with db.transaction() as connection:
         connection.execute("DELETE FROM host_state WHERE scope = 'user' AND owner = ?", (user,))
         connection.execute('DELETE FROM daily_usage WHERE "user" = ?', (user,))
+    for store in stores:
+        store.forget(user)
+    kept = {place for part in absent.values() for place in part.folders(memory.home.path)}
     for folder in folders:
-        # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
-        memory.inventory.remove_below(folder)
-        shutil.rmtree(folder)
+        if folder.is_dir():
+            _delete_folder(memory, folder, kept)
     if rows and db.database.kind == "sqlite":  # a server reuses the space itself
         maintenance.vacuum(db)
     return dataclasses.replace(
-        report, turns=turns, waiting=memory.manager.outbox.depth, remaining=tuple(_remaining(memory))
+        report, turns=turns, waiting=memory.manager.outbox.depth, remaining=(*unerased, *_remaining(memory))
     )
+
+
+def _delete_folder(memory: Memory, folder: Path, kept: Collection[Path]) -> None:
+    """Delete a folder of a user, without the folders that are kept."""
+    if any(place.is_relative_to(folder) for place in kept):
+        for path in folder.iterdir() if folder not in kept else ():
+            if path.is_dir() and not path.is_symlink():
+                _delete_folder(memory, path, kept)
+            else:
+                memory.inventory.remove({path.relative_to(memory.home.path).as_posix()})
+                path.unlink()
+        return
+    # First: if this process dies in between, nothing that was deleted on purpose counts as lost.
+    memory.inventory.remove_below(folder)
+    shutil.rmtree(folder)
 
 
 def _session_of(memory: Memory, user: str, ids: list[str]) -> Session:

@@ -17,9 +17,6 @@ from urllib.parse import quote
 
 from hermes_core.errors import ConfigError
 
-SKILLS_JOURNAL = ".journal.db"
-"""The file in a folder of skills with every change that the agent made to one."""
-
 _VARIABLE = re.compile(r"\$\{?\w|%\w+%")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -134,10 +131,6 @@ class HermesHome:
         """Return the USER.md of a `Session.owner`; "" is the person at home."""
         return self.folder_of(owner) / "USER.md" if owner else self.user_md
 
-    def skills_of(self, owner: str) -> Path:
-        """Return the folder of skills of a `Session.owner`; "" is the person at home."""
-        return self.folder_of(owner) / "skills" if owner else self.skills
-
     @property
     def journal_db(self) -> Path:
         """Every change of the notes, for history and undo."""
@@ -162,11 +155,6 @@ class HermesHome:
     def skills(self) -> Path:
         """SKILL.md files by category."""
         return self.path / "skills"
-
-    @property
-    def skills_journal_db(self) -> Path:
-        """Every change that the agent made to a skill, for history and undo."""
-        return self.skills / SKILLS_JOURNAL
 
     @property
     def soul_md(self) -> Path:

@@ -60,6 +60,7 @@ from hermes_core.loader.entry_points import LoadControl, installed_entry_points
 from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions, unmet_keys
 from hermes_core.loader.extras import NO_EXTRAS, CombinedExtras, ProviderExtras
 from hermes_core.loader.load import LoadedProvider, declared_settings, load_observers, load_provider
+from hermes_core.loader.parts import HomeParts
 from hermes_core.logs import LogFile
 from hermes_core.manager import at_exit
 from hermes_core.manager.composite import ALL_KINDS, WriteKind, routes_of
@@ -288,6 +289,7 @@ class Memory:
         home: The home of this memory.
         config: The configuration of the home.
         extensions: The extensions that the configuration lets in.
+        parts: The parts of the home that extensions keep, such as skills.
         sessions: The store of sessions and turns, which also holds the outbox.
         curated: The store of the notes.
         manager: The manager of the providers.
@@ -319,6 +321,7 @@ class Memory:
         # Scanning the installed packages takes longer than all else here, so it is done once.
         self._entry_points = list(installed_entry_points())
         self.extensions = load_extensions(config, self._entry_points)
+        self.parts = HomeParts(home, config, self.extensions)
         self.sessions = open_sessions(
             home,
             config,
@@ -400,6 +403,7 @@ class Memory:
                 self._read("notes for the provider", self.curated.enqueue_missing, 0)
             undo.pop_all()
         self.inventory.record()
+        self.parts.record()
         at_exit.register(self)
         self.extensions.notify("on_home_opened", memory=self)
 
@@ -1316,6 +1320,7 @@ class Memory:
         problems += [
             *self._observer_problems,
             *self.extensions.problems(),
+            *self.parts.problems(),
             *unmet_keys(self.config, self.extensions),
         ]
         failures = dict.fromkeys(
@@ -1412,6 +1417,7 @@ class Memory:
         self.curated.close()
         self.sessions.close()
         self.inventory.record()
+        self.parts.record()
 
     def __copy__(self) -> Self:
         return self
@@ -1555,11 +1561,11 @@ class Memory:
         return [problem] if problem else []
 
     def _has_own_texts(self) -> bool:
-        """Return True if the person at home has notes or skills."""
+        """Return True if the person at home has notes, or items of a part such as skills."""
         with contextlib.suppress(MemoryConflict):
             if any(self.curated.entries(target) for target in self.curated.enabled_targets):
                 return True
-        return any(self.home.skills.glob("*/*/SKILL.md"))
+        return self.parts.has_items_at_home()
 
     def _with_state(self, entry: ProviderEntry) -> ProviderEntry:
         """Return a copy of `entry` with its current state if it is this memory's provider, else `entry` itself."""

@@ -52,6 +52,17 @@ class KnownExtension(NamedTuple):
 
 
 KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
+    "agent": KnownExtension(
+        "hermes-memory-agent",
+        "an agent with tools, compression, review and skills, and a chat",
+        {
+            "chat": "Talk with a model that remembers.",
+            "memory curate": (
+                "Let the model propose a shorter version: duplicates merged, stale entries dropped, contradictions shown."
+            ),
+            "skills": "List, show, undo and restore skills that the agent wrote down.",
+        },
+    ),
     "archive": KnownExtension(
         "hermes-memory-archive",
         "backups, exports, and the move between providers",

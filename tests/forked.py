@@ -28,9 +28,9 @@ if __name__ != "__main__":
 
 IMPORTS = (
     "hermes_core.memory",
-    "hermes_core.agent.model",
+    "hermes_memory_agent.model",
     "openai",
-    "hermes_core.cli.chat",
+    "hermes_memory_agent.cli.chat",
     "hermes_memory_mcp.server",
 )
 FORWARDED = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))

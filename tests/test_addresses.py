@@ -8,9 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from hermes_core import HermesHome
-from hermes_core.agent import ModelSettings, OpenAIModel
-from hermes_core.agent.cancel import Cancel
-from hermes_core.agent.connection import error_text
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import Field
@@ -18,6 +15,9 @@ from hermes_core.errors import BackendUnavailable, ConfigError, ModelUnavailable
 from hermes_core.health.finding import Finding
 from hermes_core.kit import load_settings
 from hermes_core.kit.http import Api, error_detail
+from hermes_memory_agent import ModelSettings, OpenAIModel
+from hermes_memory_agent.cancel import Cancel
+from hermes_memory_agent.connection import error_text
 
 SECRET = "hunter22"
 ADDRESS = f"http://ann:{SECRET}@127.0.0.1:9/v1"

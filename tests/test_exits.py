@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.agent.tools import error as tool_error
 from hermes_core.cli import main
 from hermes_core.config import set_value
 from hermes_core.contract.values import MemoryWrite, Session, ToolCall
@@ -26,8 +25,9 @@ from hermes_core.kit import ToolBox, tool
 from hermes_core.logs import LogFile, RedactingFilter, logging_to
 from hermes_core.safety.redact import redact_errors
 from hermes_core.sessions.tool import SessionSearchTool
-from hermes_core.skills.store import SkillStore
-from hermes_core.skills.tool import SkillTools
+from hermes_memory_agent.skills.store import SkillStore
+from hermes_memory_agent.skills.tool import SkillTools
+from hermes_memory_agent.tools import error as tool_error
 from hermes_memory_mcp.memory_files import MemoryFiles
 from hermes_memory_mcp.toolset import ToolSet, shown_entries
 from tests.table import table
@@ -244,7 +244,7 @@ def test_a_traceback_of_the_program_and_of_its_threads_holds_no_secret(tmp_path:
     code = f"""
 import sys, threading
 import hermes_core.cli as cli
-from hermes_core.skills.store import SkillStore
+from hermes_memory_agent.skills.store import SkillStore
 
 def fail(*_):
     thread = threading.Thread(target=lambda: 1 / 0 if not {ANSWER!r} else exec("raise KeyError({ANSWER!r})"))

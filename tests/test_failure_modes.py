@@ -29,8 +29,6 @@ from hermes_core import (
     SessionSwitch,
     open_memory,
 )
-from hermes_core.agent import Agent, Answer
-from hermes_core.agent.cancel import Cancel, Cancelled
 from hermes_core.cli import main
 from hermes_core.config import Credentials, set_value
 from hermes_core.errors import BackendUnavailable, ModelUnavailable
@@ -38,6 +36,8 @@ from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.files import FileSystem, locked
 from hermes_core.storage.sqlite import Database
+from hermes_memory_agent import Agent, Answer
+from hermes_memory_agent.cancel import Cancel, Cancelled
 from hermes_memory_testing.fakes import RaisingProvider, RecordingProvider
 
 ROWS = (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hermes_core import HermesHome, Turn, open_memory, open_memory_async
-from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.contract.values import Session
 from hermes_core.errors import SessionError
 from hermes_core.memory import Memory
+from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
 from hermes_memory_testing.model_server import ModelServer, Reply
 
 MAIL = "The new gate code is 4711."

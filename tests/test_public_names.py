@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import hermes_core
-from hermes_core import agent, errors
+import hermes_memory_agent as agent
+from hermes_core import errors
 from tests.table import table
 
 SOURCE = ast.parse(Path(hermes_core.__file__).read_text(encoding="utf-8"))

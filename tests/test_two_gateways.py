@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from hermes_core import Memory, open_memory
-from hermes_core.agent.sessions import set_default_title
 from hermes_core.contract.values import Session
 from hermes_core.sessions.tool import SessionSearchTool
+from hermes_memory_agent.sessions import set_default_title
 from hermes_memory_archive.home_export import export_home
 from hermes_memory_ui.server import PAGES, PageRequest
 from hermes_memory_ui.site import Site

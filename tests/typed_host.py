@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from hermes_core import Memory, MemoryProvider, Query, Recall, RecallItem, Session, Turn, open_memory
-from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
+from hermes_memory_agent import Agent, ModelSettings, OpenAIModel, Tool
 
 
 class Chat(TypedDict):

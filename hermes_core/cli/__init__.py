@@ -38,7 +38,6 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 COMMANDS = {
-    "chat": "hermes_core.cli.chat:chat",
     "completion": "hermes_core.cli.shell:completion",
     "config": "hermes_core.cli.settings:config",
     "costs": "hermes_core.cli.turns:costs",
@@ -57,14 +56,12 @@ COMMANDS = {
     "recall": "hermes_core.cli.recall:recall",
     "review": "hermes_core.cli.review:review",
     "sessions": "hermes_core.cli.sessions:sessions",
-    "skills": "hermes_core.cli.skills:skills",
     "storage": "hermes_core.cli.storage:storage",
     "turns": "hermes_core.cli.turns:turns",
     "verify": "hermes_core.cli.verify:verify",
 }
 
 SUMMARIES = {
-    "chat": "Talk with a model that remembers.",
     "completion": "Print the script that completes commands in your shell.",
     "config": "Read and write the settings in config.yaml.",
     "costs": "Show the tokens of memory on each day.",
@@ -83,7 +80,6 @@ SUMMARIES = {
     "recall": "Show what a turn with this message would be given.",
     "review": "Confirm or reject notes that come from tools, pages, imports, providers or other users.",
     "sessions": "List, search and show past sessions; keep the store well.",
-    "skills": "List, show, undo and restore skills that the agent wrote down.",
     "storage": "Show where sessions and notes are; move them to a server or back into files.",
     "turns": "Show what turns were given, and what was left out.",
     "verify": "Check that nobody changed the record of notes, skills and confirmations.",

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import click
 
 from hermes_core.actions.notes import session_of_user
-from hermes_core.agent.prompt import CONTEXT_FILES, find_context_file
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table
-from hermes_core.config import load_config
+from hermes_core.config import Config, load_config
 from hermes_core.curated.document import entry_handle
+from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
+from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import printable
-from hermes_core.skills.store import open_skills
-from hermes_core.storage.verdicts import Verdict, Verdicts, read_for_prompt
+from hermes_core.storage.verdicts import CONTEXT_FILES, Verdict, Verdicts, find_context_file, read_for_prompt
+
+_OPTION = "part_"
+"""Beginning of the parameter of a part; its number among the parts follows."""
 
 
-@click.command()
+class _AllowCommand(click.Command):
+    """Command with an option for each part of the home whose texts can be allowed, such as `--skill`."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options, with those of the parts before `--folder`."""
+        params = super().get_params(ctx)
+        place = next(number for number, one in enumerate(params) if one.name == "folder")
+        return [*params[:place], *_part_options(ctx), *params[place:]]
+
+
+def _part_options(ctx: click.Context) -> Iterator[click.Option]:
+    for number, part in enumerate(_parts(ctx).known.values()):
+        about = f"Allow the text of the {part.noun} of this name."
+        yield click.Option([f"--{part.noun}", f"{_OPTION}{number}"], metavar="NAME", help=about)
+
+
+def _parts(ctx: click.Context) -> HomeParts:
+    home = home_of(ctx)
+    try:
+        config = load_config(home)
+    except ConfigError:  # the command itself reports it
+        config = Config()
+    return HomeParts(home, config, extensions_of(ctx))
+
+
+@click.command(cls=_AllowCommand)
 @click.argument("text", required=False)
 @click.option("--file", type=click.Path(path_type=Path), help="Allow this SOUL.md, AGENTS.md or CLAUDE.md.")
-@click.option("--skill", metavar="NAME", help="Allow the SKILL.md of this name.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
@@ -37,23 +65,25 @@ from hermes_core.storage.verdicts import Verdict, Verdicts, read_for_prompt
 @click.pass_context
 def allow(
     ctx: click.Context,
+    /,
     text: str | None,
     file: Path | None,
-    skill: str | None,
     folder: Path | None,
     listed: bool,
     remove: str | None,
     user: str,
     as_json: bool,
+    **names: str | None,
 ) -> None:
     """Allow the exact TEXT of a note, or the short name of a withheld entry, although the scan flags it.
 
     What is allowed is stored by its hash. A text that changes is scanned again.
     """
-    choices = [value for value in (text, file, skill, folder, remove) if value is not None]
+    home, parts = home_of(ctx), _parts(ctx)
+    choices = [value for value in (text, file, folder, remove, *names.values()) if value is not None]
     if len(choices) + listed != 1:
-        raise click.UsageError("give one of TEXT, --file, --skill, --folder, --list and --remove")
-    home = home_of(ctx)
+        options = "".join(f" --{part.noun}," for part in parts.known.values())
+        raise click.UsageError(f"give one of TEXT, --file,{options} --folder, --list and --remove")
     verdicts = Verdicts(home)
     if verdicts.fault:
         raise Failure(str(verdicts.fault))
@@ -74,8 +104,10 @@ def allow(
         return
     if folder is not None:
         verdict = _trust(verdicts, folder)
-    elif skill is not None:
-        verdict = _allow_skill(verdicts, home, skill, user)
+    elif named := [(name, value) for name, value in names.items() if value is not None]:
+        ((option, name),) = named
+        part = list(parts.known)[int(option.removeprefix(_OPTION))]
+        verdict = _allow_item(verdicts, home, parts, part, name, user)
     elif file is not None:
         verdict = _allow_file(verdicts, file)
     else:
@@ -100,14 +132,19 @@ def _allow_note(verdicts: Verdicts, home: HermesHome, text: str, user: str) -> V
     return verdicts.allow(entry)
 
 
-def _allow_skill(verdicts: Verdicts, home: HermesHome, name: str, user: str) -> Verdict:
-    config = load_config(home)
+def _allow_item(
+    verdicts: Verdicts, home: HermesHome, parts: HomeParts, part: str, name: str, user: str
+) -> Verdict:
+    """Allow the text of an item of a part, such as a skill."""
     owner = ""
     if user:
         with open_memory(home, provider="") as opened:
             owner = session_of_user(opened, user).owner
-    with closing(open_skills(home, config, owner)) as store:
-        return verdicts.allow(store.view(name), "skill", name)
+    known = parts.known[part]
+    if (store := parts.stores.get(part)) is None:
+        raise Failure(f"{parts.fact(known)}; {parts.remedy(known)}")
+    with closing(store.items(owner)) as items:
+        return verdicts.allow(items.text(name), known.noun, name)
 
 
 def _allow_file(verdicts: Verdicts, path: Path) -> Verdict:
@@ -115,7 +152,7 @@ def _allow_file(verdicts: Verdicts, path: Path) -> Verdict:
     if path.name not in names:
         raise Failure(
             f"{str(path)!r} is in no prompt, so it needs no permission; give a file that is named "
-            f"{', '.join(names)}, or allow a note by its text and a skill with --skill"
+            f"{', '.join(names)}, or allow a note by its text, and other texts with the options of this command"
         )
     return verdicts.allow(_read(path), "file", str(path.absolute()))
 

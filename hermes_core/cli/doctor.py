@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import importlib.util
-from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 
-from hermes_core.agent import ModelSettings
-from hermes_core.agent.configured import probe_models
 from hermes_core.cli import DEGRADED, home_of
 from hermes_core.cli.output import json_option, print_document, print_styled, print_table
-from hermes_core.config import Credentials, load_config
-from hermes_core.errors import ConfigError, ModelRefused
 from hermes_core.health.doctor import Examination, examine
-from hermes_core.health.finding import Finding, run_check
-from hermes_core.home import HermesHome
+from hermes_core.health.finding import Finding
 from hermes_core.kit.cli import limit_option
 from hermes_core.logs import LEVELS, Level, LogFile
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.storage.inventory import Inventory
-
-NO_SUCH_PATH = 404
 
 _SIGNS = {
     "ok": ("ok", "green"),
@@ -60,46 +49,12 @@ def doctor(ctx: click.Context, fix: bool, accept_loss: bool, as_json: bool) -> N
     for lost in Inventory(home.path).accept() if accept_loss else ():
         click.echo(printable(f"{lost.message}; it begins anew"), err=True)
     found = examine(home, fix=fix)
-    found = dataclasses.replace(found, findings=(*found.findings, *run_check("model", lambda: _models(home))))
     if as_json:
         print_document(found.to_dict())
     else:
         _show(found)
     if not found.works:
         ctx.exit(DEGRADED)
-
-
-def _models(home: HermesHome) -> Iterator[Finding]:
-    """Yield findings about the models of `hermes-memory chat`.
-
-    There are none if the package openai is missing: people who use memory alone have no model, or another program's.
-    """
-    try:
-        config = load_config(home)
-    except ConfigError:  # told already
-        return
-    if importlib.util.find_spec("openai") is None:
-        return
-    try:
-        for what, settings, listed in probe_models(config, Credentials(home)):
-            yield _model(what, settings, listed)
-    except ModelRefused as exc:
-        if getattr(exc.__cause__, "status_code", None) != NO_SUCH_PATH:
-            raise
-        # Few servers have no list; more often the address lacks its /v1.
-        yield Finding("model", "warning", exc.message, exc.remedy)
-
-
-def _model(what: str, settings: ModelSettings, listed: Sequence[str]) -> Finding:
-    if not listed or settings.name in listed:
-        return Finding(what, "ok", f"{settings.name!r} at {settings.base_url!r}")
-    close = difflib.get_close_matches(settings.name, listed, n=3, cutoff=0.3) or listed[:3]
-    return Finding(
-        what,
-        "note",
-        f"{settings.base_url!r} lists no {settings.name!r}; it has {', '.join(map(repr, close))}",
-        f"correct {what.split()[0]}.name if the server takes listed names only",
-    )
 
 
 def _show(found: Examination) -> None:

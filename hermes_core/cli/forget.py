@@ -42,6 +42,8 @@ def forget(ctx: click.Context, user: str, dry_run: bool, yes: bool, as_json: boo
 def _show(report: ForgetReport, *, dry_run: bool) -> None:
     if dry_run:
         click.echo(printable(f"{report_counts(report)} would be deleted"))
+        for sentence in report.remaining:
+            click.echo(printable(f"would not be deleted: {sentence}"))
         return
     for sentence in report_sentences(report):
         click.echo(printable(sentence))

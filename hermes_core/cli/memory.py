@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -32,19 +30,16 @@ from hermes_core.cli.output import finish, json_option, moment, print_document, 
 from hermes_core.cli.shell import complete_provider
 from hermes_core.config import load_config, set_value
 from hermes_core.config.keys import COMPOSITE
-from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Session
+from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget
 from hermes_core.curated.edits import preview
 from hermes_core.curated.journal import NoteVersion
-from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import waiting_sentence
-from hermes_core.errors import HermesError
 from hermes_core.kit.cli import limit_option
 from hermes_core.memory import open_memory
 from hermes_core.safety.origin import as_origin
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.safety.terminal import counted, printable
 
 if TYPE_CHECKING:
-    from hermes_core.agent import ChatModel
     from hermes_core.health.status import ProviderStatus, Status, StoreStatus
     from hermes_core.manager.stats import ProviderHealth
 
@@ -475,87 +470,3 @@ def _say(ctx: click.Context, done: NoteResult, as_json: bool) -> None:
         click.echo(printable(done.text))
     warn(filter(None, [done.result.get("caution"), done.late]))
     finish(ctx, done.problems, failed=not done.ok)
-
-
-@dataclass(slots=True)
-class CurationReport:
-    """The result of curating one file; `refused` gives the reason if nothing could be done."""
-
-    target: MemoryTarget
-    entries: list[str] = field(default_factory=list)
-    diff: str = ""
-    applied: bool = False
-    refused: str = ""
-
-
-@memory.command()
-@click.option(
-    "--target", type=click.Choice(["all", *get_args(MemoryTarget)]), default="all", help="Which file."
-)
-@click.option("--yes", is_flag=True, help="Apply the proposal without asking.")
-@click.option("--apply", "apply_now", is_flag=True, hidden=True, help="The same as --yes.")
-@user_option
-@json_option
-@click.pass_context
-def curate(ctx: click.Context, target: str, yes: bool, apply_now: bool, user: str, as_json: bool) -> None:
-    """Let the model propose a shorter version: duplicates merged, stale entries dropped, contradictions shown.
-
-    Nothing is written before you agree, give --yes, or set curator.auto. An applied proposal can be undone.
-    """
-    from hermes_core.agent import ConfiguredModels  # no other command of this group needs an agent
-
-    on_retry = partial(click.secho, dim=True, err=True)
-    with open_memory(home_of(ctx)) as opened, ConfiguredModels(opened, on_retry) as models:
-        session = session_of_user(opened, user)
-        targets = opened.curated.enabled_targets if target == "all" else (cast(MemoryTarget, target),)
-        agreed = yes or apply_now or opened.config.curator.auto
-        model, store = models.auxiliary or models.model, opened.curated.of(session)
-        reports = [CurationReport(name) for name in targets]
-        for report in reports:
-            _curate(report, model, store, session, agreed=agreed, quiet=as_json)
-        late = deliver(opened, session) if any(report.applied for report in reports) else ""
-        problems = opened.problems(session)
-    if as_json:
-        print_document(reports[0] if len(reports) == 1 else reports)
-    warn(filter(None, [late]))
-    finish(ctx, problems, failed=any(report.refused for report in reports))
-
-
-def _curate(
-    report: CurationReport,
-    model: ChatModel,
-    store: MemoryStore,
-    session: Session,
-    *,
-    agreed: bool,
-    quiet: bool,
-) -> None:
-    """Propose a version, show it, ask unless the person has agreed, and apply it."""
-    from hermes_core.agent.curator import accept, propose
-
-    try:
-        proposal = propose(model, store, report.target)
-        report.entries, report.diff = list(proposal.after), proposal.diff()
-        if not quiet:
-            click.echo(printable(report.diff) or f"{report.target}: nothing to curate")
-        if not proposal.changes_anything:
-            return
-        proposal.require_sound()
-        by_person = not agreed and not quiet and click.confirm("apply?", default=False)
-        if agreed or by_person:
-            result = accept(store, proposal, session, by_person=by_person)
-            report.applied = True
-            if not quiet:
-                click.echo(f"{report.target}: {result['message']}{_undo_hint(store, session)}")
-            warn(filter(None, [result.get("warning")]))
-    except HermesError as exc:
-        report.refused = str(exc)
-        if not quiet:
-            click.secho(f"error: {report.target}: {hanging(report.refused)}", fg="red", err=True)
-
-
-def _undo_hint(store: MemoryStore, session: Session) -> str:
-    """Return the command that undoes the last change; without id and user it could undo another file's or person's."""
-    user = f" --user {shlex.quote(session.owner)}" if session.owner else ""
-    changes = store.history(limit=1)
-    return "".join(f" hermes-memory memory undo {change.id}{user} takes it back." for change in changes)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 
-from hermes_core.actions.approval import Approval, WaitingItem, WaitingSkill, named_item
+from hermes_core.actions.approval import Approval, WaitingItem, named_item
 from hermes_core.actions.notes import deliver, session_of_user
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import finish, json_option, moment, print_document, print_styled
+from hermes_core.contract.extensions import PartItem
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.curated.store import MemoryStore
 from hermes_core.curated.waiting import (
@@ -33,8 +35,13 @@ class ReviewReport:
     accepted: list[str] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     waiting: list[WaitingNote] = field(default_factory=list)
-    skills: list[WaitingSkill] = field(default_factory=list)
+    parts: dict[str, list[PartItem]] = field(default_factory=dict)
     accepted_origins: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON data: the fields, with a list for each part under its own name."""
+        names = ("accepted", "rejected", "waiting", "accepted_origins")
+        return {**{name: getattr(self, name) for name in names}, **self.parts}
 
 
 @click.command()
@@ -89,7 +96,7 @@ def review(
         others = "" if user else _others(opened)
         problems = opened.problems(session)
     if as_json:
-        print_document(step.report)
+        print_document(step.report.to_dict())
     elif others:
         click.echo(printable(others))
     finish(ctx, [*filter(None, [late]), *problems])
@@ -111,13 +118,14 @@ class ReviewDialog:
         self.store, self.report = store, ReviewReport()
         self._memory, self._quiet = memory, quiet
         self._approval = Approval(memory, store, session)
-        self._skills = self._approval.skills
         memory.at_close.callback(self._approval.close)
 
     def require_origins(self, *, rebuild: bool = False) -> None:
         """Rebuild an unusable file of origins if the person agrees. Raise `Failure` if not."""
-        skills_fault = self._skills.origins.read().fault if self._memory.config.skills.enabled else ""
-        fault = origins_fault(self.store) or skills_fault
+        faults = {
+            name: fault for name, part in self._approval.parts.items() if (fault := part.origins_fault())
+        }
+        fault = origins_fault(self.store) or next(iter(faults.values()), "")
         if not fault:
             return
         if not rebuild and (self._quiet or not is_interactive()):
@@ -127,8 +135,9 @@ class ReviewDialog:
             click.confirm("Make the file anew? All notes wait for you then.", abort=True)
         if origins_fault(self.store):
             self._say(f"{counted(rebuild_origins(self.store), 'note')} wait now")
-        if skills_fault:
-            self._say(f"{counted(self._skills.rebuild_origins(), 'skill')} wait now")
+        for name in faults:
+            noun = self._memory.parts.known[name].noun
+            self._say(f"{counted(self._approval.parts[name].rebuild_origins(), noun, name)} wait now")
 
     def always(self, origin: Origin) -> None:
         """Accept all notes of this origin from now on."""
@@ -167,8 +176,8 @@ class ReviewDialog:
     def show(self, item: WaitingItem, number: str = "") -> None:
         """Print a note or skill with all that a person needs to judge it."""
         parts = [f"from {ORIGIN_NAMES[item.origin]}"]
-        if isinstance(item, WaitingSkill):
-            name, lines, flag = f"skill {item.name}", item.text.split("\n"), ""
+        if isinstance(item, PartItem):
+            name, lines, flag = f"{item.noun} {item.name}", item.text.split("\n"), ""
         else:
             name, lines, flag = item.target, item.diff(), item.flag
             parts += [moment(item.at), f"session {item.session}" if item.session else ""]
@@ -217,9 +226,10 @@ class ReviewDialog:
 
     def finish(self) -> None:
         """Put what still waits into the report."""
+        self.report.parts = {name: [] for name in self._approval.parts}
         for item in self.waiting():
-            if isinstance(item, WaitingSkill):
-                self.report.skills.append(item)
+            if isinstance(item, PartItem):
+                self.report.parts[self._approval.name_of(item)].append(item)
             else:
                 self.report.waiting.append(item)
 

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import click
 
-from hermes_core.cli import Failure, home_of
-from hermes_core.cli.output import json_option, print_document
+from hermes_core.cli import Failure, extensions_of, home_of
+from hermes_core.cli.output import finish, json_option, print_document
 from hermes_core.config import load_config
+from hermes_core.contract.extensions import PartJournal
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import StorageError
-from hermes_core.home import SKILLS_JOURNAL, HermesHome
+from hermes_core.home import HermesHome
+from hermes_core.loader.parts import HomeParts
 from hermes_core.safety.terminal import counted, printable
 from hermes_core.sessions.home_store import open_sessions
-from hermes_core.skills.store import SkillStore
-from hermes_core.storage.inventory import Inventory, lost_store
+from hermes_core.storage.inventory import lost_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,10 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
     for value in since:
         if not re.fullmatch("[0-9a-f]{16,64}", value):
             raise click.UsageError(f"{value!r} is no hash; give at least the 16 digits that verify printed")
+    parts = HomeParts(home, load_config(home), extensions_of(ctx))
     records = [
         record
-        for name, path, store in _stores(home)
+        for name, path, store in _stores(home, parts)
         if (record := _verified(name, path, store, accept, since))
     ]
     if as_json:
@@ -82,10 +84,13 @@ def verify(ctx: click.Context, accept: bool, since: tuple[str, ...], as_json: bo
                 "compare with a backup and restore what was changed, or accept what is there: "
                 "hermes-memory verify --accept"
             )
-        raise Failure("\n".join(lines))
+        raise Failure("\n".join([*lines, *parts.problems()]))
+    finish(ctx, [f"not checked: {problem}" for problem in parts.problems()])
 
 
-def _stores(home: HermesHome) -> Iterator[tuple[str, Path | None, MemoryStore | SkillStore]]:
+def _stores(
+    home: HermesHome, parts: HomeParts
+) -> Iterator[tuple[str, Path | None, MemoryStore | PartJournal]]:
     """Yield name, journal and store of each record. Journals that are lost are among them.
 
     The journal is None if it is on a server.
@@ -96,17 +101,13 @@ def _stores(home: HermesHome) -> Iterator[tuple[str, Path | None, MemoryStore | 
             yield "notes", None, MemoryStore(home, database=sessions.database)
     else:
         yield "notes", home.journal_db, MemoryStore(home, in_files=True)
-    yield "skills", home.skills_journal_db, SkillStore(home.skills)
-    users = home.memories / "users"
-    lost = (store.path for store in Inventory(home.path).lost())
-    journals = {folder / SKILLS_JOURNAL for folder in users.glob("*/skills")}
-    journals |= {path for path in lost if path.name == SKILLS_JOURNAL and users in path.parents}
-    for path in sorted(journals):
-        yield f"skills of {path.parent.parent.name}", path, SkillStore(path.parent)
+    for part in parts.stores.values():
+        for journal in part.journals():
+            yield journal.name, journal.path, journal
 
 
 def _verified(
-    name: str, path: Path | None, store: MemoryStore | SkillStore, accept: bool, since: tuple[str, ...]
+    name: str, path: Path | None, store: MemoryStore | PartJournal, accept: bool, since: tuple[str, ...]
 ) -> VerifiedRecord | None:
     """Return the result of one record; None if nothing was recorded yet."""
     if path is not None and (lost := lost_store(path)):

@@ -9,17 +9,22 @@ and `Memory.problems()`, and stops nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from hermes_core.contract.hooks import hookspec
+from hermes_core.contract.values import Origin
 from hermes_core.errors import ProviderError
 
 EXTENSION_GROUP = "hermes_core.extensions"
 """The entry-point group of extensions."""
+
+PART_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""Names and nouns of parts of a home."""
 
 
 IMPORT_ARCHIVE = "import archive"
@@ -107,21 +112,176 @@ class IndexEntry:
 class HomePart:
     """Data that an extension keeps in a home, such as skills.
 
+    The home remembers in `parts.json` which parts it has, so that none is skipped where its extension is missing.
+
     Attributes:
-        name: Name of the part, for reports and archives.
-        patterns: Paths of its files and folders relative to the home, as patterns of `Path.glob`.
-        target: "module:attribute" of a factory that gets the home and returns the store of the part.
+        name: Name of the part, in the plural: "skills". Records of an export have it as their kind.
+        noun: Name of one item of it: "skill". `memory allow` takes it as an option.
+        patterns: Folders of the part relative to the home, as patterns of `Path.glob`. Those of a user lie below the
+            user's folder, "memories/users/*".
+        target: "module:attribute" of a factory that gets the home (`HermesHome`) and its `Config`, and returns a
+            `PartStore`.
+        journal: Name of an SQLite file in each folder with the history of the items. Its lock is held while a backup
+            copies the folder. "" for none.
         extension: Name of the extension, filled in by the core.
+        package: Distribution of the extension, filled in by the core.
     """
 
     name: str
+    noun: str
     patterns: tuple[str, ...]
     target: str
+    journal: str = ""
     extension: str = ""
+    package: str = ""
 
-    def is_in(self, home: Path) -> bool:
-        """Return True if the home has a file or folder of this part."""
-        return any(True for pattern in self.patterns for _ in home.glob(pattern))
+    def folders(self, home: Path) -> list[Path]:
+        """Return the folders of this part that hold something."""
+        found = (folder for pattern in self.patterns for folder in home.glob(pattern) if folder.is_dir())
+        return [folder for folder in found if _holds_something(folder)]
+
+
+def _holds_something(folder: Path) -> bool:
+    try:
+        return any(one.suffix != ".lock" for one in folder.iterdir())
+    except OSError:  # closed to this user, and perhaps not empty
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class PartItem:
+    """Item of a part that waits for a person, such as a skill that was written after a look at a web page.
+
+    Attributes:
+        handle: Short name for `review`: the noun of the part, a colon, and digits of the hash of the text.
+        name: Name of the item.
+        text: The text that the person reads.
+        origin: Who or what the text comes from.
+    """
+
+    handle: str
+    name: str
+    text: str
+    origin: Origin
+
+    @property
+    def noun(self) -> str:
+        """The noun of the part."""
+        return self.handle.partition(":")[0]
+
+
+class PartItems(Protocol):
+    """The items of a part that one owner has."""
+
+    def waiting(self) -> Iterable[PartItem]:
+        """Yield each item that no prompt has before a person confirms it."""
+        ...
+
+    def text(self, name: str) -> str:
+        """Return the text of an item, which a person may allow. Raise `HermesError` if there is no such item."""
+        ...
+
+    def confirm(self, item: PartItem) -> None:
+        """Store that a person read and confirmed an item. Raise `HermesError` if its text is another one now."""
+        ...
+
+    def reject(self, item: PartItem) -> str:
+        """Remove an item, and return the command that brings it back."""
+        ...
+
+    def origins_fault(self) -> str:
+        """Return why the origins of the items can't be read, "" if they can."""
+        ...
+
+    def rebuild_origins(self) -> int:
+        """Replace unreadable origins. Return the number of items, all of which wait from then on."""
+        ...
+
+    def history(self, limit: int, before: int | None = None) -> list[Any]:
+        """Return the changes, newest first, only those older than `before` if it is given.
+
+        A change has the attributes id, path, action, at, before, after and session_id; before and after are texts.
+        """
+        ...
+
+    def undo(self, change: int) -> Any:
+        """Undo the change of this id, and return it. Raise `HermesError` if the item was changed since."""
+        ...
+
+    def restore(self, change: int) -> Any:
+        """Bring an item back as it was after this change, and return the change."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class PartJournal(Protocol):
+    """The record of changes in one folder of a part, which `hermes-memory verify` checks.
+
+    Attributes:
+        name: Name of the record, for people.
+        path: Its file, which may be lost.
+    """
+
+    name: str
+    path: Path
+
+    def verify(self) -> Any:
+        """Return a `ChainReport`, None if nothing was recorded yet. Raise `StorageError` if it can't be read."""
+        ...
+
+    def accept_history(self) -> None:
+        """Record that a person accepts the history as it is."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+class PartStore(Protocol):
+    """The store of a part in one home."""
+
+    def items(self, owner: str) -> PartItems:
+        """Return the items of a `Session.owner`, "" for the person at home. The caller closes them."""
+        ...
+
+    def journals(self) -> Iterable[PartJournal]:
+        """Yield the journal of each folder, also those that are lost. The caller closes each."""
+        ...
+
+    def export_records(
+        self, wanted: Callable[[str], bool], leave_out: Callable[[str], object]
+    ) -> Iterable[dict[str, Any]]:
+        """Yield a JSON object for each item. It has `folder`, `path` and `origin`, and all that an import needs.
+
+        Args:
+            wanted: Returns True for the name of a user's folder, "" for the home, that is exported.
+            leave_out: Gets a sentence for each thing that no record can hold.
+        """
+        ...
+
+    def check_record(self, record: Mapping[str, Any]) -> None:
+        """Raise `ImportFailed` if a record is none that `export_records` yields. Records come from anywhere."""
+        ...
+
+    def import_record(self, record: Mapping[str, Any], *, keep_origins: bool) -> str:
+        """Store a record that was checked, and return "imported", "present", or "different" if it stays out.
+
+        Args:
+            keep_origins: True if a person says that the record is their own. Else the item waits for `review`.
+        """
+        ...
+
+    def check_text(self, name: str, text: str) -> None:
+        """Raise `HermesError` if a text from another program can't be an item of this name."""
+        ...
+
+    def forget(self, owner: str) -> None:
+        """Delete all items of a user, with their history."""
+        ...
 
 
 class ForeignLoader(Protocol):
@@ -220,7 +380,8 @@ class Registrations(Generic[Entry]):
 class ExtensionHooks:
     """Specifications of the extension hooks. An extension implements those that it needs.
 
-    Each hook is called on the thread that needs its answer. None may wait for a network, and none but `examine` and
+    Each hook is called on the thread that needs its answer. None may wait for a network but `examine` in a
+    trial, and none but `examine` and
     `on_home_opened` may read or write files.
     """
 
@@ -253,17 +414,20 @@ class ExtensionHooks:
         """
 
     @hookspec
-    def home_parts(self, home: Path) -> Iterable[HomePart]:
+    def home_parts(self) -> Iterable[HomePart]:
         """Return the parts of a home that belong to this extension.
 
-        Export, backup, restore, forget and verify treat them as data. Called by these commands, and when a home is
-        opened, to record that the extension has stored something there.
+        Export, backup, restore, forget, verify, review and the timeline treat them as data. Called by these commands,
+        and when a home is opened, to record that the extension has stored something there.
         """
         raise NotImplementedError
 
     @hookspec
-    def examine(self, home: Path, config: Any) -> Iterable[Any]:
-        """Yield findings about what this extension has in the home, for `doctor`. It may read files."""
+    def examine(self, home: Path, config: Any, trial: bool) -> Iterable[Any]:
+        """Return findings about what this extension has in the home, for `doctor` and `status`. It may read files.
+
+        With `trial`, which `doctor` gives, it may also ask servers that are configured.
+        """
         raise NotImplementedError
 
     @hookspec

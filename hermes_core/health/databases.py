@@ -16,6 +16,7 @@ from hermes_core.health.files import holder, stop_remedy
 from hermes_core.health.finding import Finding, failed
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import extension_remedy
+from hermes_core.loader.parts import recorded_parts
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.db import SessionDB
@@ -34,9 +35,16 @@ STATUS_CHECK_S = 3.0
 
 def databases(home: HermesHome) -> tuple[Path, ...]:
     """Return the SQLite files of a home, without those of sessions and notes if these are on a server."""
+    parts = recorded_parts(home.path).values()
+    journals = [
+        folder / part.journal
+        for part in parts
+        for folder in part.folders(home.path)
+        if part.journal and home.memories not in folder.parents
+    ]
     if _server_config(home):
-        return home.outbox_db, home.skills_journal_db
-    return home.state_db, home.outbox_db, home.journal_db, home.skills_journal_db
+        return home.outbox_db, *journals
+    return home.state_db, home.outbox_db, home.journal_db, *journals
 
 
 def examine_databases(home: HermesHome) -> Iterator[Finding]:
@@ -138,7 +146,7 @@ def rescue(path: Path) -> str:
         f"mv {str(file)!r} {aside + file.name.removeprefix(path.name)!r}" for file in database_files(path)
     )
     if path.name.endswith("journal.db"):
-        contents = "the skills" if path.name.startswith(".") else "MEMORY.md and USER.md"
+        contents = f"the {path.parent.name}" if path.name.startswith(".") else "MEMORY.md and USER.md"
         return (
             f"stop every hermes-memory process, then move it away: {move_away} && {BEGIN_ANEW}; "
             f"only history and undo are lost, {contents} are whole"

@@ -38,7 +38,7 @@ from hermes_core.health.provider import (
 from hermes_core.health.status import waiting_status
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import load_extensions, unmet_keys
-from hermes_core.loader.guard import ForeignError, call_foreign
+from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory, open_memory
 
 
@@ -72,7 +72,6 @@ def examine(home: HermesHome, *, fix: bool = False) -> Examination:
     closed = [
         *run_check("files", lambda: examine_files(home)),
         *run_check("databases", lambda: examine_databases(home)),
-        *run_check("extensions", lambda: examine_extensions(home)),
     ]
     if fix:
         closed = [finding.repaired() if finding.safe_to_fix else finding for finding in closed]
@@ -85,7 +84,29 @@ def examine(home: HermesHome, *, fix: bool = False) -> Examination:
         for finding in opened
         if not (finding.failed and any(error in finding.detail for error in errors))
     ]
+    listed = {(finding.what, finding.detail) for finding in findings}
+    found = run_check("extensions", lambda: examine_extensions(home))
+    findings += [finding for finding in found if (finding.what, finding.detail) not in listed]
     return Examination(str(home.path), tuple(findings))
+
+
+def examine_extensions(home: HermesHome) -> Iterator[Finding]:
+    """Yield what extensions find, those that do not work, and what needs one that is missing.
+
+    It is done also if memory can't be opened.
+    """
+    try:
+        config = load_config(home)
+    except ConfigError:  # which has a finding of its own
+        return
+    extensions = load_extensions(config)
+    parts = HomeParts(home, config, extensions)
+    _ = parts.stores  # opened here, so that one that fails is known
+    yield from extensions.findings(home.path, config, trial=True)
+    for problem in (*extensions.problems(), *unmet_keys(config, extensions)):
+        detail, _, remedy = problem.partition("; ")
+        yield failed("extensions", detail, remedy)
+    yield from (failed(part.name, parts.fact(part), parts.remedy(part)) for part in parts.absent)
 
 
 def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
@@ -99,33 +120,17 @@ def _examine_open(home: HermesHome, *, skip_writes: bool) -> list[Finding]:
         entries = memory.providers()
         return [
             *run_check("built-in memory", lambda: _examine_curated(memory)),
-            *run_check("text", lambda: examine_texts(home, memory.config)),
+            *run_check("text", lambda: examine_texts(home)),
             *run_check("owners", lambda: _examine_owners(memory)),
             *run_check("provider", lambda: examine_provider(memory, entries)),
             *run_check("hooks", lambda: examine_hooks(memory)),
             *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
             *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
             *run_check("outbox", lambda: examine_outbox(memory)),
-            *run_check("extensions", lambda: _examine_extensions(memory)),
             *run_check("telemetry", lambda: _examine_telemetry(memory)),
             *run_check("search by meaning", lambda: examine_vectors(memory)),
             *tried,
         ]
-
-
-def examine_extensions(home: HermesHome) -> Iterator[Finding]:
-    """Yield what the extensions find about their part of the home."""
-    try:
-        config = load_config(home)
-    except ConfigError:  # which has a finding of its own
-        return
-    for extension, findings in load_extensions(config).call("examine", home=home.path, config=config):
-        # A generator runs here, beyond the guard of the hook.
-        checked = call_foreign(lambda findings=findings: list(findings or ()))  # type: ignore[misc]
-        if isinstance(checked, ForeignError):
-            yield failed(extension.name, f"its examination failed: {checked}", "upgrade or reinstall it")
-        else:
-            yield from checked
 
 
 def _examine_config(home: HermesHome) -> Iterator[Finding]:
@@ -134,13 +139,6 @@ def _examine_config(home: HermesHome) -> Iterator[Finding]:
         yield Finding("config.yaml", "warning", warning, "correct or delete that line")
     if not config.warnings:
         yield Finding("config.yaml", "ok", "read" if home.config_yaml.exists() else "not there: all defaults")
-
-
-def _examine_extensions(memory: Memory) -> Iterator[Finding]:
-    """Report extensions that can't be used, and settings that need a missing one."""
-    for problem in (*memory.extensions.problems(), *unmet_keys(memory.config, memory.extensions)):
-        fact, _, remedy = problem.partition("; ")
-        yield failed("extensions", fact, remedy)
 
 
 def _examine_telemetry(memory: Memory) -> Iterator[Finding]:

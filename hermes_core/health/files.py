@@ -9,17 +9,16 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hermes_core.config import Config, Credentials
-from hermes_core.contract.values import ORIGIN_NAMES
+from hermes_core.config import Credentials
 from hermes_core.health.finding import Finding, failed, run_check
 from hermes_core.home import HermesHome
+from hermes_core.loader.parts import recorded_parts
 from hermes_core.safety.terminal import counted
-from hermes_core.skills.store import open_skills
 from hermes_core.storage.files import PRIVATE_FILE, PRIVATE_FOLDER, ensure_folder, file_system, write_atomic
 from hermes_core.storage.verdicts import Verdicts, read_for_prompt
 
@@ -254,7 +253,9 @@ def _left_behind(home: HermesHome) -> Iterator[Finding]:
     """Report temporary files of interrupted writes. The files themselves are whole."""
     # Not below `plugins`: what lies there is a program's own.
     places = [folder.glob(".*.tmp") for folder in (home.path, home.plugins)]
-    places += [folder.rglob(".*.tmp") for folder in (home.memories, home.skills)]
+    folders = [folder for part in recorded_parts(home.path).values() for folder in part.folders(home.path)]
+    others = [folder for folder in folders if home.memories not in folder.parents]
+    places += [folder.rglob(".*.tmp") for folder in (home.memories, *others)]
     for place in places:
         for path in sorted(place):
             if path.is_file() and time.time() - path.stat().st_mtime > ABANDONED_AFTER_S:
@@ -304,8 +305,8 @@ def _format_size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def examine_texts(home: HermesHome, config: Config) -> Iterator[Finding]:
-    """Name what the threat scan finds in SOUL.md and in skills. They work all the same; a person can allow them."""
+def examine_texts(home: HermesHome) -> Iterator[Finding]:
+    """Name what the threat scan finds in SOUL.md. It works all the same; a person can allow it."""
     verdicts = Verdicts(home)
     if fault := verdicts.fault:
         yield failed(home.verdicts_json.name, fault.message, fault.remedy)
@@ -314,12 +315,11 @@ def examine_texts(home: HermesHome, config: Config) -> Iterator[Finding]:
         text = read_for_prompt(home.soul_md)
         command = f"hermes-memory memory allow --file {shlex.quote(str(home.soul_md))}"
         notices += verdicts.review(text, str(home.soul_md), command).notices
-    if config.skills.enabled:
-        with contextlib.closing(open_skills(home, config)) as store:
-            notices += store.notices()
-            for skill in store.waiting():
-                detail = f"the skill {skill.name!r} comes from {ORIGIN_NAMES[skill.origin]} and is in no list of skills"
-                yield Finding("text", "warning", detail, "read and confirm it: hermes-memory review")
+    yield from notice_findings(notices)
+
+
+def notice_findings(notices: Iterable[str]) -> Iterator[Finding]:
+    """Yield a finding for each notice of `Verdicts.review`."""
     for notice in notices:
         detail, _, remedy = notice.rpartition("; if it is right: ")
         yield Finding("text", "warning", detail, f"read it; if it is right: {remedy}")

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import importlib_metadata
@@ -21,6 +22,7 @@ from hermes_core.config import Config
 from hermes_core.contract.extensions import (
     EXTENSION_GROUP,
     EXTENSION_HOOKS,
+    PART_NAME,
     CommandEntry,
     ExtensionHooks,
     HomePart,
@@ -31,7 +33,6 @@ from hermes_core.contract.extensions import (
 )
 from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
-from hermes_core.home import HermesHome
 from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS, OWN_PACKAGES, install_remedy, program_version
@@ -41,6 +42,13 @@ logger = logging.getLogger(__name__)
 ExtensionState = Literal["active", "failed", "blocked", "missing"]
 
 Entry = TypeVar("Entry", bound=Named)
+
+_TAKEN_NAMES = frozenset(
+    {"sessions", "notes", "memories", "accepted", "rejected", "waiting", "accepted_origins"}
+)
+_TAKEN_NOUNS = frozenset(
+    {"text", "file", "folder", "list", "remove", "user", "json", "help", "session", "note"}
+)
 
 # The attribute in which pluggy's marker leaves the options of a hook implementation.
 _MARK = f"{PROJECT}_impl"
@@ -105,9 +113,7 @@ class Extensions:
             return None
         answer = call_foreign(lambda: getattr(extension.hook, hook)(**arguments))
         if isinstance(answer, ForeignError):
-            sentence = f"the extension {extension.name!r} raised in {hook}: {answer}"
-            self._faults[f"{extension.name}.{hook}"] = sentence
-            logger.warning("%s", sentence)
+            self._note_fault(extension, hook, answer)
             return None
         # pluggy returns a list with the one answer, or the answer itself for a hook with `firstresult`.
         return next(iter(answer), None) if isinstance(answer, list) else answer
@@ -136,10 +142,39 @@ class Extensions:
         """The indexes of messages of all extensions by name."""
         return self._registered("register_indexes", "indexes", Registrations[IndexEntry])
 
-    def home_parts(self, home: HermesHome) -> list[HomePart]:
-        """Return the parts of a home that belong to extensions."""
-        answers = self.call("home_parts", home=home.path)
-        return [replace(part, extension=one.name) for one, parts in answers for part in parts or ()]
+    @cached_property
+    def parts(self) -> Mapping[str, HomePart]:
+        """The parts of a home that the extensions keep, by name. The first of a name counts."""
+        parts: dict[str, HomePart] = {}
+        for one, answer in self.call("home_parts"):
+            for part in self._rows(one, "home_parts", answer):
+                if fault := _name_fault(part):
+                    self._faults[f"{one.name}.home_parts"] = (
+                        f"the extension {one.name!r} has a part that is left out: {fault}"
+                    )
+                    continue
+                parts.setdefault(part.name, replace(part, extension=one.name, package=one.distribution))
+        return parts
+
+    def findings(self, home: Path, config: Config, *, trial: bool) -> list[Any]:
+        """Return what the extensions find in a home. One that raises has a sentence in `problems`."""
+        found: list[Any] = []
+        for extension, answer in self.call("examine", home=home, config=config, trial=trial):
+            found += self._rows(extension, "examine", answer)
+        return found
+
+    def _rows(self, extension: Extension, hook: str, answer: Any) -> list[Any]:
+        """Return the rows of an answer. A generator runs here, so that it is guarded here."""
+        rows = call_foreign(lambda: list(answer))
+        if isinstance(rows, ForeignError):
+            self._note_fault(extension, hook, rows)
+            return []
+        return rows
+
+    def _note_fault(self, extension: Extension, hook: str, fault: ForeignError) -> None:
+        sentence = f"the extension {extension.name!r} raised in {hook}: {fault}"
+        self._faults[f"{extension.name}.{hook}"] = sentence
+        logger.warning("%s", sentence)
 
     def _registered(self, hook: str, argument: str, kind: type[Registrations[Entry]]) -> dict[str, Entry]:
         """Return what the extensions register. A name that an earlier extension has is left out, and reported."""
@@ -157,6 +192,15 @@ class Extensions:
                 else:
                     entries[name] = cast("Entry", replace(cast("Any", entry), extension=extension.name))
         return entries
+
+
+def _name_fault(part: HomePart) -> str:
+    """Return why a part can't have its names, "" if it can. They are kinds of records, keys of JSON and options."""
+    if not PART_NAME.fullmatch(part.name) or part.name in _TAKEN_NAMES:
+        return f"its name {part.name!r} is taken, or is not of lower-case letters, digits and '-'"
+    if not PART_NAME.fullmatch(part.noun) or part.noun in _TAKEN_NOUNS:
+        return f"its noun {part.noun!r} is taken, or is not of lower-case letters, digits and '-'"
+    return ""
 
 
 def load_extensions(

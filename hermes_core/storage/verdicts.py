@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
@@ -27,7 +27,6 @@ from hermes_core.storage.inventory import LAST_TIME
 
 log = logging.getLogger(__name__)
 
-VerdictKind = Literal["text", "file", "skill", "folder"]
 
 # Files whose finding is remembered, and notices that were shown; the oldest go.
 MAX_REMEMBERED = 2000
@@ -37,6 +36,9 @@ MAX_FILE_CHARS = 20_000
 
 # Characters of a text whose scan is remembered by the process: notes are shorter by default.
 MAX_CACHED_CHARS = 4096
+
+CONTEXT_FILES = ("AGENTS.md", "CLAUDE.md")
+"""Files of a working folder that a system prompt may hold, the first before the second."""
 
 _SUBJECT_CHARS = 120
 _REMEDY = "put a backup in its place, mend it, or move it away and allow its texts again"
@@ -48,14 +50,15 @@ class Verdict:
 
     Attributes:
         hash: SHA-256 of the text.
-        kind: What the text is: "text" (a note), "file", "skill", or "folder" (the AGENTS.md of a folder).
+        kind: What the text is: "text" (a note), "file", "folder" (the AGENTS.md of a folder), or the noun of a part of the
+            home, such as "skill".
         subject: Path or name, or the beginning of a note.
         allowed: False for a folder whose file the person does not want in the prompt.
         at: Time of the decision in epoch seconds.
     """
 
     hash: str
-    kind: VerdictKind
+    kind: str
     subject: str
     allowed: bool = True
     at: float = 0.0
@@ -111,9 +114,7 @@ class Verdicts:
             for verdict in self.entries()
         )
 
-    def allow(
-        self, text: str, kind: VerdictKind = "text", subject: str = "", *, allowed: bool = True
-    ) -> Verdict:
+    def allow(self, text: str, kind: str = "text", subject: str = "", *, allowed: bool = True) -> Verdict:
         """Store a verdict of the person on the exact text, and return it. It replaces an older one on that text."""
         shown = subject or " ".join(text.split())[:_SUBJECT_CHARS]
         digest = _folder_hash(subject, text) if kind == "folder" else hash_of(text)
@@ -238,6 +239,12 @@ class Verdicts:
         return self._data
 
 
+def find_context_file(folder: Path | None) -> Path | None:
+    """Return the path of AGENTS.md, or else of CLAUDE.md, in `folder`; None if neither can be read as a file."""
+    names = CONTEXT_FILES if folder is not None else ()
+    return next((folder / name for name in names if folder and (folder / name).is_file()), None)
+
+
 def read_for_prompt(path: Path) -> str:
     """Return the first `MAX_FILE_CHARS` characters of a file, and one more if there are more. Raises `OSError`."""
     if path.exists() and not path.is_file():  # a pipe would block, and a device has no end
@@ -325,7 +332,7 @@ def _is_verdict(entry: Any) -> bool:
         return False
     return (
         isinstance(verdict.hash, str)
-        and verdict.kind in get_args(VerdictKind)
+        and isinstance(verdict.kind, str)
         and isinstance(verdict.subject, str)
         and isinstance(verdict.allowed, bool)
         and isinstance(verdict.at, int | float)

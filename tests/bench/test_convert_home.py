@@ -23,9 +23,9 @@ from hermes_core.memory import Memory, open_memory
 from hermes_core.outbox import recovery
 from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions import schema
-from hermes_core.skills import store as skills
 from hermes_core.storage.moved import StoreMark
 from hermes_core.storage.sqlite import Database, Migration
+from hermes_memory_agent.skills import store as skills
 from hermes_memory_testing.fakes import RecordingProvider
 
 pytestmark = pytest.mark.sqlite_only("files of a home")
@@ -82,7 +82,7 @@ def write_all(home: HermesHome) -> None:
         memory.sessions.set_meta("key", "value")
         memory.change_memory("add", content="The oven is broken.")
         memory.conversation("open").turn("Not answered yet.", turn_id="open-t1")
-    with contextlib.closing(skills.SkillJournal(home.skills_journal_db)) as changes:
+    with contextlib.closing(skills.SkillJournal(home.skills / skills.JOURNAL)) as changes:
         changes.finish(changes.begin("tea/SKILL.md", "create", None, "text", "s1"))
     work = HermesHome(home.path / "profiles" / "work")
     with contextlib.closing(recovery.open_outbox(work)) as outbox:

@@ -15,7 +15,7 @@ from pathlib import Path
 from hermes_core import HermesHome, Memory, Session, open_memory
 from hermes_core.config import load_config
 from hermes_core.safety.scan import first_threat
-from hermes_core.skills.store import open_skills
+from hermes_memory_agent.skills.store import open_skills
 from tests.chaos.faults import Action, Fault
 from tests.chaos.writers import FAST, add_filer, deliver, require, skill_text
 

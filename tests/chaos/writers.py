@@ -31,8 +31,8 @@ from hermes_core.errors import HermesError, StorageError
 from hermes_core.sessions.open_turns import OpenTurnStore
 from hermes_core.sessions.records import Mark
 from hermes_core.sessions.schema import MIGRATIONS
-from hermes_core.skills.store import SkillStore, open_skills
 from hermes_core.storage.sqlite import Migration
+from hermes_memory_agent.skills.store import SkillStore, open_skills
 from hermes_memory_foreign.plugin_folders import plugin_records, recover
 from plugins.openclaw.tests.openclaw_trees import WORKSPACE
 from tests.conftest import LOCKBOX

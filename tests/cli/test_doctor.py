@@ -130,7 +130,7 @@ def sending(pieces: Iterable[bytes], pause: float) -> Iterator[str]:
 def test_a_server_that_drips_is_waited_for_within_one_deadline(
     hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch, whole: bytes
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.model.LIST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("hermes_memory_agent.model.LIST_TIMEOUT_S", 0.2)
     with sending((bytes([byte]) for byte in whole), 0.1) as address:
         configure(hermes_home, base_url=address, name="m")
         began = time.monotonic()
@@ -143,7 +143,7 @@ def test_a_server_that_drips_is_waited_for_within_one_deadline(
 def test_a_list_of_models_that_has_no_end_is_not_read_to_it(
     hermes: Hermes, hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.agent.model.MAX_LIST_BYTES", 100_000)
+    monkeypatch.setattr("hermes_memory_agent.model.MAX_LIST_BYTES", 100_000)
     endless = itertools.chain([HEAD + b"\r\n["], itertools.repeat(b'{"id": "m"},' * 1000))
     with sending(endless, 0) as address:
         configure(hermes_home, base_url=address, name="m")

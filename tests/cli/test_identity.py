@@ -120,7 +120,7 @@ def test_setup_asks_for_the_ids_of_a_home_with_notes(hermes: Any, hermes_home: H
 
 
 def test_skills_of_a_user_are_shown_by_name(hermes: Any, data: Any, hermes_home: HermesHome) -> None:
-    folder = hermes_home.skills_of("telegram:42") / "team" / "knit"
+    folder = hermes_home.folder_of("telegram:42") / "skills" / "team" / "knit"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: knit\ndescription: How to knit\n---\n\nThe way.\n")
     user = ("--user", "telegram:42")

@@ -19,7 +19,7 @@ from hermes_core.contract.values import Session
 from hermes_core.curated.edits import Operation
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
-from hermes_core.skills.store import open_skills
+from hermes_memory_agent.skills.store import open_skills
 
 PAGE = "The museum opens at 9"
 TELEGRAM = Session("t1", platform="telegram", user_id="42")

@@ -15,9 +15,9 @@ import pytest
 from hermes_core import HermesHome, open_memory
 from hermes_core.config import load_config
 from hermes_core.forget import forget_user
-from hermes_core.skills.store import open_skills
+from hermes_memory_agent.skills.store import open_skills
+from plugins.agent.tests.skills.conftest import skill
 from tests.outbox_of import sessions_of
-from tests.skills.conftest import skill
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -63,7 +63,7 @@ def test_a_changed_history_is_named_and_accepted(hermes: Any, hermes_home: Herme
 
 
 def test_the_skills_of_each_user_have_a_record(hermes: Any, hermes_home: HermesHome, engine: str) -> None:
-    from hermes_core.skills.store import SkillStore
+    from hermes_memory_agent.skills.store import SkillStore
 
     folder = hermes_home.memories / "users" / "telegram_42" / "skills"
     for root in (hermes_home.skills, folder):

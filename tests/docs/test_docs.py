@@ -21,7 +21,8 @@ import yaml
 from click.testing import CliRunner
 
 import hermes_core
-from hermes_core import agent, errors, kit
+import hermes_memory_agent as agent
+from hermes_core import errors, kit
 from hermes_core.config import KEYS, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome

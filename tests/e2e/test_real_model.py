@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.config import set_value
 from hermes_core.home import HermesHome
 from hermes_core.memory import open_memory
+from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="the step of CI with a real model installs it")
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.config import Credentials
+from hermes_core.config import Config, Credentials
 from hermes_core.health.files import examine_files, holder
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
+from hermes_core.loader.parts import HomeParts
 from hermes_core.logs import LogFile
 
 HOLD = """
@@ -144,6 +145,7 @@ def test_locks_and_temporary_files_that_were_left_are_removed_and_fresh_ones_sta
         path.touch(mode=0o600)
     for path in old:
         os.utime(path, (0, 0))
+    HomeParts(hermes_home, Config()).record()
     fix(hermes_home)
     assert not any(path.exists() for path in old)
     assert all(path.exists() for path in fresh)

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_core import hookimpl, open_memory
 from hermes_core.config import parse_config
-from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, Registrations
+from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomePart, Registrations
 from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
@@ -54,6 +54,21 @@ class Broken:
         raise RuntimeError("no water")
 
 
+class Shelf:
+    """An extension with parts, of which two have names that they can't have."""
+
+    @hookimpl
+    def home_parts(self) -> Iterator[HomePart]:
+        yield HomePart("cups", "cup", ("cups",), "teapot:Cups")
+        yield HomePart("notes", "pot", ("pots",), "teapot:Pots")
+        yield HomePart("spoons", "file", ("spoons",), "teapot:Spoons")
+
+    @hookimpl
+    def examine(self, home: Path, trial: bool) -> Iterator[str]:
+        yield f"{home.name}, {trial}"
+        raise RuntimeError("no more cups")
+
+
 class Misspelt:
     @hookimpl
     def register_comands(self, commands: Registrations[CommandEntry]) -> None: ...
@@ -63,7 +78,7 @@ class Misspelt:
 def teapot(monkeypatch: pytest.MonkeyPatch) -> str:
     """A module with these extensions, which entry points can name."""
     module = types.ModuleType("teapot")
-    for extension in (Teapot, Broken, Misspelt):
+    for extension in (Teapot, Broken, Shelf, Misspelt):
         setattr(module, extension.__name__, extension)
     monkeypatch.setitem(sys.modules, "teapot", module)
     return "teapot"
@@ -149,9 +164,9 @@ def test_doctor_has_what_they_find_and_names_one_that_raises(
 ) -> None:
     found = points(a="teapot:Broken", b="teapot:Teapot")
     monkeypatch.setattr("hermes_core.loader.extensions.installed_entry_points", lambda: iter(found))
-    broken, tea = examine_extensions(hermes_home)
-    assert (broken.what, broken.state) == ("a", "failed")
-    assert "RuntimeError: no water" in broken.detail
+    tea, broken = examine_extensions(hermes_home)
+    assert (broken.what, broken.state) == ("extensions", "failed")
+    assert broken.detail == "the extension 'a' raised in examine: RuntimeError: no water"
     assert (tea.what, tea.detail) == ("tea", str(hermes_home.path))
 
 
@@ -186,3 +201,18 @@ def test_each_of_ours_registers_without_a_package_of_somebody_else() -> None:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout == f"[{name.partition('.')[0]!r}]\n"
+
+
+def test_a_part_has_the_name_of_its_extension_and_no_name_of_another_thing(teapot: str) -> None:
+    extensions = load(shelf=f"{teapot}:Shelf")
+    assert [(part.name, part.extension) for part in extensions.parts.values()] == [("cups", "shelf")]
+    (problem,) = extensions.problems()
+    assert "has a part that is left out: its noun 'file' is taken" in problem
+
+
+def test_findings_of_an_extension_that_raises_are_left_out_and_it_is_a_problem(
+    teapot: str, tmp_path: Path
+) -> None:
+    extensions = load(shelf=f"{teapot}:Shelf")
+    assert extensions.findings(tmp_path, parse_config(""), trial=True) == []
+    assert extensions.problems() == ["the extension 'shelf' raised in examine: RuntimeError: no more cups"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.agent.sessions import chat_of
 from hermes_core.errors import DatabaseCorrupt, DatabaseUnavailable, SessionError
 from hermes_core.recall.tokens import CUT_VERSION
 from hermes_core.sessions.db import TURNS_PER_QUERY, SessionDB
 from hermes_core.sessions.schema import MIGRATIONS
 from hermes_core.storage.sqlite import Database
+from hermes_memory_agent.sessions import chat_of
 
 
 def say(db: SessionDB, *texts: str, session: str = "s1") -> list[int]:

@@ -11,13 +11,14 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from hermes_core.contract.extensions import PART_NAME
 from hermes_core.errors import ImportFailed, StorageError
 from hermes_core.safety.json_size import JsonTooLarge, parse_json
 from hermes_core.storage.files import ensure_folder, remedy_for, sync_folder
@@ -27,8 +28,8 @@ FORMAT = "hermes-memory-export"
 VERSION = 1
 
 MANIFEST = "manifest.json"
-KINDS = ("sessions", "notes", "skills", "memories")
-"""Kinds of records; each has a member `KIND.jsonl`, in this order."""
+KINDS = ("sessions", "notes", "memories")
+"""Kinds of records that each archive has. Each kind has a member `KIND.jsonl`."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of one record. A conversation of that size has tens of millions of words."""
@@ -48,6 +49,11 @@ _NOT_HASHED = {"origin", "origins", "system_prompt", "memory_prompt", "provider"
     "undoes",
     "fingerprint",
 }
+
+
+def kinds_with(parts: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds of an archive in their order. The parts of the home, such as skills, come before the memories."""
+    return (*KINDS[:-1], *sorted(set(parts) - set(KINDS)), KINDS[-1])
 
 
 class ContentHash:
@@ -107,9 +113,9 @@ class Manifest:
 class ArchiveWriter:
     """Writer of an archive. `add` the records of one kind after the other; `finish` puts the file in place."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kinds: Iterable[str] = KINDS) -> None:
         self.path = path
-        self.counts = dict.fromkeys(KINDS, 0)
+        self.counts = dict.fromkeys(kinds, 0)
         self.content = ContentHash()
         self._digests: dict[str, str] = {}
         self._member: IO[bytes] | None = None
@@ -161,7 +167,7 @@ class ArchiveWriter:
                 "hash": manifest.hash,
                 "members": {
                     kind: {"records": self.counts[kind], "sha256": self._digests.get(kind, "")}
-                    for kind in KINDS
+                    for kind in self.counts
                 },
                 "left_out": list(left_out),
             }
@@ -199,6 +205,7 @@ class Archive:
             self._zip = opened.enter_context(zipfile.ZipFile(path))
             self._check_members()
             self.manifest = self._read_manifest()
+            self._check_names()
             opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -238,7 +245,6 @@ class Archive:
 
     def _check_members(self) -> None:
         infos = self._zip.infolist()
-        known = {MANIFEST, *(f"{kind}.jsonl" for kind in KINDS)}
         names = [info.filename for info in infos]
         if MANIFEST not in names:
             raise ImportFailed(
@@ -246,13 +252,18 @@ class Archive:
                 "unpack it, and import a file that it holds",
             )
         for info in infos:
-            if info.filename not in known or names.count(info.filename) > 1:
-                raise self._fault(f"it holds {info.filename!r}, which no export has, or has twice")
             if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise self._fault(f"{info.filename!r} is packed in a way that no export is")
         packed, whole = self.path.stat().st_size, sum(info.file_size for info in infos)
         if whole > MAX_RATIO * packed + _FREE_BYTES:
             raise self._fault(f"its {packed:,} bytes would become {whole:,}, as no export does")
+
+    def _check_names(self) -> None:
+        known = {MANIFEST, *(f"{kind}.jsonl" for kind in self.manifest.counts)}
+        names = self._zip.namelist()
+        for name in names:
+            if name not in known or names.count(name) > 1:
+                raise self._fault(f"it holds {name!r}, which no export has, or has twice")
 
     def _read_manifest(self) -> Manifest:
         with self._zip.open(MANIFEST) as member:
@@ -267,13 +278,16 @@ class Archive:
                     "import it with a newer version of this program",
                 )
             members = value["members"]
+            kinds = kinds_with(members)
+            if not all(map(PART_NAME.fullmatch, kinds)):
+                raise self._fault(f"its {MANIFEST} names kinds that no export has")
             return Manifest(
-                {kind: int(members[kind]["records"]) for kind in KINDS},
+                {kind: int(members[kind]["records"]) for kind in kinds},
                 str(value["hash"]),
                 tuple(map(str, value["left_out"])),
                 float(value["created_at"]),
                 str(value["program"]),
-                {kind: str(members[kind]["sha256"]) for kind in KINDS},
+                {kind: str(members[kind]["sha256"]) for kind in kinds},
             )
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
             raise self._fault(f"its {MANIFEST} can't be read ({type(exc).__name__})") from exc

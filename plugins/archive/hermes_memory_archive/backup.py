@@ -26,6 +26,7 @@ from urllib.parse import quote
 from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
+from hermes_core.loader.parts import recorded_parts
 from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
@@ -36,10 +37,10 @@ from hermes_memory_archive.selection import (
     DATABASES,
     KEPT_FOLDERS,
     MAX_SETTINGS_BYTES,
-    STORES,
     files_below,
     may_be_settings,
     may_hold_keys,
+    store_folders,
     without_secrets,
 )
 
@@ -192,14 +193,14 @@ class _Writer:
         self._left_out += sentences
 
     def exclude(self, paths: Iterable[Path]) -> None:
-        """Leave these files and folders out. A folder that holds the home, its notes or its skills can't be."""
+        """Leave these files and folders out. A folder that holds the home, its notes or a part of it can't be."""
         root = Path(os.path.realpath(self._home.path))
         for path in paths:
             real = Path(os.path.realpath(path))
             if not real.is_relative_to(root) or real == root:
                 continue
             relative = real.relative_to(root)
-            if len(relative.parts) == 1 and relative.name in STORES:
+            if len(relative.parts) == 1 and relative.name in store_folders(root):
                 continue
             self._excluded.add(self._home.path / relative)
             if (
@@ -215,14 +216,14 @@ class _Writer:
     def write(self, outside: Sequence[Path], now: float, program: str) -> BackupContent:
         """Write all files and the manifest."""
         root = self._home.path
-        stores = [self._home.memories, self._home.skills]
+        stores = [self._home.path / name for name in store_folders(root)]
         paths = self._walk(root, self._left_out.append, is_home=True)
         # A store that the inventory lists must be in the backup, so the inventory is older than the stores.
         self._add_all(root, [one for one in paths if one.name == INVENTORY])
         with ExitStack() as held:
-            for path in sorted({*self._note_files(), *self._skill_journals()}):
+            for path in sorted({*self._note_files(), *self._part_journals()}):
                 held.enter_context(locked(path))
-            # Listed anew, since a note or a skill may have come before the locks were held.
+            # Listed anew, since a note or an item of a part may have come before the locks were held.
             for store in stores:
                 # The walk through the home named what is left out, but it follows no link.
                 name = partial(self._leave_out_of, store.name) if store.is_symlink() else _say_nothing
@@ -282,11 +283,11 @@ class _Writer:
             Path(os.path.realpath(path)) for path in self._home.memories.glob("projects/*/PROJECT.md")
         )
 
-    def _skill_journals(self) -> Iterator[Path]:
-        users = self._home.memories / "users"
-        for folder in (self._home.skills, *users.glob("*/skills")):
-            if (folder / ".journal.db").exists():
-                yield folder / ".journal.db"
+    def _part_journals(self) -> Iterator[Path]:
+        """Yield the journals of the parts of the home, such as skills, also if their extension is missing."""
+        for part in recorded_parts(self._home.path).values():
+            journals = (folder / part.journal for folder in part.folders(self._home.path) if part.journal)
+            yield from (journal for journal in journals if journal.exists())
 
     def _add_all(self, base: Path, paths: Iterable[Path], folder: str = HOME_FOLDER) -> None:
         for path in paths:

@@ -10,11 +10,13 @@ import click
 
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, progress_bar
+from hermes_core.config import load_config
+from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import open_memory
 from hermes_core.packages import program_version
 from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_memory_archive.backup import opened_backup
-from hermes_memory_archive.restore import holds_files, restore_backup
+from hermes_memory_archive.restore import RestoreReport, holds_files, restore_backup
 from hermes_memory_archive.schedule import back_up_now
 
 
@@ -96,9 +98,15 @@ def restore(ctx: click.Context, file: Path, force: bool, outside: bool, yes: boo
     with progress_bar("restoring", "files") as bar:
         task = bar.add_task("", total=files)
         report = restore_backup(home, file, force=force, outside=confirmed, on_file=lambda: bar.advance(task))
+    problems = HomeParts(home, load_config(home)).problems()
     if as_json:
         print_document(asdict(report))
-        return
+    else:
+        _show_restored(report)
+    finish(ctx, problems)
+
+
+def _show_restored(report: RestoreReport) -> None:
     click.echo(printable(f"{counted(report.files, 'file')} restored into {report.home}"))
     if report.aside is not None:
         click.echo(printable(f"what was there is in {report.aside}; delete it when nothing is missing"))

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from hermes_core.cli import Failure, home_of
+from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
-from hermes_core.config import backup_folder
+from hermes_core.config import backup_folder, load_config
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
+from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import open_memory
 from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
 from hermes_core.storage.output_file import check_output_file
 from hermes_memory_archive.archive import KINDS, Archive, Manifest
 from hermes_memory_archive.home_export import describe_home, export_home
-from hermes_memory_archive.home_import import ArchiveContent, HomeImport, examine, import_archive
+from hermes_memory_archive.home_import import ArchiveContent, HomeImport, absence, examine, import_archive
 
 HOME_USER = "home"
 """Word for the person at home in `--user`."""
@@ -35,10 +36,9 @@ user_option = click.option(
 _NOUNS = {
     "sessions": ("session",),
     "notes": ("file of notes", "files of notes"),
-    "skills": ("skill",),
     "memories": ("memory", "memories"),
 }
-"""Nouns of the kinds of records, in the singular and the plural."""
+"""Nouns of the kinds of records of each archive, in the singular and the plural."""
 
 
 @click.command()
@@ -76,7 +76,7 @@ def export(
         print_document(_document(manifest, None if dry_run else file))
     else:
         written = "" if dry_run or file is None else f" written to {file}"
-        click.echo(printable(f"{_counts(manifest.counts)}{written}"))
+        click.echo(printable(f"{_counts(manifest.counts, manifest.counts, memory.parts)}{written}"))
         click.echo(f"content hash: {manifest.hash}")
         for sentence in manifest.left_out:
             click.echo(hanging(f"left out: {sentence}"))
@@ -96,12 +96,16 @@ def import_exported(
     """Show what an archive holds, ask, and import it. The archive is read and checked whole before anything changes."""
     owners = chosen_users(users)
     with Archive(file) as archive:
-        content = examine(archive, owners)
+        home, kinds = home_of(ctx), archive.manifest.counts
+        parts = HomeParts(home, load_config(home), extensions_of(ctx))
+        content = examine(archive, parts, owners)
+        unknown = [name for name in kinds if kinds[name] and name not in (*KINDS, *parts.stores)]
         if not as_json:
-            _show_content(file, content)
+            _show_content(file, content, kinds, parts)
         if dry_run:
             if as_json:
-                print_document({"records": _by_kind(content.counts), "hash": content.hash})
+                print_document({"records": _by_kind(content.counts, kinds), "hash": content.hash})
+            finish(ctx, [f"{name} would be left out: {absence(parts, name)}" for name in unknown])
             return
         if not yes:
             _ask(as_json)
@@ -121,9 +125,9 @@ def import_exported(
     if as_json:
         print_document(
             {
-                "records": _by_kind(content.counts),
-                "imported": _by_kind(done.imported),
-                "present": _by_kind(done.present),
+                "records": _by_kind(content.counts, kinds),
+                "imported": _by_kind(done.imported, kinds),
+                "present": _by_kind(done.present, kinds),
                 "left_out": done.left_out,
                 "problems": done.problems,
                 "hash": here,
@@ -131,8 +135,9 @@ def import_exported(
             }
         )
     else:
-        _show_result(done, content.hash, here, keep_origins=keep_origins)
-    finish(ctx, [*done.problems, *problems], failed=bool(done.problems))
+        _show_result(done, content.hash, here, kinds, parts, keep_origins=keep_origins)
+    left = [f"{name} were left out: {absence(parts, name)}" for name in unknown]
+    finish(ctx, [*done.problems, *left, *problems], failed=bool(done.problems))
 
 
 def chosen_users(users: Sequence[str]) -> set[str] | None:
@@ -154,22 +159,30 @@ def _ask(as_json: bool) -> None:
 def _document(manifest: Manifest, file: Path | None) -> dict[str, object]:
     return {
         "file": None if file is None else str(file),
-        "records": _by_kind(manifest.counts),
+        "records": _by_kind(manifest.counts, manifest.counts),
         "hash": manifest.hash,
         "left_out": list(manifest.left_out),
     }
 
 
-def _by_kind(counts: Mapping[str, int]) -> dict[str, int]:
-    return {kind: counts[kind] for kind in KINDS}
+def _by_kind(counts: Mapping[str, int], kinds: Iterable[str]) -> dict[str, int]:
+    return {kind: counts[kind] for kind in kinds}
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(counted(counts[kind], *_NOUNS[kind]) for kind in KINDS)
+def _counts(counts: Mapping[str, int], kinds: Iterable[str], parts: HomeParts) -> str:
+    return ", ".join(counted(counts[kind], *_nouns(kind, parts)) for kind in kinds)
 
 
-def _show_content(file: Path, content: ArchiveContent) -> None:
-    click.echo(printable(f"{file}: {_counts(content.counts)}"))
+def _nouns(kind: str, parts: HomeParts) -> tuple[str, ...]:
+    """Return the noun of a kind in the singular, and in the plural if that is no regular one."""
+    if kind in _NOUNS:
+        return _NOUNS[kind]
+    part = parts.known.get(kind)
+    return (part.noun if part else f"record of {kind}", kind if part else f"records of {kind}")
+
+
+def _show_content(file: Path, content: ArchiveContent, kinds: Iterable[str], parts: HomeParts) -> None:
+    click.echo(printable(f"{file}: {_counts(content.counts, kinds, parts)}"))
     if others := [f"{user} ({count})" for user, count in content.users.items() if user]:
         click.echo(hanging(f"sessions of other users: {', '.join(others)}"))
     for place, text, origin in content.entries:
@@ -181,11 +194,13 @@ def _show_content(file: Path, content: ArchiveContent) -> None:
         click.echo(f"  and {content.more:,} more")
 
 
-def _show_result(done: HomeImport, archived: str, here: str, *, keep_origins: bool) -> None:
-    parts = [counted(done.imported[kind], *_NOUNS[kind]) for kind in KINDS if done.imported[kind]]
+def _show_result(
+    done: HomeImport, archived: str, here: str, kinds: Iterable[str], parts: HomeParts, *, keep_origins: bool
+) -> None:
+    imported = [counted(done.imported[kind], *_nouns(kind, parts)) for kind in kinds if done.imported[kind]]
     present = sum(done.present.values())
     click.echo(
-        f"{', '.join(parts) or 'nothing new'} imported"
+        f"{', '.join(imported) or 'nothing new'} imported"
         + (f" ({counted(done.imported['entries'], 'note')})" if done.imported["entries"] else "")
         + (f", {present:,} here already" if present else "")
     )

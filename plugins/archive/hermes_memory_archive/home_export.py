@@ -14,9 +14,8 @@ from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
 from hermes_core.packages import program_version
 from hermes_core.sessions.transfer import session_document
-from hermes_core.skills.portable import export_skills
 from hermes_core.storage.output_file import refuse_existing
-from hermes_memory_archive.archive import KINDS, MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest
+from hermes_memory_archive.archive import MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest, kinds_with
 from hermes_memory_archive.memories import UNSEEN, ProviderMemories, as_sent, held_providers, owners_of
 
 OnRecord = Callable[[], object]
@@ -42,6 +41,11 @@ class HomeRecords:
         self._users = users
         self._folders = None if users is None else {file_name_of(user) if user else "" for user in users}
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of records that this home has."""
+        return kinds_with(self._memory.parts.stores)
+
     def of(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield the records of a kind."""
         home = self._memory.home
@@ -51,10 +55,11 @@ class HomeRecords:
             yield from export_notes(
                 home, self._wants_folder, self.left_out.append, self._memory.shared_database
             )
-        elif kind == "skills":
-            yield from export_skills(home, self._wants_folder, self.left_out.append)
-        else:
+        elif kind == "memories":
             yield from self._memories()
+        else:
+            part = self._memory.parts.stores[kind]
+            yield from part.export_records(self._wants_folder, self.left_out.append)
 
     def count_left_out(self) -> None:
         """Add a sentence for each thing that a home has and no export holds."""
@@ -63,8 +68,12 @@ class HomeRecords:
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608  constants
             if count:
                 self.left_out.append(f"{count} {words}")
-        if self._memory.home.skills_journal_db.exists():
-            self.left_out.append("the history of skills")
+        parts = self._memory.parts
+        for name in parts.stores:
+            part = parts.known[name]
+            if any((folder / part.journal).is_file() for folder in part.folders(self._memory.home.path)):
+                self.left_out.append(f"the history of {name}")
+        self.left_out += parts.problems()
         self.left_out.append(NEVER)
 
     def _wants_folder(self, folder: str) -> bool:
@@ -121,11 +130,15 @@ def export_home(
     """
     refuse_existing(path, "give force=True", force=force)
     records = HomeRecords(memory, users)
-    with ArchiveWriter(path) as archive:
-        for kind in KINDS:
+    with ArchiveWriter(path, records.kinds) as archive:
+        for kind in records.kinds:
             for record in records.of(kind):
                 if not archive.add(kind, record):
-                    name = record["session"]["id"] if kind == "sessions" else record.get("file", kind)
+                    name = (
+                        record["session"]["id"]
+                        if kind == "sessions"
+                        else record.get("file", record.get("path", kind))
+                    )
                     size = f"{MAX_LINE_BYTES // 2**20} MiB"
                     records.left_out.append(
                         f"{kind} {name!r}, larger than {size}: `hermes-memory sessions export`"
@@ -140,8 +153,8 @@ def describe_home(
 ) -> Manifest:
     """Return what `export_home` would write, without a file: counts and content hash."""
     records, content = HomeRecords(memory, users), ContentHash()
-    counts = dict.fromkeys(KINDS, 0)
-    for kind in KINDS:
+    counts = dict.fromkeys(records.kinds, 0)
+    for kind in records.kinds:
         for record in records.of(kind):
             content.add(kind, record)
             counts[kind] += 1

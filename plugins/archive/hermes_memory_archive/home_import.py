@@ -14,10 +14,10 @@ from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.portable import check_notes, import_notes
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ImportFailed, SessionError
 from hermes_core.home import file_name_of
+from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.transfer import check_document, import_session
-from hermes_core.skills.portable import check_skill, import_skill
 from hermes_memory_archive.archive import KINDS, Archive, ContentHash
 from hermes_memory_archive.memories import ProviderMemories, as_sent, held_providers
 
@@ -32,7 +32,7 @@ class ArchiveContent:
     Attributes:
         counts: Number of records by kind, of the wanted users.
         users: The users of sessions, with the number of their sessions; "" is the person at home.
-        entries: Notes and skills with their origins, as (place, text, origin), at most `MAX_SHOWN`.
+        entries: Notes and items of parts with their origins, as (place, text, origin), at most `MAX_SHOWN`.
         hash: Content hash of all records of the archive.
     """
 
@@ -53,17 +53,19 @@ class HomeImport:
     left_out: list[str] = field(default_factory=list)
 
 
-def examine(archive: Archive, users: Collection[str] | None = None) -> ArchiveContent:
+def examine(archive: Archive, parts: HomeParts, users: Collection[str] | None = None) -> ArchiveContent:
     """Read and check every record of an archive, and return what it holds.
+
+    Records of a part whose extension is missing can't be checked. They are counted, and never imported.
 
     Raises:
         ImportFailed: A record is damaged. Nothing was changed.
     """
     content, whole = ArchiveContent(), ContentHash()
-    for kind in KINDS:
+    for kind in archive.manifest.counts:
         for number, record in enumerate(archive.records(kind), 1):
             try:
-                _check(kind, record)
+                _check(kind, record, parts)
                 whole.add(kind, record)
             except (HermesError, KeyError, TypeError, AttributeError, ValueError) as exc:
                 message = exc.message if isinstance(exc, HermesError) else f"{type(exc).__name__}: {exc}"
@@ -76,7 +78,7 @@ def examine(archive: Archive, users: Collection[str] | None = None) -> ArchiveCo
             content.counts[kind] += 1
             if kind == "sessions":
                 content.users[str(record["session"].get("user", ""))] += 1
-            for entry in _entries(kind, record):
+            for entry in _entries(kind, record, parts):
                 if len(content.entries) < MAX_SHOWN:
                     content.entries.append(entry)
                 else:
@@ -108,31 +110,44 @@ def import_archive(
         on_record: Called once a record, for a progress bar.
     """
     done = HomeImport()
-    for kind in KINDS[:-1]:
+    for kind in archive.manifest.counts:
+        if kind == "memories":
+            continue
+        if kind not in (*KINDS, *memory.parts.stores):
+            if count := archive.manifest.counts[kind]:
+                done.left_out.append(f"{kind} ({count:,}): {absence(memory.parts, kind)}")
+            continue
         for record in archive.records(kind):
             if _is_wanted(kind, record, users):
                 try:
                     _store(memory, kind, record, done, keep_origins=keep_origins)
                 except (HermesError, OSError) as exc:
-                    done.problems.append(f"{_name(kind, record)} was not imported: {exc}")
+                    done.problems.append(f"{_name(memory.parts, kind, record)} was not imported: {exc}")
             on_record()
     wanted = (one for one in archive.records("memories") if _is_wanted("memories", one, users))
     _import_memories(memory, wanted, done, on_record)
     return done
 
 
-def _check(kind: str, record: Mapping[str, Any]) -> None:
+def absence(parts: HomeParts, kind: str) -> str:
+    """Return why the records of a kind can't be imported here."""
+    if (part := parts.known.get(kind)) is not None:
+        return f"{parts.fact(part)}; {parts.remedy(part)}"
+    return "no extension that is active has such a part; see hermes-memory extensions"
+
+
+def _check(kind: str, record: Mapping[str, Any], parts: HomeParts) -> None:
     if kind == "sessions":
         check_document(record)
     elif kind == "notes":
         check_notes(record)
-    elif kind == "skills":
-        check_skill(record)
-    else:
+    elif kind == "memories":
         owner = record["owner"]
         if owner and not parse_outside_id(owner):
             raise SessionError(f"{owner!r} is no user", "export again")
         MemoryRecord.from_dict(record["record"])
+    elif (part := parts.stores.get(kind)) is not None:
+        part.check_record(record)
 
 
 def _is_wanted(kind: str, record: Mapping[str, Any], users: Collection[str] | None) -> bool:
@@ -142,7 +157,7 @@ def _is_wanted(kind: str, record: Mapping[str, Any], users: Collection[str] | No
         return record["session"].get("user", "") in users
     if kind == "memories":
         return record["owner"] in users
-    folder = str(record.get("folder", "")) if kind == "skills" else _folder_of(str(record["file"]))
+    folder = _folder_of(str(record["file"])) if kind == "notes" else str(record.get("folder", ""))
     return folder in {file_name_of(user) if user else "" for user in users}
 
 
@@ -150,13 +165,13 @@ def _folder_of(file: str) -> str:
     return file.split("/")[1] if file.startswith("users/") else ""
 
 
-def _entries(kind: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _entries(kind: str, record: Mapping[str, Any], parts: HomeParts) -> Iterator[tuple[str, str, str]]:
     if kind == "notes":
         for entry in record["entries"]:
             known = record["origins"].get(entry_hash(entry), {})
             yield record["file"], entry, known.get("origin", "person")
-    elif kind == "skills":
-        yield "skill", record["path"], record["origin"]
+    elif kind in parts.stores:
+        yield parts.known[kind].noun, record["path"], record["origin"]
 
 
 def _store(
@@ -169,20 +184,25 @@ def _store(
         done.imported["entries"] += entries
         (done.imported if entries or changes else done.present)[kind] += 1
         return
+    result: str
     if kind == "sessions":
         result = import_session(memory.sessions, record, keep_origins=keep_origins)
     else:
-        result = import_skill(memory.home, record, keep_origins=keep_origins)
+        result = memory.parts.stores[kind].import_record(record, keep_origins=keep_origins)
     if result == "different":
-        done.problems.append(f"{_name(kind, record)} is here with another content and stays as it is")
+        done.problems.append(
+            f"{_name(memory.parts, kind, record)} is here with another content and stays as it is"
+        )
     else:
         (done.imported if result == "imported" else done.present)[kind] += 1
 
 
-def _name(kind: str, record: Mapping[str, Any]) -> str:
+def _name(parts: HomeParts, kind: str, record: Mapping[str, Any]) -> str:
     if kind == "sessions":
         return f"session {record['session'].get('id')!r}"
-    return f"the notes {record['file']!r}" if kind == "notes" else f"the skill {record['path']!r}"
+    if kind == "notes":
+        return f"the notes {record['file']!r}"
+    return f"the {parts.known[kind].noun} {record['path']!r}"
 
 
 def _import_memories(

@@ -29,11 +29,11 @@ from hermes_memory_archive.selection import (
     DATABASES,
     MAX_SETTINGS_BYTES,
     STAGING,
-    STORES,
     files_below,
     may_be_settings,
     may_hold_keys,
     stays_in_place,
+    store_folders,
     with_secrets,
     without_secrets,
 )
@@ -180,7 +180,11 @@ def _keep_secrets(home: Path, new: Path) -> tuple[list[str], list[str]]:
         What was copied, and the files whose secrets could not be.
     """
     local, unmerged = list[str](), list[str]()
-    stores = (home / name for name in STORES if (home / name).is_dir() and not (home / name).is_symlink())
+    stores = (
+        home / name
+        for name in store_folders(home)
+        if (home / name).is_dir() and not (home / name).is_symlink()
+    )
     for path in [
         *files_below(home, lambda _: None, is_home=True),
         *chain.from_iterable(map(_files_of, stores)),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes_core.loader.parts import recorded_parts
 from hermes_core.safety.redact import redact, redact_value
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
@@ -18,9 +19,6 @@ KEPT_FOLDERS = frozenset({"profiles", "backups", "logs", "locks"})
 
 ASIDE, STAGING = "before-restore-", ".restoring-"
 """Beginnings of the names of folders of a restore, which are in the home if nothing can be moved out of it."""
-
-STORES = ("memories", "skills")
-"""Folders of a home that may be links to folders elsewhere."""
 
 _DATABASE_PART = re.compile(r"(.+)-(?:wal|shm|journal)")
 _DAMAGED_COPY = re.compile(r".+\.(?:db|sqlite3?)(?:-\w+)?\.(?:damaged|lost-|repairing).*")
@@ -37,6 +35,12 @@ _SECRET_FILE = re.compile(
 _SETTINGS_FILE = re.compile(r"\.(?:json5?|ya?ml|toml|ini|cfg|conf|properties)(?![a-z0-9])", re.IGNORECASE)
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 """Largest size of a file that is read as settings; a larger one is data."""
+
+
+def store_folders(home: Path) -> tuple[str, ...]:
+    """Return the folders at the top of a home that may be links to folders elsewhere: the notes and the parts."""
+    parts = recorded_parts(home).values()
+    return ("memories", *(pattern for part in parts for pattern in part.patterns if "/" not in pattern))
 
 
 def may_hold_keys(name: str) -> bool:
@@ -81,11 +85,12 @@ def files_below(
         is_home: True if `root` is a home, whose `KEPT_FOLDERS` are skipped.
         excluded: Files and folders to skip.
     """
+    stores = store_folders(root) if is_home else ()
     for folder, folders, names in os.walk(root, onerror=_raise):
         top = is_home and Path(folder) == root
         for name in sorted(folders):
             path = Path(folder, name)
-            if top and name in STORES:
+            if top and name in stores:
                 continue  # read by who copies them, also if they are links
             reason = _folder_reason(path)
             if top and name.startswith((ASIDE, STAGING)):

@@ -27,6 +27,7 @@ from hermes_core import HermesHome, open_memory
 from hermes_core.cli import main
 from hermes_core.config import load_config, override_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
+from hermes_core.loader.parts import HomeParts
 from hermes_memory_archive.backup import MANIFEST, make_backup, opened_backup
 from hermes_memory_archive.home_export import export_home
 from hermes_memory_archive.restore import restore_backup
@@ -758,6 +759,7 @@ def test_the_notes_are_no_folder_of_backups(home: HermesHome, run: Run) -> None:
 def test_skills_may_lie_elsewhere(home: HermesHome, tmp_path: Path) -> None:
     home.skills.rename(tmp_path / "skills")
     home.skills.symlink_to(tmp_path / "skills")
+    HomeParts(home, load_config(home)).record()
     report = make_backup(home, tmp_path / "b.zip")
     assert "home/skills/kitchen/tea/SKILL.md" in names_in(report.path)
     assert not any("link" in sentence for sentence in report.left_out)

@@ -16,7 +16,9 @@ import pytest
 from click.testing import Result
 
 from hermes_core import HermesHome, MemoryPage, MemoryRecord, Session, open_memory
-from hermes_memory_archive.archive import KINDS, MANIFEST, Archive, ContentHash
+from hermes_core.config import load_config
+from hermes_core.loader.parts import HomeParts
+from hermes_memory_archive.archive import MANIFEST, Archive, ContentHash, kinds_with
 from hermes_memory_archive.home_export import export_home
 from hermes_memory_archive.home_import import examine, import_archive
 from hermes_memory_testing.fakes import RecordingProvider
@@ -306,14 +308,14 @@ def test_memories_of_a_provider_go_along_once(hermes_home: HermesHome, tmp_path:
         manifest = export_home(memory, tmp_path / "all.zip")
     assert manifest.counts["memories"] == 2
     with open_memory(tmp_path / "other", provider=other) as memory, Archive(tmp_path / "all.zip") as archive:
-        examine(archive)
+        examine(archive, HomeParts(hermes_home, load_config(hermes_home)))
         assert import_archive(memory, archive).imported["memories"] == 2
         assert import_archive(memory, archive).present["memories"] == 2
     assert other.rows[""][0].text == "Likes tea"
     assert "AKIAIOSFODNN7EXAMPLE" not in str(other.rows)
     with open_memory(tmp_path / "third") as memory, Archive(tmp_path / "all.zip") as archive:
         assert "no provider is chosen" in import_archive(memory, archive).left_out[0]
-    assert set(KINDS) == set(manifest.counts)
+    assert set(kinds_with(["skills"])) == set(manifest.counts)
 
 
 DEPLOY = "---\nname: deploy\ndescription: How we deploy.\n---\nRun scripts/run.sh.\n"
@@ -333,13 +335,13 @@ def with_skills(file: Path, *records: bytes) -> Path:
     """Write the archive anew with these skills and nothing else, as another program would: with a hash that fits."""
 
     def change(members: dict[str, bytes]) -> None:
-        for kind in KINDS:
+        for kind in kinds_with(["skills"]):
             resigned(members, kind, b"".join(records) if kind == "skills" else b"")
         content = ContentHash()
         for record in records:
             content.add("skills", json.loads(record))
         manifest = json.loads(members[MANIFEST])
-        for kind in set(KINDS) - {"skills"}:
+        for kind in kinds_with([]):
             manifest["members"][kind]["sha256"] = ""
         members[MANIFEST] = json.dumps({**manifest, "hash": content.hexdigest()}).encode()
 

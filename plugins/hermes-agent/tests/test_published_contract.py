@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hermes_core import open_memory
-from hermes_core.agent import Agent, ModelSettings, OpenAIModel, Tool
-from hermes_core.agent.agent import shared_services
 from hermes_core.errors import ProviderError
 from hermes_core.home import HermesHome
 from hermes_core.loader.discover import discover
 from hermes_core.loader.load import load_provider
+from hermes_memory_agent import Agent, ModelSettings, OpenAIModel, Tool
+from hermes_memory_agent.agent import shared_services
 from hermes_memory_foreign.registration import run_host_command
 from hermes_memory_foreign.turn_authors import turn_author
 from hermes_memory_testing.model_server import ModelServer, Reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -102,6 +102,7 @@ class TargetHome:
         skills: Digests by folder name.
         overflow: Keys of the entries in overflow files of earlier migrations.
         archived: Path and digest of the files that earlier migrations archived.
+        check_skill: Raises `HermesError` if a text can't be a skill; it gets the name and the text.
     """
 
     home: Path
@@ -111,6 +112,9 @@ class TargetHome:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     overflow: frozenset[tuple[str, str]] = frozenset()
     archived: frozenset[tuple[str, str]] = frozenset()
+    check_skill: Callable[[str, str], object] = field(
+        default=lambda _name, _text: None, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from hermes_core.errors import SkillError
+from hermes_core.errors import HermesError
 from hermes_core.safety.redact import redact_value
 from hermes_core.safety.scan import Scan, first_threat
-from hermes_core.skills.document import read_skill
 from hermes_memory_openclaw.migration import (
     ArchiveFile,
     MigrationItem,
@@ -238,8 +237,8 @@ class _Planner:
         if text is None:
             return "it has no SKILL.md of its own"
         try:
-            read_skill(text, name)
-        except SkillError as exc:
+            self._here.check_skill(name, text)
+        except HermesError as exc:
             return f"it can't be used as it is: {exc.message}"
         return ""
 

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from hermes_core.config import Credentials
@@ -19,14 +20,13 @@ from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS, Result
-from hermes_core.errors import HermesError, StorageError
+from hermes_core.errors import HermesError, ImportFailed, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.importers.stream import json_digest
 from hermes_core.kit.text import storable
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
 from hermes_core.safety.redact import redact
-from hermes_core.skills.store import PARTIAL
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
 from hermes_core.storage.sqlite import Database
 from hermes_memory_openclaw.migration import (
@@ -50,6 +50,9 @@ from hermes_memory_openclaw.migration import (
 )
 from hermes_memory_openclaw.plan import SKILL_CATEGORY
 from hermes_memory_openclaw.source import ALLOWED_SECRETS, MAX_FILE
+
+PARTIAL = ".partial"
+"""Suffix of a folder that is still being written, which no list of skills has."""
 
 SOURCE = "openclaw"
 """The source of the sessions that hold entries without room."""
@@ -79,7 +82,16 @@ def read_home(memory: Memory, options: MigrationOptions) -> TargetHome:
         secrets={name: value for name in ALLOWED_SECRETS if (value := credentials.get(name))},
         overflow=frozenset(_overflow(earlier)),
         archived=frozenset(_archived(earlier)),
+        check_skill=partial(_check_skill, memory),
     )
+
+
+def _check_skill(memory: Memory, name: str, text: str) -> None:
+    """Raise `HermesError` if the text can't be a skill, or no extension has skills."""
+    store = memory.parts.stores.get("skills")
+    if store is None:
+        raise ImportFailed("no active extension has skills: see hermes-memory extensions", "install it")
+    store.check_text(name, text)
 
 
 def _store(memory: Memory, target: MemoryTarget) -> TargetStore:

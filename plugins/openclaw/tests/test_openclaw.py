@@ -12,7 +12,7 @@ import pytest
 from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
 from hermes_core.config import Credentials
 from hermes_core.curated.store import TARGETS, MemoryStore
-from hermes_core.skills.store import SkillStore
+from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_openclaw.migration import MigrationOptions
 from hermes_memory_openclaw.plan import make_plan
 from hermes_memory_openclaw.source import plan_cleanup, read_tree, running_warnings
@@ -333,6 +333,20 @@ def test_a_backup_that_fails_stops_everything(source: Path, hermes_home: HermesH
     assert done.exit_code == 1
     assert "--no-backup" in done.output
     assert not hermes_home.memory_md.exists()
+
+
+def test_without_an_extension_that_has_skills_they_are_archived_with_the_reason(
+    source: Path, hermes_home: HermesHome
+) -> None:
+    hermes_home.path.mkdir()
+    hermes_home.config_yaml.write_text("extensions:\n  block: [agent]\n")
+    with open_memory(hermes_home) as memory:
+        plan = make_plan(read_tree(source), read_home(memory, MigrationOptions()), MigrationOptions())
+    skills = [item for item in plan.items if item.kind in ("skills", "shared-skills")]
+    assert {item.status for item in skills} == {"archived"}
+    assert {item.reason for item in skills} == {
+        "it can't be used as it is: no active extension has skills: see hermes-memory extensions"
+    }
 
 
 def refuse_ilona(write: MemoryWrite, session: Session) -> MemoryWrite | Refused:

@@ -7,8 +7,10 @@ from dataclasses import asdict
 
 import click
 
-from hermes_core.cli import home_of
+from hermes_core.cli import extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table, progress_bar
+from hermes_core.config import load_config
+from hermes_core.loader.parts import HomeParts
 from hermes_core.safety.terminal import counted, hanging, printable
 from hermes_memory_postgresql.storage_move import (
     StorageMove,
@@ -64,7 +66,9 @@ def move(
                 print_document(asdict(receipt))
             else:
                 _show_receipt(receipt, os.fspath(path))
-    finish(ctx, receipt.problems)
+    # The parts of extensions stay files of the home; those whose extension is missing are named.
+    parts = HomeParts(home, load_config(home), extensions_of(ctx))
+    finish(ctx, [*receipt.problems, *parts.problems()])
 
 
 @click.command()

@@ -37,9 +37,9 @@ def open_engine(url: str) -> str | None:
 
 
 @hookimpl
-def examine(home: Path, config: Any) -> Iterable[Any]:
-    """Return findings about the server and the files that it replaces, if the home has a server."""
-    if not config.storage.url:
+def examine(home: Path, config: Any, trial: bool) -> Iterable[Any]:
+    """Return findings about the server and the files that it replaces, for `doctor` in a home with a server."""
+    if not (trial and config.storage.url):
         return []
     # Imported here: only a home with a server needs it.
     from hermes_memory_postgresql.doctor import examine_home

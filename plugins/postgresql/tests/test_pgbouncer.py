@@ -16,13 +16,13 @@ import psycopg
 import pytest
 
 from hermes_core import HermesHome, open_memory
-from hermes_core.agent.locks import SessionLease
 from hermes_core.config import load_config, set_value
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
 from hermes_core.sessions.db import SessionDB
+from hermes_memory_agent.locks import SessionLease
 from hermes_memory_postgresql.doctor import examine_server
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import MIGRATIONS

@@ -15,9 +15,6 @@ import pytest
 
 import hermes_core
 from hermes_core import Capabilities, Memory, MemoryProvider, open_memory
-from hermes_core.agent import Agent
-from hermes_core.agent.cancel import Cancel, Cancelled
-from hermes_core.agent.locks import SessionLease, compression_lock
 from hermes_core.config import Credentials, load_config, parse_config, set_value
 from hermes_core.errors import ConfigError, DatabaseUnavailable, LockTimeout
 from hermes_core.health.databases import examine_databases
@@ -25,6 +22,9 @@ from hermes_core.health.doctor import examine_extensions
 from hermes_core.home import HermesHome
 from hermes_core.packages import install_remedy
 from hermes_core.sessions.home_store import open_sessions
+from hermes_memory_agent import Agent
+from hermes_memory_agent.cancel import Cancel, Cancelled
+from hermes_memory_agent.locks import SessionLease, compression_lock
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_testing.fakes import RecordingProvider

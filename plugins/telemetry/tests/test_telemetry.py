@@ -36,8 +36,8 @@ from hermes_core import (
     hookimpl,
     open_memory,
 )
-from hermes_core.agent import Agent, ModelSettings, OpenAIModel
 from hermes_core.errors import SessionError
+from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
 from hermes_memory_telemetry.telemetry import Telemetry
 from hermes_memory_testing.model_server import ModelServer, Reply
 

@@ -18,9 +18,9 @@ from hermes_core.contract.values import Origin
 from hermes_core.memory import Memory, open_memory
 from hermes_core.outbox.rows import NewRow
 from hermes_core.sessions.search import index
-from hermes_core.skills.store import open_skills
 from hermes_core.storage import sqlite
 from hermes_core.storage.sqlite import Database
+from hermes_memory_agent.skills.store import open_skills
 from hermes_memory_ui.answers import PageRequest
 from hermes_memory_ui.routes import PAGES
 from hermes_memory_ui.site import Site

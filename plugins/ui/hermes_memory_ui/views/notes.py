@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hermes_core.actions.approval import Approval, WaitingItem, WaitingSkill
+from hermes_core.actions.approval import Approval, WaitingItem
 from hermes_core.actions.notes import (
     NoteResult,
     ShownNote,
@@ -15,6 +15,7 @@ from hermes_core.actions.notes import (
     notes_with_origins,
     pin_note,
 )
+from hermes_core.contract.extensions import PartItem
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import FlaggedEntry, NotesUsage
 from hermes_core.errors import SessionError
@@ -52,12 +53,12 @@ def show(site: Site, request: PageRequest) -> Page:
     waiting = [
         {
             "handle": item.handle,
-            "name": f"skill {item.name}" if isinstance(item, WaitingSkill) else FILES[item.target],
+            "name": f"{item.noun} {item.name}" if isinstance(item, PartItem) else FILES[item.target],
             "origin": item.origin,
-            "lines": item.text.split("\n") if isinstance(item, WaitingSkill) else item.diff(),
-            "flag": "" if isinstance(item, WaitingSkill) else item.flag,
-            "at": 0.0 if isinstance(item, WaitingSkill) else item.at,
-            "session": "" if isinstance(item, WaitingSkill) else item.session,
+            "lines": item.text.split("\n") if isinstance(item, PartItem) else item.diff(),
+            "flag": "" if isinstance(item, PartItem) else item.flag,
+            "at": 0.0 if isinstance(item, PartItem) else item.at,
+            "session": "" if isinstance(item, PartItem) else item.session,
         }
         for item in items[:PAGE_SIZE]
     ]

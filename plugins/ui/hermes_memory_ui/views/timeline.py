@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hermes_core.actions.notes import restore_version, source_of_change, undo_change
+from hermes_core.contract.extensions import PartItems
 from hermes_core.curated.journal import NoteVersion
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.errors import SessionError
 from hermes_core.safety.terminal import counted
-from hermes_core.skills.store import SkillChange, SkillStore, open_skills
 from hermes_memory_ui.answers import Page, PageRequest, Redirect
 from hermes_memory_ui.site import Site, address
 from hermes_memory_ui.views.notes import FILES, told
@@ -37,26 +38,28 @@ def show(site: Site, request: PageRequest) -> Page:
     chosen = request.query.get("target")
     target = next((name for name in site.notes.targets if name == chosen), None)
     notes: list[NoteVersion] = []
-    skills: list[SkillChange] = []
+    skills: list[Any] = []
     before, before_skill = request.number("before"), request.number("before_skill")
     if chosen != SKILLS:
         notes = site.notes.history(target, limit=PAGE_SIZE + 1, before=before)
     if target is None:
         with _skills(site) as store:
-            skills = store.history(PAGE_SIZE + 1, before_skill)
-    both: list[NoteVersion | SkillChange] = [*notes, *skills]
+            skills = [] if store is None else store.history(PAGE_SIZE + 1, before_skill)
+    both: list[Any] = [*notes, *skills]
     changes = sorted(both, key=lambda change: -change.at)
     shown, more = changes[:PAGE_SIZE], ""
     if len(changes) > PAGE_SIZE:
         # The next page begins behind the last change of each kind that this one, or one before it, shows.
         last_note = next((one.id for one in reversed(shown) if isinstance(one, NoteVersion)), before)
-        last_skill = next((one.id for one in reversed(shown) if isinstance(one, SkillChange)), before_skill)
+        last_skill = next(
+            (one.id for one in reversed(shown) if not isinstance(one, NoteVersion)), before_skill
+        )
         query = {"target": chosen, "before": last_note, "before_skill": last_skill}
         more = address("/timeline", **query)
     rows = [
-        {"skill": change, "lines": _skill_lines(change), "change": None}
-        if isinstance(change, SkillChange)
-        else {"skill": None, "change": change, "source": source_of_change(change)}
+        {"skill": None, "change": change, "source": source_of_change(change)}
+        if isinstance(change, NoteVersion)
+        else {"skill": change, "lines": _skill_lines(change), "change": None}
         for change in shown
     ]
     return Page(
@@ -65,7 +68,10 @@ def show(site: Site, request: PageRequest) -> Page:
             "rows": rows,
             "more": more,
             "target": SKILLS if chosen == SKILLS else target,
-            "names": {**{name: FILES[name] for name in site.notes.targets}, SKILLS: "Skills"},
+            "names": {
+                **{name: FILES[name] for name in site.notes.targets},
+                **({SKILLS: "Skills"} if SKILLS in site.memory.parts.stores else {}),
+            },
             "limit": MAX_ENTRIES,
             "waiting": waiting_sentence([note.origin.origin for note in site.notes.waiting_notes()]),
             "stored": site.stored_sessions(change.session_id for change in shown),
@@ -74,13 +80,26 @@ def show(site: Site, request: PageRequest) -> Page:
 
 
 @contextlib.contextmanager
-def _skills(site: Site) -> Iterator[SkillStore]:
-    """Open the skills of the user."""
-    with contextlib.closing(open_skills(site.memory.home, site.memory.config, site.session.owner)) as store:
-        yield store
+def _skills(site: Site) -> Iterator[PartItems | None]:
+    """Open the skills of the user, None if no extension has skills."""
+    part = site.memory.parts.stores.get(SKILLS)
+    if part is None:
+        yield None
+        return
+    with contextlib.closing(part.items(site.session.owner)) as items:
+        yield items
 
 
-def _skill_lines(change: SkillChange) -> list[str]:
+@contextlib.contextmanager
+def _changed_skills(site: Site) -> Iterator[PartItems]:
+    """Open the skills of the user for a change. Raise `SessionError` if no extension has skills."""
+    with _skills(site) as items:
+        if items is None:
+            raise SessionError("no extension that is active has skills", "see hermes-memory extensions")
+        yield items
+
+
+def _skill_lines(change: Any) -> list[str]:
     """Return the lines in which a change of a skill differs, each behind a sign as in a diff."""
     before, after = ((text or "").splitlines() for text in (change.before, change.after))
     # Without the two names of files, and the numbers of lines before the first part.
@@ -92,14 +111,14 @@ def _skill_lines(change: SkillChange) -> list[str]:
 
 def undo_skill(site: Site, request: PageRequest) -> Redirect:
     """Undo a change of a skill, if the skill was not changed since."""
-    with _skills(site) as store:
+    with _changed_skills(site) as store:
         change = store.undo(request.required_number("id"))
     return Redirect("/timeline", f"Taken back: {change.action} of {change.path}")
 
 
 def restore_skill(site: Site, request: PageRequest) -> Redirect:
     """Bring back a skill as it was right after a change."""
-    with _skills(site) as store:
+    with _changed_skills(site) as store:
         change = store.restore(request.required_number("id"))
     return Redirect("/timeline", f"Restored: {change.path} as of change {change.id}")
 

@@ -1,0 +1,103 @@
+"""Commands of `hermes-memory skills`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import click
+
+from hermes_core.actions.notes import session_of_user
+from hermes_core.cli import Group, home_of
+from hermes_core.cli.memory import user_option
+from hermes_core.cli.output import json_option, moment, print_document, print_table, warn
+from hermes_core.config import load_config
+from hermes_core.memory import open_memory
+from hermes_core.safety.terminal import printable
+from hermes_memory_agent.skills.store import SkillStore, open_skills
+
+
+@click.group(cls=Group)
+def skills() -> None:
+    """List, show, undo and restore skills: procedures that the agent wrote down."""
+
+
+@skills.command(name="list")
+@user_option
+@json_option
+@click.pass_context
+def list_skills(ctx: click.Context, user: str, as_json: bool) -> None:
+    """List the skills that can be used here."""
+    with closing(_store(ctx, user)) as store:
+        entries, problems, notices = store.skills(), store.problems(), store.notices()
+    warn([*problems, *notices])
+    if as_json:
+        print_document(
+            [
+                {
+                    "name": skill.name,
+                    "category": skill.category,
+                    "description": skill.document.description,
+                    "version": skill.document.version,
+                    "path": str(skill.folder),
+                }
+                for skill in entries
+            ]
+        )
+        return
+    rows = [(f"{skill.category}/{skill.name}", skill.document.description) for skill in entries]
+    print_table("", ("skill", "for"), rows, "No skills yet.")
+
+
+@skills.command(name="show")
+@click.argument("name")
+@user_option
+@click.pass_context
+def show_skill(ctx: click.Context, name: str, user: str) -> None:
+    """Print the text of the skill NAME."""
+    with closing(_store(ctx, user)) as store:
+        click.echo(printable(store.view(name)))
+
+
+@skills.command(name="history")
+@user_option
+@json_option
+@click.pass_context
+def list_changes(ctx: click.Context, user: str, as_json: bool) -> None:
+    """List the changes, newest first."""
+    with closing(_store(ctx, user)) as store:
+        changes = store.history()
+    if as_json:
+        print_document(changes)
+        return
+    rows = [(change.id, moment(change.at), change.action, change.path) for change in changes]
+    print_table("", ("change", "when", "action", "file"), rows, "No skill was changed yet.")
+
+
+@skills.command(name="undo")
+@click.argument("change", type=int, required=False)
+@user_option
+@click.pass_context
+def undo_change(ctx: click.Context, change: int | None, user: str) -> None:
+    """Take back the change with the id CHANGE, or the last one."""
+    with closing(_store(ctx, user)) as store:
+        taken = store.undo(change)
+    click.echo(f"Taken back: {taken.action} of {printable(taken.path)}")
+
+
+@skills.command(name="restore")
+@click.argument("change", type=int)
+@user_option
+@click.pass_context
+def restore_skill(ctx: click.Context, change: int, user: str) -> None:
+    """Bring a skill back as it was right after the change with the id CHANGE."""
+    with closing(_store(ctx, user)) as store:
+        version = store.restore(change)
+    click.echo(f"Restored: {printable(version.path)} as of change {change}")
+
+
+def _store(ctx: click.Context, user: str) -> SkillStore:
+    home = home_of(ctx)
+    if not user:
+        return open_skills(home, load_config(home))
+    with open_memory(home, provider="") as opened:
+        return open_skills(home, opened.config, session_of_user(opened, user).owner)

@@ -1,0 +1,28 @@
+"""A store of skills in a temporary home, with a folder of a team beside it that is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermes_memory_agent.skills.store import SkillStore
+
+
+def skill(name: str = "deploy", description: str = "Deploy the site.", **fields: str) -> str:
+    front = {"name": name, "description": description, **fields}
+    return "---\n" + "".join(f"{key}: {value}\n" for key, value in front.items()) + "---\n1. Run it.\n"
+
+
+def write(folder: Path, text: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(text)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SkillStore]:
+    (tmp_path / "team").mkdir()
+    store = SkillStore(tmp_path / "skills", ["team"], platform="linux")
+    yield store
+    store.close()
