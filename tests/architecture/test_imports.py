@@ -27,7 +27,7 @@ STEPS = [
     ("turn_recall",),
     ("memory",),
     ("aio",),
-    ("forget", "health", "importers", "portability"),
+    ("forget", "health", "importers"),
     ("actions", "setup"),
     ("cli",),
     ("__main__",),
