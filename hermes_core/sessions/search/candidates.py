@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
-from hermes_core.recall.dates import FAR_FUTURE, When, asks_for_first
+from hermes_core.recall.dates import When, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
-    MAX_FULL_SIZE,
-    MIN_TELLING_WORDS,
     Place,
     RankCandidate,
     Ranked,
-    Telling,
     asks,
+    proactive_evidence,
     rank_candidates,
     says_unknown,
     select_proactive,
@@ -27,7 +25,7 @@ from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
-from hermes_core.sessions.search.protocol import Coverage, SearchIndex, VectorIndex
+from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
 from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow
 from hermes_core.sessions.search.snippets import best_part, snippet
 from hermes_core.storage.engine import Engine
@@ -107,17 +105,12 @@ def search(
     if vectors is not None and order is None:
         user, passing = filters.user, reader.passing
         closest = vectors.ask(question, analysis.names, user, covered=covered, passing=passing)
-    if proactive and closest is not None and closest.is_known and closest.is_distant:
-        return []
     spans = _spans(analysis.dates, now, zone)
     places, beside, scores = _places(
         lookup, reader, analysis, order, spans, closest, max(MAX_COMMON_HITS, ranked_limit)
     )
-    is_distant = closest is not None and closest.is_distant
-    if proactive and is_distant:
-        return []
     likeness = around = None
-    if vectors is not None and closest is not None and not is_distant:
+    if vectors is not None and closest is not None and not closest.is_distant:
         likeness = closest.likeness
     if vectors is not None and likeness is not None:
         best = [*places[:ranked_limit], *((key, position) for key, position, *_ in beside)]
@@ -127,20 +120,15 @@ def search(
     near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
-    if proactive:
-        # "today" and "this week" are in any talk, and say nothing of the past.
-        past = [span for span in spans if span[1] <= now or span[1] == FAR_FUTURE]
-        said_before = {row[0] for row in rows if words(row[_TEXT]) == words(analysis.text)}
-        telling = _telling(lookup, analysis, rows, past, said_before)
-        others = [row_id for row_id in ids if row_id not in said_before]
-        near_ids = ids if telling.question >= MIN_TELLING_WORDS else others
-        if not telling.opens(likeness.nearest(near_ids) if likeness else None):
-            return []
     is_first = order is None and asks_for_first(analysis.text)
     whole = order or proactive or distinct or is_first
     ranked = rank_candidates(analysis, candidates, limit=len(candidates) if whole else limit, zone=zone)
     if proactive:
-        ranked = select_proactive(analysis, ranked)
+        ranked = select_proactive(analysis, [entry for entry in ranked if not _is_same(analysis, entry)])
+        places_of = {row[0]: (row[1], row[2]) for row in rows}
+        asked = closest.likeness if closest is not None else None
+        if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked):
+            return []
     if distinct:
         ranked = _without_repeats(ranked, limit, distinct)
     if is_first:
@@ -163,23 +151,24 @@ def search(
     ]
 
 
-def _telling(
+def _is_same(analysis: Analysis, entry: Ranked) -> bool:
+    """Return True if a message is the question itself, which was asked before, and so tells nothing."""
+    return entry.candidate.text.strip().casefold() == analysis.text.strip().casefold()
+
+
+def _is_evidence(
     lookup: Lookup,
     analysis: Analysis,
-    rows: Sequence[tuple[Any, ...]],
-    past: Sequence[tuple[float, float]],
-    said_before: Collection[int],
-) -> Telling:
-    """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
-    places = {message_id: (key, position) for message_id, key, position, *_ in rows}
-    pages = {places[row[0]]: row[_TEXT] for row in rows if len(row[_TEXT]) > MAX_FULL_SIZE}
-    telling = lookup.telling(analysis, places.values(), {places[row_id] for row_id in said_before}, pages)
-    if analysis.names:
-        telling = telling.with_match()
-    times = [row[_TIMESTAMP] for row in rows]
-    if any(start <= time < end for start, end in past for time in times):
-        telling = telling.with_match()
-    return telling
+    candidate: RankCandidate,
+    places_of: Mapping[int, Place],
+    likeness: Likeness | None,
+) -> bool:
+    """Return True if the best message is worth showing to a person who did not ask for it."""
+    span = best_part(candidate.text, lookup.matches)
+    part = candidate.text[slice(*span)] if span else candidate.text
+    overlap = lookup.overlap(analysis, places_of[candidate.id], part)
+    cosine = likeness.nearest([candidate.id]) if likeness is not None else None
+    return proactive_evidence(analysis, candidate, part, overlap, cosine) > 0
 
 
 def search_plainly(
@@ -301,7 +290,16 @@ def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: fl
     unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
     assistant = role == "assistant"
     return RankCandidate(
-        message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered, assistant
+        message_id,
+        content,
+        score,
+        speaker,
+        timestamp,
+        bool(reply),
+        likeness,
+        unanswered,
+        assistant,
+        role == "user",
     )
 
 
