@@ -2,7 +2,8 @@
 
 Made-up people tell short facts ("My passport is in the blue drawer.") among the messages of a panel, and ask for them
 later ("Where is my passport?"): `own_facts.txt`, a line for each fact with its question. `idle_turns.txt` has turns that
-ask nothing of memory: tasks, code, follow-ups and small talk. They are asked in the stores of the panel and of a made-up
+ask nothing of memory: tasks, code, follow-ups and small talk. `changed_facts.txt` has facts that a person tells and later
+changes, and pairs of statements that change nothing. They are asked in the stores of the panel and of a made-up
 year of one person with an assistant. Of both files, each second line is held out: what is fitted is fitted on the others.
 Languages in `UNSEEN` are held out as a whole.
 
@@ -34,9 +35,12 @@ from rich.table import Table
 from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 from hermes_core.recall.tokens import count_tokens
 
-FACTS, IDLE = (Path(__file__).with_name(name) for name in ("own_facts.txt", "idle_turns.txt"))
+FACTS, IDLE, CHANGED = (
+    Path(__file__).with_name(name) for name in ("own_facts.txt", "idle_turns.txt", "changed_facts.txt")
+)
 SIZES = (5, 20, 40, 120, 1_000, 10_000)
 UNSEEN = ("ru", "zh", "it", "tr")
+PARTS = ("facts", "changes", "idle")
 DAY = 86_400.0
 BEGIN = 1_688_200_000.0
 TALK = ("realtalk", "beam-100k", "locomo", "agent-history")
@@ -331,7 +335,86 @@ def measure_idle(
         yield {"set": name, "kind": group, "turns": len(counts), "share": share, "tokens": fmean(counts)}
 
 
+# ---------------------------------------------------------------- changed facts
+
+_VALUES = {
+    "en": "place: safe, blue drawer, hall cupboard, office, cellar; thing: doormat, clay pot, bench, stone; "
+    "drink: oolong, rooibos, mint, jasmine; day: Monday, Tuesday, Thursday, Friday, Sunday",
+    "de": "place: Tresor, Schrank, Flur, Büro, Keller; thing: Tür, Heizung, Lampe, Treppe; "
+    "drink: Rooibos, Oolong, Pfefferminze, Jasmin; day: Montag, Dienstag, Donnerstag, Freitag, Sonntag",
+    "es": "place: cajón azul, armario, despacho, sótano; thing: maceta, banco, piedra; "
+    "drink: rooibos, jazmín, menta, oolong; day: lunes, martes, jueves, viernes, domingo",
+    "": "name: Petrov, Marta, Okafor, Lindqvist, Jonas, Priya; doctor: Dr Okafor, Dr Rivas, Dr Brandl, Dr Lemaire; "
+    "city: Leeds, Graz, Porto, Toronto, Kassel, Lima, Oslo; firm: Bosch, Siemens, Nordwind, Acme, Helvetia",
+}
+
+
+def _drawn(language: str, chance: random.Random) -> dict[str, object]:
+    """Return two different values of each kind, the second under the name of the kind with a 2."""
+    values: dict[str, object] = {}
+    for group in (*_VALUES[language].split("; "), *_VALUES[""].split("; ")):
+        kind, _, names = group.partition(": ")
+        values[kind], values[f"{kind}2"] = chance.sample(names.split(", "), 2)
+    values["n"], values["n2"] = chance.sample(range(11, 90), 2)
+    return values
+
+
+def measure_changes(
+    sets: Sequence[DataSet], cache: Cache, progress: Console, *, half: Half, semantic: bool, copies: int = 11
+) -> Iterator[dict[str, Any]]:
+    """Yield for each language how often a changed fact comes in its newest form, and how often others are marked.
+
+    Each store holds one pair of each line among 120 other messages; there are `copies` stores with other values.
+    """
+    rows: dict[tuple[str, str], list[tuple[bool, bool, bool]]] = {}
+    blocks = [block for block in _blocks(CHANGED) for _ in range(copies)]
+    for number, (kind, language, lines) in enumerate(
+        track(blocks, description="changed facts", console=progress)
+    ):
+        chance = random.Random(number)
+        sessions, questions = [], []
+        for at, line in enumerate(lines):
+            if half not in ("all", "held" if at % 2 else "fit"):
+                continue
+            drawn = _drawn(language, chance)
+            older, newer, question = (text.format(**drawn) for text in line.split(" | "))
+            sessions += [
+                session(f"{kind}-{at}-{day}", day + at, [("user", text), ("assistant", "👍")])
+                for day, text in ((0.0, older), (100.0, newer))
+            ]
+            questions.append((question, f"{kind}-{at}-0.0-0", f"{kind}-{at}-100.0-0"))
+        talk = sessions_of(sets, 120, number)
+        sessions.sort(key=lambda one: one.started_at or 0.0)
+        conversation = Conversation(kind, (*talk, *sessions), (), len(talk))
+        with remembered(conversation, semantic, cache) as memory:
+            for question, older, newer in questions:
+                hits = [hit for hit in memory.recall(question).results if hit.source == "sessions"]
+                refs = [hit.ref for hit in hits]
+                order = newer in refs and (older not in refs or refs.index(newer) < refs.index(older))
+                marked = any(hit.when.startswith("said before") for hit in hits)
+                given = any(hit.injected and hit.ref == newer for hit in hits)
+                if (kind == "bait" and marked) or (kind == "changed" and not (given and order)):
+                    texts = [f"{hit.when}: {hit.text}" for hit in hits]
+                    progress.log(f"{kind} {question}: given {given}, order {order}, marked {marked}, {texts}")
+                for group in (language, "all"):
+                    rows.setdefault((kind, group), []).append((given, order, marked))
+    for (kind, language), of in rows.items():
+        shares = (fmean(row[at] for row in of) for at in range(3))
+        named = dict(zip(("given", "first", "marked"), shares, strict=True))
+        yield {"kind": kind, "language": language, "pairs": len(of), **named}
+
+
 # ---------------------------------------------------------------- output
+
+
+def change_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    grid = Table(title="Facts that changed, and pairs that change nothing, %")
+    for column in ("kind", "language", "pairs", "turn gets the newest", "newest above older", "marked"):
+        grid.add_column(column)
+    for row in rows:
+        shares = (f"{100 * row[name]:.1f}" for name in ("given", "first", "marked"))
+        grid.add_row(row["kind"], row["language"], str(row["pairs"]), *shares)
+    return grid
 
 
 def fact_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -371,12 +454,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "idle" in options.part:
             chosen = [data for data in sets if not options.set or data.name in options.set]
             figures["idle"] = list(measure_idle(chosen, cache, progress, step=options.step, **given))
+        if "changes" in options.part:
+            figures["changes"] = list(measure_changes(sets, cache, progress, **given))
     if options.json:
         print(json.dumps(figures, indent=2))
         return 0
     console = Console(width=None if sys.stdout.isatty() else 190)
     if "facts" in figures:
         console.print(fact_table(figures["facts"]))
+    if "changes" in figures:
+        console.print(change_table(figures["changes"]))
     if "idle" in figures:
         console.print(idle_table(figures["idle"]))
     return 0
@@ -387,7 +474,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--panel", type=Path, required=True, metavar="DIR", help="a folder of data sets")
     add("--locomo", type=Path, action="append", default=[], metavar="FILE", help="LoCoMo, for the panel")
-    add("--part", action="append", choices=("facts", "idle"), help="default: both")
+    add("--part", action="append", choices=PARTS, help="default: all")
     add("--size", type=int, action="append", help=f"messages of other talk; default: {SIZES}")
     add("--set", action="append", metavar="NAME", help="a set for turns that ask nothing; default: all")
     add("--half", choices=("fit", "held", "all"), default="all", help="lines of the files")
@@ -397,7 +484,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--verbose", action="store_true", help="print each turn that gets what it should not")
     add("--json", action="store_true", help="print figures as JSON")
     options = parser.parse_args(arguments)
-    options.part = options.part or ["facts", "idle"]
+    options.part = options.part or PARTS
     return options
 
 

@@ -316,7 +316,11 @@ class PastSessions:
         if isinstance(recall, Refused):
             seen.left_out.append(f"recall of past sessions was left out: {recall.reason}")
             return Recall()
-        return cut_to_budget(recall, query.budget)
+        # The model reads the newest of several statements of one matter last.
+        newest = {hit.newer for hit in chosen}
+        cut = cut_to_budget(recall, query.budget)
+        items = sorted(cut.items, key=lambda item: item.message_id in newest)
+        return dataclasses.replace(cut, items=tuple(items))
 
     def hits(
         self,
@@ -374,7 +378,7 @@ def _item(hit: SearchHit, origin: Origin) -> RecallItem:
         message_id=hit.message_id,
         ref=hit.ref,
         speaker=hit.speaker or hit.role,
-        when=_day(hit.timestamp),
+        when=f"said before, on {_day(hit.timestamp)}" if hit.newer else _day(hit.timestamp),
         origin=origin,
         span=hit.span,
     )

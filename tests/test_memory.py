@@ -762,6 +762,24 @@ def test_a_small_store_gives_only_what_answers(hermes_home: HermesHome) -> None:
         assert memory.begin_turn(session, "what should I cook tonight?").context == ""
 
 
+def test_of_a_fact_that_changed_the_newest_is_first_in_a_search_and_last_in_a_turn(
+    hermes_home: HermesHome,
+) -> None:
+    older, newer = "My passport is in the blue drawer.", "My passport is in the safe now."
+    with with_past(hermes_home, older, *[f"{FAR} Number {n}." for n in range(20)], newer) as memory:
+        session = memory.start_session()
+        context = memory.begin_turn(session, "Where is my passport?").context
+        first, second = memory.recall("Where is my passport?").results[:2]
+        before, _ = memory.recall("Where was my passport before?").results[:2]
+
+    assert context.index("blue drawer") < context.index("the safe")
+    assert "[said before, on " in context
+    assert (first.text, second.text) == (newer, older)
+    assert second.when.startswith("said before, on ")
+    assert not first.when.startswith("said before")
+    assert before.text == older
+
+
 def test_a_greeting_that_was_said_before_finds_nothing(hermes_home: HermesHome) -> None:
     with with_past(hermes_home, "Hello!", "Biscuit is a beagle", "where does Biscuit sleep?") as memory:
         session = memory.start_session()

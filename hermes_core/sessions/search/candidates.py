@@ -8,6 +8,7 @@ from datetime import datetime, tzinfo
 from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
+from hermes_core.recall.changes import Statement, asks_formerly, find_outdated
 from hermes_core.recall.dates import When, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
@@ -49,6 +50,10 @@ _TEXT, _TIMESTAMP = 3, 4
 # Distance of a score, the logarithm of odds, from the best one up to which a message counts as a good answer to "When did
 # I first ...". Of good answers, the oldest is the first.
 MAX_SCORE_BEHIND = 2.0
+
+# Number of the best messages that may be changed by others, and of messages that may change them.
+MAX_CHANGED = 10
+MAX_COMPARED = 40
 
 # Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
 Distinct = Literal["", "text", "words"]
@@ -100,7 +105,7 @@ def search(
         return []
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit)
-    lookup = Lookup(reader)
+    lookup = Lookup(reader, counts_all_words=proactive)
     closest = None
     if vectors is not None and order is None:
         user, passing = filters.user, reader.passing
@@ -120,12 +125,11 @@ def search(
     near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
+    places_of = {row[0]: (row[1], row[2]) for row in rows}
     is_first = order is None and asks_for_first(analysis.text)
-    whole = order or proactive or distinct or is_first
-    ranked = rank_candidates(analysis, candidates, limit=len(candidates) if whole else limit, zone=zone)
+    everyone = ranked = rank_candidates(analysis, candidates, limit=len(candidates), zone=zone)
     if proactive:
         ranked = select_proactive(analysis, [entry for entry in ranked if not _is_same(analysis, entry)])
-        places_of = {row[0]: (row[1], row[2]) for row in rows}
         asked = closest.likeness if closest is not None else None
         if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked):
             return []
@@ -133,6 +137,10 @@ def search(
         ranked = _without_repeats(ranked, limit, distinct)
     if is_first:
         ranked = _oldest_first(ranked)
+    newer: dict[int, int] = {}
+    if order is None and analysis.condition is None and not analysis.dates:
+        newer = _newer(everyone, ranked[:limit], places_of)
+        ranked = _with_newest(everyone, ranked, newer, oldest_first=asks_formerly(analysis.text))
     if order:
         ranked.sort(
             key=lambda entry: (entry.candidate.timestamp, entry.candidate.id), reverse=order == "newest"
@@ -145,6 +153,7 @@ def search(
             entry.score,
             _snippet(row, lookup.matches) if snippets else "",
             best_part(row["content"], lookup.matches, likeness.span(row["id"]) if likeness else None),
+            newer.get(row["id"]),
         )
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
@@ -335,7 +344,44 @@ def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
     return good + [entry for entry in ranked if entry not in good]
 
 
-def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
+def _newer(everyone: Sequence[Ranked], best: Sequence[Ranked], places: Mapping[int, Place]) -> dict[int, int]:
+    """Return for each message that a newer one changes the id of the newest message of the same matter.
+
+    The first messages of `best` are compared with those that have the highest scores.
+    """
+    pool = dict.fromkeys((*best[:MAX_CHANGED], *everyone[:MAX_COMPARED]))
+    statements = [
+        Statement(c.id, c.text, c.timestamp or 0.0, c.speaker, places[c.id])
+        for c in (entry.candidate for entry in pool)
+        if c.person
+    ]
+    return find_outdated(statements, {entry.candidate.id for entry in best[:MAX_CHANGED]})
+
+
+def _with_newest(
+    everyone: Sequence[Ranked], ranked: Sequence[Ranked], newer: Mapping[int, int], *, oldest_first: bool
+) -> list[Ranked]:
+    """Return a ranking with the newest message of each matter before the first of its older ones, or after it."""
+    entry_of = {entry.candidate.id: entry for entry in everyone}
+    older: dict[int, list[int]] = {}
+    for message_id, newest in newer.items():
+        older.setdefault(newest, []).append(message_id)
+    result: dict[int, Ranked] = {}
+    for entry in ranked:
+        message_id = entry.candidate.id
+        newest = newer.get(message_id, message_id)
+        matter = [*older.get(newest, ()), newest] if oldest_first else [newest, message_id]
+        result |= {one: entry_of[one] for one in matter if one not in result}
+    return list(result.values())
+
+
+def _hit(
+    row: Any,
+    score: float,
+    snippet: str,
+    span: tuple[int, int] | None = None,
+    newer: int | None = None,
+) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
         session_id=row["session_id"],
@@ -353,6 +399,7 @@ def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = No
         session_started=row["started_at"],
         origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
         span=span,
+        newer=newer,
     )
 
 

@@ -88,8 +88,10 @@ class Lookup:
         others: The messages of `scores` by their time or meaning.
     """
 
-    def __init__(self, reader: IndexReader) -> None:
+    def __init__(self, reader: IndexReader, *, counts_all_words: bool = False) -> None:
+        """Look up with `reader`; if `overlap` will be asked for, count also the words that are no terms, in one read."""
         self._reader = reader
+        self._counts_all_words = counts_all_words
         self._sizes: dict[Place, int] = {}
         self.holding: dict[Place, int] = {}
         self.matches: list[Match] = []
@@ -214,9 +216,14 @@ class Lookup:
         if len(question) in PHRASE_WORDS:
             phrase = Phrase("word", " ".join(question))
             requests.append(IndexRequest(phrase, MAX_RARE_MESSAGES, partial=True))
-        postings, self.others = self._reader.find(requests, spans, closest)
+        counted = (
+            [term for term in _all_terms(analysis) if term not in asked] if self._counts_all_words else []
+        )
+        count_requests = [IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in counted]
+        postings, self.others = self._reader.find([*requests, *count_requests], spans, closest)
         of_terms = dict(zip(asked, postings, strict=False))
-        self._frequencies = {term: found.frequency for term, found in of_terms.items()}
+        of_counted = zip(counted, postings[len(requests) :], strict=True)
+        self._frequencies = {term: found.frequency for term, found in (*of_terms.items(), *of_counted)}
         of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
         terms = []
         for term in _chosen(analysis, of_terms):
@@ -225,7 +232,7 @@ class Lookup:
             terms.append((term, self._term_places(match_of(term), of_terms[term], weak, term.weight)))
         verbatim = [
             self._term_places(request.match, found, {})
-            for request, found in list(zip(requests, postings, strict=True))[len(asked) + len(similar) :]
+            for request, found in list(zip(requests, postings, strict=False))[len(asked) + len(similar) :]
         ]
         return terms, [term for term in verbatim if term.places]
 
