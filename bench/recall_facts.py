@@ -3,7 +3,7 @@
 Made-up people tell short facts ("My passport is in the blue drawer.") among the messages of a panel, and ask for them
 later ("Where is my passport?"): `own_facts.txt`, a line for each fact with its question. `idle_turns.txt` has turns that
 ask nothing of memory: tasks, code, follow-ups and small talk. `changed_facts.txt` has facts that a person tells and later
-changes, and pairs of statements that change nothing. They are asked in the stores of the panel and of a made-up
+changes, and pairs of statements that change nothing. `times.txt` has questions that name only a time, and the times. They are asked in the stores of the panel and of a made-up
 year of one person with an assistant. Of both files, each second line is held out: what is fitted is fitted on the others.
 Languages in `UNSEEN` are held out as a whole.
 
@@ -20,12 +20,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal
 
 from recall_cache import Cache
-from recall_panel import DataSet, read_panel
+from recall_panel import DEPTH, DataSet, read_panel
 from recall_scores import Conversation, Question
 from recall_turns import remembered
 from rich.console import Console
@@ -35,12 +36,13 @@ from rich.table import Table
 from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
 from hermes_core.recall.tokens import count_tokens
 
-FACTS, IDLE, CHANGED = (
-    Path(__file__).with_name(name) for name in ("own_facts.txt", "idle_turns.txt", "changed_facts.txt")
+FACTS, IDLE, CHANGED, TIMES = (
+    Path(__file__).with_name(name)
+    for name in ("own_facts.txt", "idle_turns.txt", "changed_facts.txt", "times.txt")
 )
 SIZES = (5, 20, 40, 120, 1_000, 10_000)
 UNSEEN = ("ru", "zh", "it", "tr")
-PARTS = ("facts", "changes", "idle")
+PARTS = ("facts", "changes", "times", "idle")
 DAY = 86_400.0
 BEGIN = 1_688_200_000.0
 TALK = ("realtalk", "beam-100k", "locomo", "agent-history")
@@ -48,7 +50,7 @@ TALK = ("realtalk", "beam-100k", "locomo", "agent-history")
 
 Half = Literal["fit", "held", "all"]
 
-_TITLE = re.compile(r"# (\S+) (\S+)")
+_TITLE = re.compile(r"# (\S+) ?(\S*)")
 
 
 @dataclass(frozen=True)
@@ -235,11 +237,11 @@ DIARIES = {
 }
 
 
-def made_up_year(language: str = "en", seed: int = 1) -> Conversation:
+def made_up_year(language: str = "en", seed: int = 1, days: int = 365) -> Conversation:
     """Return a year of one person with an assistant, whose answers are long: about 1,100 messages."""
     chance, diary, name = random.Random(seed), DIARIES[language], f"year-{language}"
     sessions = []
-    for day in range(365):
+    for day in range(days):
         if chance.random() < 0.5:
             continue
         nouns, verbs = (words.split() for words in chance.choice(diary.topics))
@@ -404,7 +406,78 @@ def measure_changes(
         yield {"kind": kind, "language": language, "pairs": len(of), **named}
 
 
+# ---------------------------------------------------------------- times
+
+NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
+
+
+def _span_of(rule: str) -> tuple[datetime, datetime]:
+    """Return the time that a rule of `times.txt` names, such as `week-1` or `date=14.5`.
+
+    A number of weeks ago may mean the days around it, as people use it.
+    """
+    midnight = NOW.replace(hour=0)
+    unit, sign, value = re.split("([-=])", rule)
+    if unit == "date":
+        day, month = map(int, value.split("."))
+        return midnight.replace(month=month, day=day), midnight.replace(month=month, day=day + 1)
+    number = int(value)
+    if unit == "month" and sign == "=":
+        first = midnight.replace(year=NOW.year - (number > NOW.month), month=number, day=1)
+        return first, (first + timedelta(days=31)).replace(day=1)
+    if unit == "day":
+        return midnight - timedelta(days=number + number // 3), midnight - timedelta(
+            days=number - 1 - number // 3
+        )
+    if unit == "week":
+        monday = midnight - timedelta(days=NOW.weekday() + 7 * number)
+        return monday - timedelta(days=3 * (number > 1)), monday + timedelta(days=7 + 3 * (number > 1))
+    if unit == "month":
+        first = (midnight.replace(day=1) - timedelta(days=1)).replace(day=1)
+        return first, midnight.replace(day=1)
+    return midnight.replace(year=NOW.year - 1, month=1, day=1), midnight.replace(month=1, day=1)
+
+
+def measure_times(cache: Cache, progress: Console, *, half: Half, semantic: bool) -> Iterator[dict[str, Any]]:
+    """Yield for each language how often a question that names only a time gets a message of it, and others.
+
+    The store holds three years. Times in which nothing was said are not asked for.
+    """
+    year = made_up_year(days=int((NOW.timestamp() - BEGIN) / DAY))
+    ref_times = {m.ref: m.timestamp or 0.0 for _, m in year.messages()}
+    with remembered(year, semantic, cache) as memory:
+        for language, _, lines in track(_blocks(TIMES), description="times", console=progress):
+            rows: list[tuple[bool, bool]] = []
+            for at, line in enumerate(lines[1:]):
+                if half not in ("all", "held" if at % 2 else "fit"):
+                    continue
+                rule, words = line.split(": ")
+                start, end = (moment.timestamp() for moment in _span_of(rule))
+                if not any(start <= moment < end for moment in ref_times.values()):
+                    continue
+                for frame in lines[0].split(" | "):
+                    question = frame.format(time=words)
+                    report = memory.recall(question, at=NOW.timestamp())
+                    hits = [ref_times[hit.ref] for hit in report.results if hit.ref in ref_times][:DEPTH]
+                    inside = [start <= moment < end for moment in hits]
+                    if not inside or not all(inside):
+                        progress.log(f"{question}: {sum(inside)} of {len(inside)} inside")
+                    rows.append((any(inside), not all(inside)))
+            found, outside = (fmean(row[at] for row in rows) for at in range(2))
+            yield {"language": language, "questions": len(rows), "found": found, "outside": outside}
+
+
 # ---------------------------------------------------------------- output
+
+
+def time_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    grid = Table(title="Questions that name only a time, %")
+    for column in ("language", "questions", "something of it", "anything from outside"):
+        grid.add_column(column)
+    for row in rows:
+        shares = (f"{100 * row[name]:.1f}" for name in ("found", "outside"))
+        grid.add_row(row["language"], str(row["questions"]), *shares)
+    return grid
 
 
 def change_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -456,6 +529,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures["idle"] = list(measure_idle(chosen, cache, progress, step=options.step, **given))
         if "changes" in options.part:
             figures["changes"] = list(measure_changes(sets, cache, progress, **given))
+        if "times" in options.part:
+            figures["times"] = list(measure_times(cache, progress, **given))
     if options.json:
         print(json.dumps(figures, indent=2))
         return 0
@@ -464,6 +539,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(fact_table(figures["facts"]))
     if "changes" in figures:
         console.print(change_table(figures["changes"]))
+    if "times" in figures:
+        console.print(time_table(figures["times"]))
     if "idle" in figures:
         console.print(idle_table(figures["idle"]))
     return 0

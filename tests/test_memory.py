@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -778,6 +779,28 @@ def test_of_a_fact_that_changed_the_newest_is_first_in_a_search_and_last_in_a_tu
     assert second.when.startswith("said before, on ")
     assert not first.when.startswith("said before")
     assert before.text == older
+
+
+@pytest.mark.parametrize(
+    "question", ["What did I do last week?", "Summarise the last week", "我上周做了什么？"]
+)
+def test_a_question_that_names_only_a_time_gets_messages_of_it_from_each_session(
+    hermes_home: HermesHome, question: str
+) -> None:
+    now, day = datetime(2026, 3, 18, 12, tzinfo=UTC).timestamp(), 86_400.0
+    with with_past(hermes_home) as memory:
+        for number, days in enumerate((30, 8, 7, 6, 1)):
+            at = now - days * day
+            memory.sessions.create_session(f"s{number}", "cli", started_at=at)
+            for part in range(4):
+                text = f"Planted tree {number}-{part}"
+                memory.sessions.append_message(f"s{number}", "user", text, timestamp=at + part)
+        found = memory.sessions.search(question, now=now, limit=6)
+        turn = memory.sessions.search(question, now=now, limit=30, proactive=True)
+
+    assert {hit.session_id for hit in found[:3]} == {"s1", "s2", "s3"}
+    assert {hit.session_id for hit in turn} == {"s1", "s2", "s3"}
+    assert len(turn) == 12
 
 
 def test_a_greeting_that_was_said_before_finds_nothing(hermes_home: HermesHome) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 
+from hermes_core.recall.tokens import dense_runs, is_stop_word, words
+
 _MONTHS_IN_ORDER = "january february march april may june july august september october november december"
 _MONTH_NAMES = _MONTHS_IN_ORDER.split()
 MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
@@ -190,6 +192,12 @@ def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple
     >>> find_dates("What happened on 8 May, 2023?")[0]
     (When(year=2023, month=5, day=8, start=0.0, end=0.0),)
     """
+    times, undated, _ = read_times(text, now, zone)
+    return times, undated
+
+
+def read_times(text: str, now: float | None, zone: tzinfo) -> tuple[tuple[When, ...], str, str]:
+    """Return the times that `text` names, `text` without the dates, and `text` without any words for times."""
     at = None if now is None else datetime.fromtimestamp(now, zone)
     places: list[tuple[int, int, When]] = []
     covered = text
@@ -207,7 +215,42 @@ def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple
             places += [(first, last, when) for first, last, when in found if when is not None]
             covered = _without(covered, places)
         places = list(_with_bounds(text, sorted(places, key=lambda place: place[:2]), at))
-    return tuple(when for _, _, when in places), undated
+    return tuple(when for _, _, when in places), undated, covered
+
+
+# Words by which a question asks for anything that was done or said, in the languages in which times are read.
+_ANYTHING = re.compile(
+    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|discuss\w*|say|said|going on|news|"
+    r"overview|anything|everything|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|geschehen|war los|fass\w*|zusammen\w*|gesprochen|"
+    r"besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|ocurrió|resum\w*|hablamos|hablé|dije|fait\w*|fais\w*|passé\w*|"
+    r"arrivé\w*|résum\w*|parl\w*|dit|fatto|fatta|successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|"
+    r"samenvat\w*|gezegd|gesproken|делал\w*|сделал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|итог\w*|перескаж\w*|подытож\w*|"
+    r"robił\w*|zrobił\w*|stało|działo|yaptım|yaptık|oldu|konuştuk|gjorde|hände|skedde|skjedde|tein|teimme|tapahtui|dělal\w*|stalo)\b"
+    r"|做|发生|干|说|聊|总结|何|した|話|まとめ|무엇|했|요약",
+    re.IGNORECASE,
+)
+
+# Letters of a word that may stand beside them in any language, as in "was habe ich", and characters of dense scripts.
+MAX_SMALL_WORD = 4
+_SMALL = re.compile(
+    r"\b(?:what|when|there|were|about|have|been|please|with|worüber|haben|hatte\w*|wurde\w*|bitte|über|quelles?|avons|avez|"
+    r"cosas|cosa|abbiamo|która|когда|какие|расскажи)\b|[我我们你们的了过什么事情哪些在是有吗呢都请一下？はがをのにでましたか私たち다을를나는우리]",
+    re.IGNORECASE,
+)
+
+
+def asks_for_anything(rest: str) -> bool:
+    """Return True if a question asks for anything of the times that it names.
+
+    Args:
+        rest: The question without the words for times.
+
+    >>> asks_for_anything("What did I do ?"), asks_for_anything("What did I buy at the market ?")
+    (True, False)
+    """
+    left = _SMALL.sub(" ", _ANYTHING.sub(" ", rest))
+    small = all(is_stop_word(word) or len(word) <= MAX_SMALL_WORD for word in words(left))
+    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small
 
 
 def time_bounds(text: str, now: float, zone: tzinfo) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.recall.dates import When, find_dates, read_moment
+from hermes_core.recall.query import analyse
 from tests.table import table
 
 NOW = datetime(2024, 3, 13, 15, 0, tzinfo=UTC)  # a Wednesday
@@ -162,3 +163,22 @@ def test_a_word_that_holds_a_year_is_a_word(word: str) -> None:
 @pytest.mark.parametrize("text", ["2019", "in 2019?", "the 2019s", "2019に", "(2019)"])
 def test_a_year_that_stands_alone_is_a_time(text: str) -> None:
     assert find_dates(text)[0] == (When(year=2019),)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What did I do last week?", True),
+        ("Summarise the last two weeks", True),
+        ("What happened on 20 November?", True),
+        ("Was habe ich letzte Woche gemacht?", True),
+        ("我上周做了什么？", True),
+        ("What did I buy at the market last week?", False),
+        ("Where was I in March?", False),
+        ("see you on Monday", False),
+        ("How are you today?", False),
+        ("What did I do?", False),
+    ],
+)
+def test_a_question_that_asks_for_anything_of_a_time_is_known(question: str, expected: bool) -> None:
+    assert analyse(question, now=NOW.timestamp()).time_only is expected

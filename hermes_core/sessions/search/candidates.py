@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
@@ -9,9 +10,10 @@ from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
 from hermes_core.recall.changes import Statement, asks_formerly, find_outdated
-from hermes_core.recall.dates import When, asks_for_first
+from hermes_core.recall.dates import MAX_SMALL_WORD, When, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
+    MAX_PROACTIVE_HITS,
     Place,
     RankCandidate,
     Ranked,
@@ -21,14 +23,14 @@ from hermes_core.recall.rank import (
     says_unknown,
     select_proactive,
 )
-from hermes_core.recall.tokens import words
+from hermes_core.recall.tokens import dense_runs, words
 from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored_origin
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
 from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
 from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow
-from hermes_core.sessions.search.snippets import best_part, snippet
+from hermes_core.sessions.search.snippets import best_part, holds, snippet
 from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
@@ -50,6 +52,12 @@ _TEXT, _TIMESTAMP = 3, 4
 # Distance of a score, the logarithm of odds, from the best one up to which a message counts as a good answer to "When did
 # I first ...". Of good answers, the oldest is the first.
 MAX_SCORE_BEHIND = 2.0
+
+# Parts of a named time of which the newest messages each are read, so that they are spread over a long time.
+TIME_PARTS = 6
+
+# Characters of a message that say how much it tells.
+MAX_INFORMATIVE_CHARS = 400
 
 # Number of the best messages that may be changed by others, and of messages that may change them.
 MAX_CHANGED = 10
@@ -105,12 +113,14 @@ def search(
         return []
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit)
+    spans = _spans(analysis.dates, now, zone)
+    if analysis.time_only and analysis.condition is None and spans and order is None:
+        return _of_times(reader, analysis, spans, now, limit, proactive=proactive)
     lookup = Lookup(reader, counts_all_words=proactive)
     closest = None
     if vectors is not None and order is None:
         user, passing = filters.user, reader.passing
         closest = vectors.ask(question, analysis.names, user, covered=covered, passing=passing)
-    spans = _spans(analysis.dates, now, zone)
     places, beside, scores = _places(
         lookup, reader, analysis, order, spans, closest, max(MAX_COMMON_HITS, ranked_limit)
     )
@@ -342,6 +352,59 @@ def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
     good = [entry for entry in ranked[:FACT_RESULTS] if entry.score >= least]
     good.sort(key=lambda entry: (entry.candidate.timestamp or 0.0, entry.candidate.id))
     return good + [entry for entry in ranked if entry not in good]
+
+
+def _of_times(
+    reader: IndexReader,
+    analysis: Analysis,
+    spans: Sequence[tuple[float, float]],
+    now: float,
+    limit: int,
+    *,
+    proactive: bool,
+) -> list[SearchHit]:
+    """Return messages of named times for a question that asks for anything of them: the most informative of each session.
+
+    Messages from outside are never returned. Without being asked to search, only times that have begun are regarded.
+    """
+    if proactive:
+        spans, limit = [span for span in spans if span[0] <= now], min(limit, MAX_PROACTIVE_HITS)
+    parts = [
+        (start + (end - start) * at / TIME_PARTS, start + (end - start) * (at + 1) / TIME_PARTS)
+        for start, end in ((start, min(end, max(now, start) + 1)) for start, end in spans)
+        for at in range(TIME_PARTS)
+    ]
+    found = reader.find((), parts)[1]
+    rows = reader.candidates((), [row[3] for row in found])
+    matches = [match_of(term) for term in analysis.terms]
+    ranked = sorted(
+        ((_information(row, matches), row) for row in rows), key=lambda pair: (-pair[0], pair[1][0])
+    )
+    sessions: dict[int, int] = {}
+    rounds = []
+    for information, row in ranked:
+        sessions[row[1]] = sessions.get(row[1], 0) + 1
+        rounds.append((sessions[row[1]], -information, row[0]))
+    shown = sorted(rounds)[:limit]
+    by_id = reader.hits([message_id for _, _, message_id in shown])
+    return [
+        _hit(hit, -information, "", best_part(hit["content"], matches))
+        for _, information, message_id in shown
+        if (hit := by_id.get(message_id)) is not None
+    ]
+
+
+def _information(row: tuple[Any, ...], matches: Sequence[Match]) -> float:
+    """Return how much a message tells of its time: its different long words, and more if it has words of the question."""
+    text, role = row[_TEXT], row[8]
+    telling = {word for word in words(text[:MAX_INFORMATIVE_CHARS]) if len(word) > MAX_SMALL_WORD}
+    told = math.log1p(len(telling) + sum(map(len, dense_runs(text[:MAX_INFORMATIVE_CHARS]))) / 2)
+    held = sum(holds(text[:MAX_INFORMATIVE_CHARS], match) for match in matches)
+    return (
+        (told + 2 * held)
+        * (1.0 if role == "user" else 0.5)
+        * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
+    )
 
 
 def _newer(everyone: Sequence[Ranked], best: Sequence[Ranked], places: Mapping[int, Place]) -> dict[int, int]:
