@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 
+from hermes_core.recall.calendar_words import find_times
 from hermes_core.recall.tokens import dense_runs, is_stop_word, words
 
 _MONTHS_IN_ORDER = "january february march april may june july august september october november december"
@@ -214,6 +215,8 @@ def read_times(text: str, now: float | None, zone: tzinfo) -> tuple[tuple[When, 
             found = [(*match.span(), _relative(match, at)) for match in pattern.finditer(covered)]
             places += [(first, last, when) for first, last, when in found if when is not None]
             covered = _without(covered, places)
+        places += _in_other_words(covered, at)
+        covered = _without(covered, places)
         places = list(_with_bounds(text, sorted(places, key=lambda place: place[:2]), at))
     return tuple(when for _, _, when in places), undated, covered
 
@@ -249,7 +252,8 @@ def asks_for_anything(rest: str) -> bool:
     (True, False)
     """
     left = _SMALL.sub(" ", _ANYTHING.sub(" ", rest))
-    small = all(is_stop_word(word) or len(word) <= MAX_SMALL_WORD for word in words(left))
+    pieces = (piece for word in words(left) if not is_stop_word(word) for piece in re.split("['’]", word))
+    small = all(len(piece) <= MAX_SMALL_WORD for piece in pieces)
     return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small
 
 
@@ -405,8 +409,7 @@ def _relative(match: re.Match[str], now: datetime) -> When | None:
         days = min(size * (_COUNTS.get(count) or int(count[:6])), 36_500)
         if "recent" in parts:
             return _days(midnight - timedelta(days=days), days + 1)
-        slack = size // 2
-        return _days(midnight - timedelta(days=days + slack), 1 + 2 * slack)
+        return _days_ago(midnight, days // size, size)
     if "weekday" in parts:
         back = (midnight.weekday() - _WEEKDAYS[parts["weekday"]] - 1) % 7 + 1
         return _day(midnight - timedelta(days=back))
@@ -440,6 +443,31 @@ def _last(is_this: bool, unit: str, midnight: datetime, which: str) -> When:
         start = first if is_this else (first - timedelta(days=1)).replace(day=1)
         return When(start.year, start.month)
     return When(midnight.year - (not is_this))
+
+
+def _in_other_words(text: str, now: datetime) -> Iterator[tuple[int, int, When]]:
+    """Yield start, end and time of each time that a text names in one of the languages of `calendar_words`."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    for time in find_times(text):
+        if time.unit == "date":
+            when = When(time.year, time.count, time.day)
+        elif time.unit == "weekday":
+            when = _day(midnight - timedelta(days=(midnight.weekday() - time.count - 1) % 7 + 1))
+        elif time.about or time.unit == "day":
+            when = _days_ago(midnight, time.count, _DAYS_IN[time.unit])
+        elif time.unit == "week" and time.count > 1:
+            when = _days(midnight - timedelta(days=midnight.weekday() + 7 * time.count), 7)
+        elif time.count > 1:
+            continue
+        else:
+            when = _last(time.count == 0, time.unit, midnight, "last")
+        yield time.start, time.end, when
+
+
+def _days_ago(midnight: datetime, count: int, size: int) -> When:
+    """Return the time of so many days, weeks, months or years ago, with the days around it."""
+    days, slack = min(size * count, 36_500), size // 2
+    return _days(midnight - timedelta(days=days + slack), 1 + 2 * slack)
 
 
 def _last_monthday(day: int, midnight: datetime) -> When | None:
