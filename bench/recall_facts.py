@@ -3,7 +3,8 @@
 Made-up people tell short facts ("My passport is in the blue drawer.") among the messages of a panel, and ask for them
 later ("Where is my passport?"): `own_facts.txt`, a line for each fact with its question. `idle_turns.txt` has turns that
 ask nothing of memory: tasks, code, follow-ups and small talk. `changed_facts.txt` has facts that a person tells and later
-changes, and pairs of statements that change nothing. `times.txt` has questions that name only a time, and the times. They are asked in the stores of the panel and of a made-up
+changes, and pairs of statements that change nothing. `times.txt` has questions that name only a time, and the times;
+`times_in_words.txt` has times in many languages. They are asked in the stores of the panel and of a made-up
 year of one person with an assistant. Of both files, each second line is held out: what is fitted is fitted on the others.
 Languages in `UNSEEN` are held out as a whole.
 
@@ -34,15 +35,18 @@ from rich.progress import track
 from rich.table import Table
 
 from hermes_core.importers.values import ImportedMessage, ImportedSession, split_turns
+from hermes_core.recall.calendar_words import find_times
+from hermes_core.recall.dates import find_dates
 from hermes_core.recall.tokens import count_tokens
 
-FACTS, IDLE, CHANGED, TIMES = (
+FACTS, IDLE, CHANGED, TIMES, WORDS = (
     Path(__file__).with_name(name)
-    for name in ("own_facts.txt", "idle_turns.txt", "changed_facts.txt", "times.txt")
+    for name in ("own_facts.txt", "idle_turns.txt", "changed_facts.txt", "times.txt", "times_in_words.txt")
 )
 SIZES = (5, 20, 40, 120, 1_000, 10_000)
 UNSEEN = ("ru", "zh", "it", "tr")
-PARTS = ("facts", "changes", "times", "idle")
+PARTS = ("facts", "changes", "times", "words", "idle")
+SENTENCES = 10_000
 DAY = 86_400.0
 BEGIN = 1_688_200_000.0
 TALK = ("realtalk", "beam-100k", "locomo", "agent-history")
@@ -411,10 +415,10 @@ def measure_changes(
 NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
 
 
-def _span_of(rule: str) -> tuple[datetime, datetime]:
-    """Return the time that a rule of `times.txt` names, such as `week-1` or `date=14.5`.
+def _span_of(rule: str, *, exact: bool = False) -> tuple[datetime, datetime]:
+    """Return the time that a rule of `times.txt` names, such as `week-1`, `weekday=0` or `date=14.5`.
 
-    A number of weeks ago may mean the days around it, as people use it.
+    A number of days or weeks ago may mean the days around it, as people use it, unless it is `exact`.
     """
     midnight = NOW.replace(hour=0)
     unit, sign, value = re.split("([-=])", rule)
@@ -425,6 +429,11 @@ def _span_of(rule: str) -> tuple[datetime, datetime]:
     if unit == "month" and sign == "=":
         first = midnight.replace(year=NOW.year - (number > NOW.month), month=number, day=1)
         return first, (first + timedelta(days=31)).replace(day=1)
+    if unit == "weekday":
+        start = midnight - timedelta(days=(midnight.weekday() - number - 1) % 7 + 1)
+        return start, start + timedelta(days=1)
+    if unit == "day" and exact:
+        return midnight - timedelta(days=number), midnight - timedelta(days=number - 1)
     if unit == "day":
         return midnight - timedelta(days=number + number // 3), midnight - timedelta(
             days=number - 1 - number // 3
@@ -467,7 +476,42 @@ def measure_times(cache: Cache, progress: Console, *, half: Half, semantic: bool
             yield {"language": language, "questions": len(rows), "found": found, "outside": outside}
 
 
+def measure_words(sets: Sequence[DataSet], progress: Console) -> Iterator[dict[str, Any]]:
+    """Yield for each language how many times are read right; last, how many sentences of a panel name a time.
+
+    Most sentences name none, and times in English or Chinese are not counted, because these languages are read without
+    the data of other languages.
+    """
+    for line in WORDS.read_text(encoding="utf-8").splitlines():
+        language, *items = line.split(" | ")
+        right = []
+        for words, _, rule in (item.partition("=") for item in items):
+            start, end = (moment.timestamp() for moment in _span_of(rule, exact=True))
+            spans = [when.span(NOW) for when in find_dates(f"x {words} x", NOW.timestamp())[0]]
+            right.append(spans == [(start, end)])
+            if not right[-1]:
+                progress.log(f"{language}: {words}")
+        yield {"language": language, "times": len(right), "right": fmean(right)}
+    texts = (m.content for data in sets for c in data.conversations[:3] for _, m in c.messages())
+    sentences = [part for text in texts for part in re.split(r"(?<=[.!?])\s+|\n", text) if part.isascii()]
+    sample = random.Random(0).sample(sentences, min(SENTENCES, len(sentences)))
+    named = [next(find_times(text), None) for text in sample]
+    for time, text in zip(named, sample, strict=True):
+        if time is not None:
+            progress.log(f"sentence: {text[time.start : time.end]!r} in {text[:80]!r}")
+    yield {"language": "sentences that name a time", "times": len(named), "right": fmean(map(bool, named))}
+
+
 # ---------------------------------------------------------------- output
+
+
+def word_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    grid = Table(title="Times in words, % read right")
+    for column in ("language", "times", "%"):
+        grid.add_column(column)
+    for row in rows:
+        grid.add_row(row["language"], str(row["times"]), f"{100 * row['right']:.2f}")
+    return grid
 
 
 def time_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -529,6 +573,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             figures["idle"] = list(measure_idle(chosen, cache, progress, step=options.step, **given))
         if "changes" in options.part:
             figures["changes"] = list(measure_changes(sets, cache, progress, **given))
+        if "words" in options.part:
+            figures["words"] = list(measure_words(sets, progress))
         if "times" in options.part:
             figures["times"] = list(measure_times(cache, progress, **given))
     if options.json:
@@ -539,6 +585,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(fact_table(figures["facts"]))
     if "changes" in figures:
         console.print(change_table(figures["changes"]))
+    if "words" in figures:
+        console.print(word_table(figures["words"]))
     if "times" in figures:
         console.print(time_table(figures["times"]))
     if "idle" in figures:

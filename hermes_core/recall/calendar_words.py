@@ -49,7 +49,7 @@ _AMBIGUOUS = frozenset(
     ["hier", "segunda", "terça", "quarta", "quinta", "sexta", "domani", "morgen", "mañana", "manhã"]
 )
 # Short names of months that are words of English: "9 out of 10".
-_ENGLISH = ("out", "set", "ago")
+_ENGLISH = ("out", "set", "ago", "pro")
 _FRENCH = re.compile(
     r"\b(?:[cdjlmnst]|qu)['’]|\b(?:ai|nous|avons|est|quoi|que|qui|fait|où|quand)\b", re.IGNORECASE
 )

@@ -66,7 +66,7 @@ _DAYS_IN = {
 }
 _DAYS_AGO = {
     "day before yesterday": 2, "yesterday": 1, "last night": 1, "today": 0, "tonight": 0, "this morning": 0,
-    "前天": 2, "昨天": 1, "昨日": 1, "昨晚": 1, "今天": 0, "今日": 0, "gestern": 1, "vorgestern": 2, "heute": 0,
+    "前天": 2, "一昨日": 2, "昨天": 1, "昨日": 1, "昨晚": 1, "今天": 0, "今日": 0, "gestern": 1, "vorgestern": 2, "heute": 0,
 }  # fmt: skip
 # Month and day of the first of some days. Easter moves, and is computed.
 _HOLIDAYS = {

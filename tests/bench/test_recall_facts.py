@@ -5,8 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "bench" / "recall_facts.py"
+
+
+pytest.importorskip("dateparser")
 
 
 def test_facts_are_told_and_asked_for_beside_other_talk(tmp_path: Path) -> None:
@@ -25,6 +30,9 @@ def test_facts_are_told_and_asked_for_beside_other_talk(tmp_path: Path) -> None:
 
     figures = json.loads(done.stdout)
 
+    assert {row["language"]: row["right"] for row in figures["words"]}["es"] >= 0.9
+    assert {row["language"] for row in figures["times"]} == {"en", "de", "fr", "es", "ru", "zh"}
+    assert all(row["marked"] <= 0.01 for row in figures["changes"] if row["kind"] == "bait")
     (german,) = (row for row in figures["facts"] if row["languages"] == "de")
     assert german["questions"] == 20
     assert german["found"] >= 0.9
