@@ -59,7 +59,7 @@ _BEFORE_MONTH = (
     r"(?:in|im|en|em|au|aux|de|du|di|del|a|i|w|we|v|ve|u|в|во|у|през|τον|tháng|bulan|di bulan|în|au mois de)"
 )
 
-_NUMBER = r"(\\d++[.,]?\\d*+)"
+_DAY = r"\b(?P<day>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,12 @@ def find_times(text: str) -> Iterator[CalendarTime]:
         return
     taken: set[int] = set()
     is_french = bool(_FRENCH.search(text))
+    has_digit = any(map(str.isdigit, text))
     found = [
-        (unit, count, match) for unit, count, pattern in _patterns() for match in pattern.finditer(lowered)
+        (unit, count, match)
+        for unit, count, pattern in _patterns()
+        if has_digit or (unit != "counted" and not pattern.pattern.startswith(_DAY))
+        for match in pattern.finditer(lowered)
     ]
     # The longest first: "l'altro ieri" is not yesterday.
     for unit, count, match in sorted(found, key=lambda one: one[2].start() - one[2].end()):

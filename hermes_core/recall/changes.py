@@ -165,31 +165,78 @@ def _changes(older: str, newer: str) -> bool:
     Either both are the same but for one value; or the newer one says that something moved or is new, has the subject of
     the older one, and a value of the same kind; or it says that the older one no longer holds.
     """
-    one = _tokens(older)
-    if len(one) > MAX_STATEMENT_WORDS or len(_tokens(newer)) > MAX_STATEMENT_WORDS:
+    one, other = _read(older), _read(newer)
+    if not one.keys & other.keys or max(len(one.tokens), len(other.tokens)) > MAX_STATEMENT_WORDS:
         return False
-    if not _CHANGE.search(newer):
-        if not _I_DO.match(older) and _restates(one, _tokens(newer)) == "definite":
+    if not other.says_change:
+        if not one.is_deed and _restates(one.tokens, other.tokens) == "definite":
             return True
     else:
-        wanted = ("definite", "value", "word") if speaks_of_self(older) else ("definite", "value")
-        for part in dict.fromkeys((newer, *_CLAUSE_END.split(newer))):
-            if _restates(one, _tokens(_CHANGE.sub(" ", part))) in wanted:
-                return True
-    words, others = _content(one), _content(_tokens(_NEW.sub(r"\1", _CHANGE.sub(" ", newer))))
-    known, new = {token.key for token in words}, {token.key for token in others}
-    if _NEGATION.search(newer) and words and known <= new:
+        wanted = ("definite", "value", "word") if one.is_of_self else ("definite", "value")
+        if any(_restates(one.tokens, part) in wanted for part in other.parts):
+            return True
+    if other.negates and one.keys <= other.keys:
         return True
-    is_new = any(
-        fold(noun) in {token.key for token in one} for noun in _NEW.findall(newer)
-    ) and not _I_DO.match(older)
-    if not (_CHANGE_VERB.search(newer) or is_new) or not words or words[0].key not in new:
+    is_new = not one.is_deed and any(noun in one.words for noun in other.new_nouns)
+    if not (other.moves or is_new) or one.content[0].key not in other.keys:
         return False
-    values = [token for token in words if token.key not in new]
-    new_values = [token for token in others if token.key not in known]
+    values = [token for token in one.content if token.key not in other.keys]
+    new_values = [token for token in other.content if token.key not in one.keys]
     kinds = {token.kind for token in values} & {token.kind for token in new_values}
     most = 2 if dense_runs(older) else 1
     return bool(kinds - {"word"}) or (bool(kinds) and max(len(values), len(new_values)) <= most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """What is compared of a sentence.
+
+    Attributes:
+        tokens: Its words.
+        words: Their keys.
+        content: Its words that are no small words, without words of change.
+        keys: Their keys.
+        parts: The whole sentence and its clauses, without words of change.
+        says_change: True if it says that something is different now.
+        negates: True if it says that something no longer holds.
+        moves: True if it says that something moved or changed.
+        new_nouns: The words after "new".
+        is_deed: True if it begins with "I" or "we".
+        is_of_self: True if it has a word for its speaker.
+    """
+
+    tokens: tuple[_Token, ...]
+    words: frozenset[str]
+    content: tuple[_Token, ...]
+    keys: frozenset[str]
+    parts: tuple[tuple[_Token, ...], ...]
+    says_change: bool
+    negates: bool
+    moves: bool
+    new_nouns: tuple[str, ...]
+    is_deed: bool
+    is_of_self: bool
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> _Sentence:
+    """Read a sentence. A search compares each sentence with many others."""
+    tokens, says_change = _tokens(text), bool(_CHANGE.search(text))
+    content = tuple(_content(_tokens(_NEW.sub(r"\1", _CHANGE.sub(" ", text)))))
+    clauses = dict.fromkeys((text, *_CLAUSE_END.split(text))) if says_change else ()
+    return _Sentence(
+        tokens=tokens,
+        words=frozenset(token.key for token in tokens),
+        content=content,
+        keys=frozenset(token.key for token in content),
+        parts=tuple(_tokens(_CHANGE.sub(" ", clause)) for clause in clauses),
+        says_change=says_change,
+        negates=says_change and bool(_NEGATION.search(text)),
+        moves=says_change and bool(_CHANGE_VERB.search(text)),
+        new_nouns=tuple(map(fold, _NEW.findall(text))),
+        is_deed=bool(_I_DO.match(text)),
+        is_of_self=speaks_of_self(text),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +252,6 @@ class _Token:
     kind: str
 
 
-@lru_cache(maxsize=1024)
 def _tokens(text: str) -> tuple[_Token, ...]:
     tokens: list[_Token] = []
     before = ""

@@ -60,8 +60,8 @@ TIME_PARTS = 6
 MAX_INFORMATIVE_CHARS = 400
 
 # Number of the best messages that may be changed by others, and of messages that may change them.
-MAX_CHANGED = 10
-MAX_COMPARED = 40
+MAX_CHANGED = 5
+MAX_COMPARED = 20
 
 # Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
 Distinct = Literal["", "text", "words"]
