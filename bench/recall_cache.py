@@ -18,7 +18,17 @@ from hermes_core.recall.tokens import STOP_WORDS
 from hermes_memory_semantic import dense
 
 # Modules that only read a store. A change of another module of search or storage makes the stores anew.
-READING = {"rank.py", "query.py", "dates.py", "candidates.py", "lookup.py", "snippets.py", "amounts.py"}
+READING = {
+    "rank.py",
+    "query.py",
+    "changes.py",
+    "calendar_words.py",
+    "dates.py",
+    "candidates.py",
+    "lookup.py",
+    "snippets.py",
+    "amounts.py",
+}
 STORING = ("recall", "sessions", "storage")
 
 

@@ -285,9 +285,6 @@ class PastSessions:
     ) -> Recall:
         """Return the recall from past sessions for a turn; an empty one if `recall.sessions` is `on_request`.
 
-        If a search finds nothing that is worth showing, return nothing. Otherwise, if all messages of persons' past
-        sessions fit into the budget of the query, return all, because then no ranking can lose one.
-
         Args:
             related: Ids of the session's lineage, if the caller has read them.
         """
@@ -304,13 +301,6 @@ class PastSessions:
             distinct=True,
             now=query.now,
         )
-        if hits:
-            most = query.budget * CHARS_PER_TOKEN
-            whole = self._sessions.everything(most, user=user, exclude_sessions=lineage) or []
-            # Messages of programs are never given whole, but one of them may be what answers.
-            shown = {hit.message_id for hit in whole}
-            others = [hit for hit in hits if hit.message_id not in shown]
-            hits = whole + others if len(others) < len(hits) else hits
         # A tool's result may be a whole page, and crowd out what persons said.
         room = query.budget * CHARS_PER_TOKEN * TOOL_SHARE
         chosen = []
@@ -326,7 +316,11 @@ class PastSessions:
         if isinstance(recall, Refused):
             seen.left_out.append(f"recall of past sessions was left out: {recall.reason}")
             return Recall()
-        return cut_to_budget(recall, query.budget)
+        # The model reads the newest of several statements of one matter last.
+        newest = {hit.newer for hit in chosen}
+        cut = cut_to_budget(recall, query.budget)
+        items = sorted(cut.items, key=lambda item: item.message_id in newest)
+        return dataclasses.replace(cut, items=tuple(items))
 
     def hits(
         self,
@@ -384,7 +378,7 @@ def _item(hit: SearchHit, origin: Origin) -> RecallItem:
         message_id=hit.message_id,
         ref=hit.ref,
         speaker=hit.speaker or hit.role,
-        when=_day(hit.timestamp),
+        when=f"said before, on {_day(hit.timestamp)}" if hit.newer else _day(hit.timestamp),
         origin=origin,
         span=hit.span,
     )

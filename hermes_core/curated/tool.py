@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import reprlib
@@ -15,13 +16,27 @@ from hermes_core.contract.values import BUILTIN_NAME, MemoryAction, MemoryTarget
 from hermes_core.curated.edits import Operation, Refusal
 from hermes_core.curated.store import TARGETS, MemoryStore, Result
 from hermes_core.errors import HermesError
+from hermes_core.recall.changes import changes
 from hermes_core.safety.origin import Reading, current_reading, report_result
 
 ACTIONS: tuple[MemoryAction, ...] = get_args(MemoryAction)
 
 # Keys of a result that hold texts of the notes.
 _ENTRIES = frozenset(
-    {"current_entries", "matches", "removed_entry", "removed_entries", "replaced_entry", "replaced_entries"}
+    {
+        "changed_entries",
+        "current_entries",
+        "matches",
+        "removed_entry",
+        "removed_entries",
+        "replaced_entry",
+        "replaced_entries",
+    }
+)
+
+_REPLACE_IT = (
+    "The new entry says otherwise than changed_entries. Replace it? If the older entry no longer holds, remove it: action "
+    "'remove' with its text as old_text."
 )
 
 _IN_PROMPT = "appear in your system prompt from the next session on."
@@ -176,7 +191,27 @@ def _run(store: MemoryStore, arguments: object, session: Session, reading: Readi
         checked.append(operation)
     if refusal:
         return store.refuse(refusal, target if target in store.enabled_targets else None, session)
-    return store.write(target, checked, session, batch=not single, reading=reading)
+    added = [operation.content for operation in checked if operation.action == "add"]
+    # Read before the write, so that the new entries are not among them.
+    standing = _standing(store, target) if added else []
+    result = store.write(target, checked, session, batch=not single, reading=reading)
+    mentioned = [operation.old_text for operation in checked if operation.old_text]
+    changed = [
+        entry
+        for entry in standing
+        if any(changes(entry, new) for new in added) and not any(text in entry for text in mentioned)
+    ]
+    if changed and result.get("success"):
+        result |= {"changed_entries": changed, "question": _REPLACE_IT}
+    return result
+
+
+def _standing(store: MemoryStore, target: MemoryTarget) -> list[str]:
+    """Return the entries of a target that the system prompt shows; none if the file can't be read."""
+    with contextlib.suppress(HermesError):
+        shown = set(store.shown_entries())
+        return [entry for entry in store.entries(target) if entry in shown]
+    return []
 
 
 def _operation(item: object) -> Operation | Refusal:

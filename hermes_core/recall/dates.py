@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 
+from hermes_core.recall.calendar_words import find_times
+from hermes_core.recall.tokens import dense_runs, is_stop_word, words
+
 _MONTHS_IN_ORDER = "january february march april may june july august september october november december"
 _MONTH_NAMES = _MONTHS_IN_ORDER.split()
 MONTHS = {name: i for i, name in enumerate(_MONTH_NAMES, 1)} | {
@@ -63,7 +66,7 @@ _DAYS_IN = {
 }
 _DAYS_AGO = {
     "day before yesterday": 2, "yesterday": 1, "last night": 1, "today": 0, "tonight": 0, "this morning": 0,
-    "前天": 2, "昨天": 1, "昨日": 1, "昨晚": 1, "今天": 0, "今日": 0, "gestern": 1, "vorgestern": 2, "heute": 0,
+    "前天": 2, "一昨日": 2, "昨天": 1, "昨日": 1, "昨晚": 1, "今天": 0, "今日": 0, "gestern": 1, "vorgestern": 2, "heute": 0,
 }  # fmt: skip
 # Month and day of the first of some days. Easter moves, and is computed.
 _HOLIDAYS = {
@@ -190,6 +193,12 @@ def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple
     >>> find_dates("What happened on 8 May, 2023?")[0]
     (When(year=2023, month=5, day=8, start=0.0, end=0.0),)
     """
+    times, undated, _ = read_times(text, now, zone)
+    return times, undated
+
+
+def read_times(text: str, now: float | None, zone: tzinfo) -> tuple[tuple[When, ...], str, str]:
+    """Return the times that `text` names, `text` without the dates, and `text` without any words for times."""
     at = None if now is None else datetime.fromtimestamp(now, zone)
     places: list[tuple[int, int, When]] = []
     covered = text
@@ -206,8 +215,46 @@ def find_dates(text: str, now: float | None = None, zone: tzinfo = UTC) -> tuple
             found = [(*match.span(), _relative(match, at)) for match in pattern.finditer(covered)]
             places += [(first, last, when) for first, last, when in found if when is not None]
             covered = _without(covered, places)
+        places += _in_other_words(covered, at)
+        covered = _without(covered, places)
         places = list(_with_bounds(text, sorted(places, key=lambda place: place[:2]), at))
-    return tuple(when for _, _, when in places), undated
+    return tuple(when for _, _, when in places), undated, covered
+
+
+# Words by which a question asks for anything that was done or said, in the languages in which times are read.
+_ANYTHING = re.compile(
+    r"\b(?:do|did|does|done|doing|happen\w*|summari[sz]e\w*|summary|recap\w*|review|talk\w*|discuss\w*|say|said|going on|news|"
+    r"overview|anything|everything|mach\w*|gemacht|tat\w*|getan|passier\w*|geschah|geschehen|war los|fass\w*|zusammen\w*|gesprochen|"
+    r"besprochen|geredet|erzähl\w*|gesagt|hice|hicimos|hizo|hecho|pasó|ocurrió|resum\w*|hablamos|hablé|dije|fait\w*|fais\w*|passé\w*|"
+    r"arrivé\w*|résum\w*|parl\w*|dit|fatto|fatta|successo|riassum\w*|detto|fiz|fizemos|aconteceu|falamos|gedaan|gebeurd\w*|"
+    r"samenvat\w*|gezegd|gesproken|делал\w*|сделал\w*|случил\w*|произошло|было|говорил\w*|обсуждал\w*|итог\w*|перескаж\w*|подытож\w*|"
+    r"robił\w*|zrobił\w*|stało|działo|yaptım|yaptık|oldu|konuştuk|gjorde|hände|skedde|skjedde|tein|teimme|tapahtui|dělal\w*|stalo)\b"
+    r"|做|发生|干|说|聊|总结|何|した|話|まとめ|무엇|했|요약",
+    re.IGNORECASE,
+)
+
+# Letters of a word that may stand beside them in any language, as in "was habe ich", and characters of dense scripts.
+MAX_SMALL_WORD = 4
+_SMALL = re.compile(
+    r"\b(?:what|when|there|were|about|have|been|please|with|worüber|haben|hatte\w*|wurde\w*|bitte|über|quelles?|avons|avez|"
+    r"cosas|cosa|abbiamo|która|когда|какие|расскажи)\b|[我我们你们的了过什么事情哪些在是有吗呢都请一下？はがをのにでましたか私たち다을를나는우리]",
+    re.IGNORECASE,
+)
+
+
+def asks_for_anything(rest: str) -> bool:
+    """Return True if a question asks for anything of the times that it names.
+
+    Args:
+        rest: The question without the words for times.
+
+    >>> asks_for_anything("What did I do ?"), asks_for_anything("What did I buy at the market ?")
+    (True, False)
+    """
+    left = _SMALL.sub(" ", _ANYTHING.sub(" ", rest))
+    pieces = (piece for word in words(left) if not is_stop_word(word) for piece in re.split("['’]", word))
+    small = all(len(piece) <= MAX_SMALL_WORD for piece in pieces)
+    return bool(_ANYTHING.search(rest)) and not dense_runs(left) and small
 
 
 def time_bounds(text: str, now: float, zone: tzinfo) -> tuple[float, float] | None:
@@ -362,8 +409,7 @@ def _relative(match: re.Match[str], now: datetime) -> When | None:
         days = min(size * (_COUNTS.get(count) or int(count[:6])), 36_500)
         if "recent" in parts:
             return _days(midnight - timedelta(days=days), days + 1)
-        slack = size // 2
-        return _days(midnight - timedelta(days=days + slack), 1 + 2 * slack)
+        return _days_ago(midnight, days // size, size)
     if "weekday" in parts:
         back = (midnight.weekday() - _WEEKDAYS[parts["weekday"]] - 1) % 7 + 1
         return _day(midnight - timedelta(days=back))
@@ -397,6 +443,31 @@ def _last(is_this: bool, unit: str, midnight: datetime, which: str) -> When:
         start = first if is_this else (first - timedelta(days=1)).replace(day=1)
         return When(start.year, start.month)
     return When(midnight.year - (not is_this))
+
+
+def _in_other_words(text: str, now: datetime) -> Iterator[tuple[int, int, When]]:
+    """Yield start, end and time of each time that a text names in one of the languages of `calendar_words`."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    for time in find_times(text):
+        if time.unit == "date":
+            when = When(time.year, time.count, time.day)
+        elif time.unit == "weekday":
+            when = _day(midnight - timedelta(days=(midnight.weekday() - time.count - 1) % 7 + 1))
+        elif time.about or time.unit == "day":
+            when = _days_ago(midnight, time.count, _DAYS_IN[time.unit])
+        elif time.unit == "week" and time.count > 1:
+            when = _days(midnight - timedelta(days=midnight.weekday() + 7 * time.count), 7)
+        elif time.count > 1:
+            continue
+        else:
+            when = _last(time.count == 0, time.unit, midnight, "last")
+        yield time.start, time.end, when
+
+
+def _days_ago(midnight: datetime, count: int, size: int) -> When:
+    """Return the time of so many days, weeks, months or years ago, with the days around it."""
+    days, slack = min(size * count, 36_500), size // 2
+    return _days(midnight - timedelta(days=days + slack), 1 + 2 * slack)
 
 
 def _last_monthday(day: int, midnight: datetime) -> When | None:

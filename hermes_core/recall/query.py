@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import Literal
 
-from hermes_core.recall.dates import When, find_dates
+from hermes_core.recall.dates import When, asks_for_anything, read_times
 from hermes_core.recall.forms import irregular_forms, similar_words
 from hermes_core.recall.letters import hebrew_forms, persian_forms, stem_words, unaccented
 from hermes_core.recall.tokens import MARKS, dense_runs, fold, grams, is_stop_word, strip_possessive, words
@@ -121,6 +121,7 @@ class Analysis:
         condition: The condition that every answer must fulfil; None without operators, quotes and prefixes.
         names: The people whom the question names.
         dates: The times that the question names.
+        time_only: True if it asks for anything of these times, as in "What did I do last week?".
         shape: The kind of the question, for example "when".
         exact: Parts, in lower case, in which punctuation has a meaning, such as c#, path/to/file, --verbose.
     """
@@ -131,6 +132,7 @@ class Analysis:
     condition: Expression | None = None
     names: frozenset[str] = frozenset()
     dates: tuple[When, ...] = ()
+    time_only: bool = False
     shape: Shape = "other"
     exact: tuple[str, ...] = ()
 
@@ -152,7 +154,7 @@ def analyse(
     if len(text) > MAX_QUERY:
         text = f"{text[: MAX_QUERY // 2]}\n{text[-MAX_QUERY // 2 :]}"
     question = _question_in(text)
-    dates, undated = find_dates(question, now, zone)
+    dates, undated, rest = read_times(question, now, zone)
     asked = fold(question)
     named = named_in(question, names)
     terms = (
@@ -178,6 +180,7 @@ def analyse(
         condition=parse_condition(question),
         names=named,
         dates=dates,
+        time_only=bool(dates) and asks_for_anything(rest),
         shape=next((shape for shape, sign in _SHAPES if sign.search(asked)), "other"),
         exact=tuple(_exact(asked)),
     )

@@ -207,7 +207,8 @@ class SearchHit:
 
     `score` can only be compared with the scores of the same search. `span` is the place of the part that answers best in
     a long text: its first character, and the character after its last; None for a text that is short enough to be
-    shown whole.
+    shown whole. `newer` is the id of a newer message that states the same kind of thing about the same subject, if the
+    search knows one.
     """
 
     message_id: int
@@ -226,6 +227,7 @@ class SearchHit:
     session_started: float
     origin: Origin = "person"
     span: tuple[int, int] | None = None
+    newer: int | None = None
 
     @property
     def excerpt(self) -> str:

@@ -211,6 +211,7 @@ class _SearchResult:
         snippet: The part of the message that matches.
         role: Role of the message, or "session_title" if the query is the title of the session.
         span: First character, and the character after the last, of the part of a long message that answers best.
+        newer: Id of a newer message that changes what the message says.
     """
 
     root: str
@@ -219,6 +220,7 @@ class _SearchResult:
     snippet: str
     role: str
     span: tuple[int, int] | None = None
+    newer: int | None = None
 
 
 class _Call:
@@ -373,7 +375,7 @@ class _Call:
         if session is None or message is None:
             raise SessionError(f"message {hit.message_id} was deleted meanwhile", "search again")
         snippet = self._db.snippet(message.id, query)
-        return _SearchResult(root, session, message, snippet, message.role, hit.span)
+        return _SearchResult(root, session, message, snippet, message.role, hit.span, hit.newer)
 
     def _summaries(self, results: Sequence[_SearchResult], query: str) -> dict[str, str]:
         """Return summaries of the results' conversations, by `root`; "" for a summary that fails or is late."""
@@ -405,6 +407,8 @@ class _Call:
         }
         if session.parent_id:
             result["parent_session_id"] = session.parent_id
+        if match.newer is not None:
+            result["changed_by_message_id"] = match.newer
         if summary:
             return result | {"summary": _clean(summary)}
         if detail == "index":

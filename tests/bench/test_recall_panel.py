@@ -128,12 +128,11 @@ def test_a_set_or_system_that_does_not_exist_is_refused(panel: Path) -> None:
 
 
 def test_what_a_turn_gets_unasked_is_measured_with_default_settings(panel: Path) -> None:
-    """The store must be larger than the budget of recall, because a smaller store is recalled as a whole."""
     shared = [message("user", f"We painted wall number{n} blue " * 9, f"w{n}") for n in range(90)]
     own = [message("user", "My cat is called Miracle", "c1")]
     questions = [{"question": "What is my cat called?", "evidence": ["c1"], "kind": "simple"}]
     (panel / "walls.json.gz").write_bytes(documented("walls", [own], questions, [shared]))
-    (panel / "turns.json").write_text(json.dumps({"task": ["Sort it", "My cat is called Miracle"]}))
+    (panel / "turns.json").write_text(json.dumps({"task": ["Sort it", "Who is my cat Miracle?"]}))
     command = [sys.executable, str(PROGRAM), "--panel", str(panel), "--unasked", "--json"]
     done = subprocess.run(
         [*command, "--set=walls", "--system=ours"], capture_output=True, text=True, check=True

@@ -141,3 +141,27 @@ def test_a_failing_disk_is_an_answer_too(
 def test_a_model_that_sends_the_same_nonsense_is_told_to_stop(call: Call) -> None:
     answers = [call(action="replace", target="memory", old_text="tea") for _ in range(5)]
     assert [answer.get("done", False) for answer in answers] == [False, False, False, True, True]
+
+
+def test_a_note_that_says_otherwise_than_one_that_stands_asks_whether_to_replace_it(
+    call: Call, store: MemoryStore
+) -> None:
+    call(action="add", target="user", content="The passport is in the blue drawer.")
+    call(action="add", target="user", content="The passport expires on Monday.")
+
+    result = call(action="add", target="user", content="The passport is in the safe now.")
+
+    assert result["success"]
+    assert result["changed_entries"] == ["The passport is in the blue drawer."]
+    assert result["question"].startswith("The new entry says otherwise")
+    assert len(store.entries("user")) == 3
+
+
+def test_a_note_on_another_subject_and_a_replaced_one_ask_nothing(call: Call) -> None:
+    call(action="add", target="user", content="The passport is in the blue drawer.")
+    other = call(action="add", target="user", content="The ladder is in the garage now.")
+    content = "The passport is in the safe now."
+    replaced = call(action="replace", target="user", old_text="The passport", content=content)
+
+    assert "question" not in other
+    assert "question" not in replaced

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_core.recall import calendar_words
 from hermes_core.recall.dates import When, find_dates, read_moment
+from hermes_core.recall.query import analyse
 from tests.table import table
 
 NOW = datetime(2024, 3, 13, 15, 0, tzinfo=UTC)  # a Wednesday
@@ -162,3 +164,103 @@ def test_a_word_that_holds_a_year_is_a_word(word: str) -> None:
 @pytest.mark.parametrize("text", ["2019", "in 2019?", "the 2019s", "2019に", "(2019)"])
 def test_a_year_that_stands_alone_is_a_time(text: str) -> None:
     assert find_dates(text)[0] == (When(year=2019),)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What did I do last week?", True),
+        ("Summarise the last two weeks", True),
+        ("What happened on 20 November?", True),
+        ("Was habe ich letzte Woche gemacht?", True),
+        ("我上周做了什么？", True),
+        ("What did I buy at the market last week?", False),
+        ("Where was I in March?", False),
+        ("see you on Monday", False),
+        ("How are you today?", False),
+        ("What did I do?", False),
+    ],
+)
+def test_a_question_that_asks_for_anything_of_a_time_is_known(question: str, expected: bool) -> None:
+    assert analyse(question, now=NOW.timestamp()).time_only is expected
+
+
+def only_time(text: str) -> tuple[datetime, datetime]:
+    """Return beginning and end of the only time in a text."""
+    pytest.importorskip("dateparser")
+    (when,), _ = find_dates(text, NOW.timestamp())
+    start, end = when.span(NOW) or (0.0, 0.0)
+    return datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "¿Qué hice la semana pasada?",
+        "Qu'est-ce que j'ai fait la semaine dernière ?",
+        "Что я делал на прошлой неделе?",
+        "Cosa ho fatto la settimana scorsa?",
+        "O que fiz na semana passada?",
+        "Wat deed ik vorige week?",
+        "Vad gjorde jag förra veckan?",
+        "Co robiłem w zeszłym tygodniu?",
+        "Geçen hafta ne yaptım?",
+        "先週は何をした？",
+        "지난주에 뭐 했어?",
+    ],
+)
+def test_last_week_is_read_in_other_languages(text: str) -> None:
+    assert only_time(text) == (at(2024, 3, 4, 0), at(2024, 3, 11, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "month", "day"),
+    [
+        ("¿Qué pasó en febrero?", 2, 0),
+        ("Что было в феврале?", 2, 0),
+        ("Helmikuussa satoi", 2, 0),
+        ("Şubatta ne oldu?", 2, 0),
+        ("Le 14 février", 2, 14),
+        ("Il 3 marzo", 3, 3),
+        ("2月14日に", 2, 14),
+    ],
+)
+def test_months_and_days_are_read_in_other_languages(text: str, month: int, day: int) -> None:
+    start, end = only_time(text)
+
+    assert (start.year, start.month, start.day) == (2024, month, day or 1)
+    assert (end - start).days == (1 if day else 29)
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [("hace 5 días", 8), ("5 дней назад", 8), ("5日前", 8), ("l'altro ieri", 11), ("mardi dernier", 12)],
+)
+def test_days_ago_are_read_in_other_languages(text: str, day: int) -> None:
+    assert only_time(text) == (at(2024, 3, day, 0), at(2024, 3, day + 1, 0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wir sind hier und warten", "9 out of 10 people", "a segunda opção", "Peter has three pets", "non ho mai visto",
+        "mañana por la mañana", "el mar y la sierra", "Mars is a planet", "Martin martelt Marta", "5 ago",
+    ],
+)  # fmt: skip
+def test_ordinary_words_are_no_times_in_other_languages(text: str) -> None:
+    assert find_dates(text, NOW.timestamp())[0] == ()
+
+
+def test_without_the_package_no_other_language_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    calendar_words._patterns.cache_clear()
+    try:
+        assert find_dates("la semana pasada", NOW.timestamp())[0] == ()
+    finally:
+        calendar_words._patterns.cache_clear()
+
+
+def test_words_of_other_languages_bound_a_search() -> None:
+    pytest.importorskip("dateparser")
+
+    assert read_moment("la semana pasada", NOW.timestamp(), UTC) == at(2024, 3, 4, 0).timestamp()

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
+from itertools import pairwise
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,14 +11,16 @@ from hermes_core.recall.amounts import LIST_RESULTS
 from hermes_core.recall.query import analyse
 from hermes_core.recall.rank import (
     MAX_PROACTIVE_HITS,
+    Overlap,
     RankCandidate,
     TermHits,
-    count_telling,
-    count_tokens,
+    proactive_evidence,
     rank_candidates,
     score_places,
     select_proactive,
+    surprise,
 )
+from hermes_core.recall.tokens import count_tokens, words
 
 DAY = 86_400.0
 
@@ -189,62 +195,77 @@ def test_more_is_told_for_a_list_than_for_one_fact() -> None:
     assert len(told("which boxes have we packed?", *boxes)) == LIST_RESULTS
 
 
-def opens(question: list[tuple[int, set[int]]], total: int = 1000, cosine: float | None = None) -> bool:
-    """Whether recall opens for words with these frequencies and positions in one session."""
-    terms = [(TermHits(frequency, {(1, at): 1.0 for at in places}), 1.0) for frequency, places in question]
-    around = {(1, at + step) for _, places in question for at in places for step in (-1, 0, 1)}
-    return count_telling(terms, total, {}, around).opens(cosine)
+PASSPORT = RankCandidate(1, "My passport is in the blue drawer.", 5.0, person=True)
 
 
-def test_recall_opens_for_two_rare_words_in_one_exchange() -> None:
-    assert opens([(3, {10}), (4, {11})])
-    assert not opens([(3, {10}), (4, {500})])
-    assert not opens([(3, {10})])
-    assert not opens([(600, {10}), (500, {10})])
+def evidence(
+    question: str, shared: str = "", candidate: RankCandidate = PASSPORT, total: int = 1000, near: str = ""
+) -> float:
+    """Return the evidence of a candidate that has the words `shared`; each word is in one message."""
+
+    def worth(text: str) -> float:
+        return sum(surprise(word, "word", 1, total) for word in words(text))
+
+    overlap = Overlap(worth(question), worth(shared), worth(near), total)
+    return proactive_evidence(analyse(question), candidate, candidate.text, overlap)
+
+
+@pytest.mark.parametrize("total", [5, 40, 1_000, 10_000, 500_000])
+def test_one_rare_word_of_an_own_fact_opens_recall_in_a_store_of_any_size(total: int) -> None:
+    assert evidence("Where is my passport?", "is my passport", total=total) > 0
+    assert evidence("Where is the oldest lighthouse?", "is", total=total) < 0
+
+
+def test_the_evidence_changes_smoothly_with_the_number_of_messages() -> None:
+    sizes = [round(5 * 1.5**step) for step in range(29)]
+    values = [evidence("Where is my passport?", "is my passport", total=size) for size in sizes]
+
+    assert max(abs(one - other) for one, other in pairwise(values)) < 0.4
 
 
 def test_words_that_nobody_said_count_against_recall() -> None:
-    nobody_said: tuple[int, set[int]] = (0, set())
+    question = "Where is my passport?"
 
-    assert opens([(3, {10}), (4, {10}), nobody_said])
-    assert not opens([(3, {10}), (4, {10}), *[nobody_said] * 5])
-
-
-def test_one_word_opens_recall_in_a_small_store_only() -> None:
-    assert opens([(1, {2})], total=4)
-    assert not opens([(1, {2})], total=400)
-    assert not opens([], total=4)
+    assert evidence(question, "my passport") > evidence(f"{question} zebra pilot trumpet", "my passport")
 
 
-def test_a_word_in_a_very_long_message_is_there_by_chance() -> None:
-    terms = [(TermHits(3, {(1, 5): 1.0}), 1.0), (TermHits(4, {(1, 5): 1.0}), 1.0)]
+def test_a_long_text_has_words_by_chance() -> None:
+    long = RankCandidate(1, f"My passport is there. {'filler ' * 100}", 5.0, person=True)
 
-    assert count_telling(terms, 1000, {(1, 5): 300}, [(1, 5)]).opens()
-    assert not count_telling(terms, 1000, {(1, 5): 30_000}, [(1, 5)]).opens()
-
-
-def test_beside_vectors_a_near_message_opens_recall_and_a_repeated_phrase_does_not() -> None:
-    assert opens([(3, {10}), (4, {10})], cosine=0.5)
-    assert not opens([(3, {10}), (4, {10})], cosine=0.35)
-    assert not opens([(0, set()), (0, set())], cosine=0.5)
-    assert opens([(0, set()), (0, set())], cosine=0.65)
-    assert not opens([(200, {10})], cosine=0.95)  # "continue"
+    assert evidence("Where is my passport?", "my passport", long) < evidence(
+        "Where is my passport?", "my passport"
+    )
 
 
-def test_beside_vectors_a_long_task_needs_more_words_of_one_exchange() -> None:
-    common_words = [(3, {10})] * 3
-    nobody_said: tuple[int, set[int]] = (0, set())
+def test_the_assistant_states_no_fact_about_the_person() -> None:
+    answer = dataclasses.replace(PASSPORT, person=False)
 
-    assert opens([*common_words, *[nobody_said] * 4], cosine=0.4)
-    assert not opens([*common_words, *[nobody_said] * 12], cosine=0.4)
+    assert evidence("Where is my passport?", "my passport", answer) < evidence(
+        "Where is my passport?", "my passport"
+    )
 
 
-def test_in_a_small_store_a_less_near_message_opens_recall_beside_vectors() -> None:
-    assert opens([(1, {2})], total=4, cosine=0.36)  # "Where do I work?"
-    assert not opens([(1, {2})], total=4, cosine=0.3)
-    assert opens([(0, set())], total=4, cosine=0.47)  # "What is my birthplace?"
-    assert not opens([(0, set())], total=4, cosine=0.36)
-    assert not opens([(1, {2})], total=400, cosine=0.47)
+def test_a_word_of_a_neighbour_counts_less_than_an_own_word() -> None:
+    question = "Where is my passport?"
+
+    assert evidence(question) < evidence(question, near="my passport") < evidence(question, "my passport")
+
+
+def test_beside_vectors_a_near_message_opens_recall_and_a_far_one_closes_it() -> None:
+    question = analyse("Where do I work?")
+    job = RankCandidate(1, "I am a nurse at St Mary's.", 5.0, person=True)
+    overlap = Overlap(question=12.0, own=1.0, near=0.0, total=1000)
+
+    assert proactive_evidence(question, job, job.text, overlap) < 0
+    assert proactive_evidence(question, job, job.text, overlap, cosine=0.9) > 0
+    assert proactive_evidence(question, job, job.text, overlap, cosine=-1.0) == pytest.approx(
+        proactive_evidence(question, job, job.text, overlap, cosine=0.1)
+    )
+
+
+def test_a_frequent_word_surprises_less_and_in_a_small_store_a_short_word_too() -> None:
+    assert surprise("passport", "word", 1, 1000) > surprise("passport", "word", 300, 1000)
+    assert surprise("is", "word", 0, 5) < surprise("passport", "word", 0, 5)
 
 
 def test_less_is_told_when_the_question_may_name_the_wrong_person() -> None:

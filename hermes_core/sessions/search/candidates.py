@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
 from hermes_core.recall.amounts import FACT_RESULTS
-from hermes_core.recall.dates import FAR_FUTURE, When, asks_for_first
+from hermes_core.recall.changes import Statement, asks_formerly, find_outdated
+from hermes_core.recall.dates import MAX_SMALL_WORD, When, asks_for_first
 from hermes_core.recall.query import Analysis
 from hermes_core.recall.rank import (
-    MAX_FULL_SIZE,
-    MIN_TELLING_WORDS,
+    MAX_PROACTIVE_HITS,
     Place,
     RankCandidate,
     Ranked,
-    Telling,
     asks,
+    proactive_evidence,
     rank_candidates,
     says_unknown,
     select_proactive,
 )
-from hermes_core.recall.tokens import words
+from hermes_core.recall.tokens import dense_runs, words
 from hermes_core.sessions.records import Order, SearchHit, calls_as_text, stored_origin
 from hermes_core.sessions.search.filters import Filters, message_condition
 from hermes_core.sessions.search.lookup import MAX_COMMON_HITS, Lookup
 from hermes_core.sessions.search.match import Match, match_of, match_of_condition, required_words
-from hermes_core.sessions.search.protocol import Coverage, SearchIndex, VectorIndex
+from hermes_core.sessions.search.protocol import Coverage, Likeness, SearchIndex, VectorIndex
 from hermes_core.sessions.search.reader import ClosestMessages, IndexReader, IndexRow
-from hermes_core.sessions.search.snippets import best_part, snippet
+from hermes_core.sessions.search.snippets import best_part, holds, snippet
 from hermes_core.storage.engine import Engine
 
 # Number of candidates that are read and ranked. On LoCoMo, 50 cost a third of a point of recall@10; 250 gain nothing.
@@ -51,6 +52,16 @@ _TEXT, _TIMESTAMP = 3, 4
 # Distance of a score, the logarithm of odds, from the best one up to which a message counts as a good answer to "When did
 # I first ...". Of good answers, the oldest is the first.
 MAX_SCORE_BEHIND = 2.0
+
+# Parts of a named time of which the newest messages each are read, so that they are spread over a long time.
+TIME_PARTS = 6
+
+# Characters of a message that say how much it tells.
+MAX_INFORMATIVE_CHARS = 400
+
+# Number of the best messages that may be changed by others, and of messages that may change them.
+MAX_CHANGED = 5
+MAX_COMPARED = 20
 
 # Which repeats a search leaves out: none, equal texts, or texts with nearly the same words.
 Distinct = Literal["", "text", "words"]
@@ -102,22 +113,19 @@ def search(
         return []
     ranked_limit = max(MAX_CANDIDATES, limit)
     reader = index.reader(filters, order, ranked_limit)
-    lookup = Lookup(reader)
+    spans = _spans(analysis.dates, now, zone)
+    if analysis.time_only and analysis.condition is None and spans and order is None:
+        return _of_times(reader, analysis, spans, now, limit, proactive=proactive)
+    lookup = Lookup(reader, counts_all_words=proactive)
     closest = None
     if vectors is not None and order is None:
         user, passing = filters.user, reader.passing
         closest = vectors.ask(question, analysis.names, user, covered=covered, passing=passing)
-    if proactive and closest is not None and closest.is_known and closest.is_distant:
-        return []
-    spans = _spans(analysis.dates, now, zone)
     places, beside, scores = _places(
         lookup, reader, analysis, order, spans, closest, max(MAX_COMMON_HITS, ranked_limit)
     )
-    is_distant = closest is not None and closest.is_distant
-    if proactive and is_distant:
-        return []
     likeness = around = None
-    if vectors is not None and closest is not None and not is_distant:
+    if vectors is not None and closest is not None and not closest.is_distant:
         likeness = closest.likeness
     if vectors is not None and likeness is not None:
         best = [*places[:ranked_limit], *((key, position) for key, position, *_ in beside)]
@@ -127,24 +135,22 @@ def search(
     near = vectors.closeness(likeness, ids, around) if vectors and likeness else {}
     meaning = {row_id: likeness.of(row_id) + near.get(row_id, 0.0) for row_id in ids} if likeness else {}
     candidates = [_candidate(row, scores, meaning.get(row[0], 0.0)) for row in rows]
-    if proactive:
-        # "today" and "this week" are in any talk, and say nothing of the past.
-        past = [span for span in spans if span[1] <= now or span[1] == FAR_FUTURE]
-        said_before = {row[0] for row in rows if words(row[_TEXT]) == words(analysis.text)}
-        telling = _telling(lookup, analysis, rows, past, said_before)
-        others = [row_id for row_id in ids if row_id not in said_before]
-        near_ids = ids if telling.question >= MIN_TELLING_WORDS else others
-        if not telling.opens(likeness.nearest(near_ids) if likeness else None):
-            return []
+    places_of = {row[0]: (row[1], row[2]) for row in rows}
     is_first = order is None and asks_for_first(analysis.text)
-    whole = order or proactive or distinct or is_first
-    ranked = rank_candidates(analysis, candidates, limit=len(candidates) if whole else limit, zone=zone)
+    everyone = ranked = rank_candidates(analysis, candidates, limit=len(candidates), zone=zone)
     if proactive:
-        ranked = select_proactive(analysis, ranked)
+        ranked = select_proactive(analysis, [entry for entry in ranked if not _is_same(analysis, entry)])
+        asked = closest.likeness if closest is not None else None
+        if ranked and not _is_evidence(lookup, analysis, ranked[0].candidate, places_of, asked):
+            return []
     if distinct:
         ranked = _without_repeats(ranked, limit, distinct)
     if is_first:
         ranked = _oldest_first(ranked)
+    newer: dict[int, int] = {}
+    if order is None and analysis.condition is None and not analysis.dates:
+        newer = _newer(everyone, ranked[:limit], places_of)
+        ranked = _with_newest(everyone, ranked, newer, oldest_first=asks_formerly(analysis.text))
     if order:
         ranked.sort(
             key=lambda entry: (entry.candidate.timestamp, entry.candidate.id), reverse=order == "newest"
@@ -157,29 +163,31 @@ def search(
             entry.score,
             _snippet(row, lookup.matches) if snippets else "",
             best_part(row["content"], lookup.matches, likeness.span(row["id"]) if likeness else None),
+            newer.get(row["id"]),
         )
         for entry in shown
         if (row := by_id.get(entry.candidate.id)) is not None  # another process may just have deleted it
     ]
 
 
-def _telling(
+def _is_same(analysis: Analysis, entry: Ranked) -> bool:
+    """Return True if a message is the question itself, which was asked before, and so tells nothing."""
+    return entry.candidate.text.strip().casefold() == analysis.text.strip().casefold()
+
+
+def _is_evidence(
     lookup: Lookup,
     analysis: Analysis,
-    rows: Sequence[tuple[Any, ...]],
-    past: Sequence[tuple[float, float]],
-    said_before: Collection[int],
-) -> Telling:
-    """Return the telling words of a question: its words, the persons whom it names, and the times in `past`."""
-    places = {message_id: (key, position) for message_id, key, position, *_ in rows}
-    pages = {places[row[0]]: row[_TEXT] for row in rows if len(row[_TEXT]) > MAX_FULL_SIZE}
-    telling = lookup.telling(analysis, places.values(), {places[row_id] for row_id in said_before}, pages)
-    if analysis.names:
-        telling = telling.with_match()
-    times = [row[_TIMESTAMP] for row in rows]
-    if any(start <= time < end for start, end in past for time in times):
-        telling = telling.with_match()
-    return telling
+    candidate: RankCandidate,
+    places_of: Mapping[int, Place],
+    likeness: Likeness | None,
+) -> bool:
+    """Return True if the best message is worth showing to a person who did not ask for it."""
+    span = best_part(candidate.text, lookup.matches)
+    part = candidate.text[slice(*span)] if span else candidate.text
+    overlap = lookup.overlap(analysis, places_of[candidate.id], part)
+    cosine = likeness.nearest([candidate.id]) if likeness is not None else None
+    return proactive_evidence(analysis, candidate, part, overlap, cosine) > 0
 
 
 def search_plainly(
@@ -301,7 +309,16 @@ def _candidate(row: tuple[Any, ...], scores: Mapping[Place, float], likeness: fl
     unanswered = bool(answer) and says_unknown(answer) and (role == "assistant" or asks(content))
     assistant = role == "assistant"
     return RankCandidate(
-        message_id, content, score, speaker, timestamp, bool(reply), likeness, unanswered, assistant
+        message_id,
+        content,
+        score,
+        speaker,
+        timestamp,
+        bool(reply),
+        likeness,
+        unanswered,
+        assistant,
+        role == "user",
     )
 
 
@@ -337,7 +354,97 @@ def _oldest_first(ranked: Sequence[Ranked]) -> list[Ranked]:
     return good + [entry for entry in ranked if entry not in good]
 
 
-def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = None) -> SearchHit:
+def _of_times(
+    reader: IndexReader,
+    analysis: Analysis,
+    spans: Sequence[tuple[float, float]],
+    now: float,
+    limit: int,
+    *,
+    proactive: bool,
+) -> list[SearchHit]:
+    """Return messages of named times for a question that asks for anything of them: the most informative of each session.
+
+    Messages from outside are never returned. Without being asked to search, only times that have begun are regarded.
+    """
+    if proactive:
+        spans, limit = [span for span in spans if span[0] <= now], min(limit, MAX_PROACTIVE_HITS)
+    parts = [
+        (start + (end - start) * at / TIME_PARTS, start + (end - start) * (at + 1) / TIME_PARTS)
+        for start, end in ((start, min(end, max(now, start) + 1)) for start, end in spans)
+        for at in range(TIME_PARTS)
+    ]
+    found = reader.find((), parts)[1]
+    rows = reader.candidates((), [row[3] for row in found])
+    matches = [match_of(term) for term in analysis.terms]
+    ranked = sorted(
+        ((_information(row, matches), row) for row in rows), key=lambda pair: (-pair[0], pair[1][0])
+    )
+    sessions: dict[int, int] = {}
+    rounds = []
+    for information, row in ranked:
+        sessions[row[1]] = sessions.get(row[1], 0) + 1
+        rounds.append((sessions[row[1]], -information, row[0]))
+    shown = sorted(rounds)[:limit]
+    by_id = reader.hits([message_id for _, _, message_id in shown])
+    return [
+        _hit(hit, -information, "", best_part(hit["content"], matches))
+        for _, information, message_id in shown
+        if (hit := by_id.get(message_id)) is not None
+    ]
+
+
+def _information(row: tuple[Any, ...], matches: Sequence[Match]) -> float:
+    """Return how much a message tells of its time: its different long words, and more if it has words of the question."""
+    text, role = row[_TEXT], row[8]
+    telling = {word for word in words(text[:MAX_INFORMATIVE_CHARS]) if len(word) > MAX_SMALL_WORD}
+    told = math.log1p(len(telling) + sum(map(len, dense_runs(text[:MAX_INFORMATIVE_CHARS]))) / 2)
+    held = sum(holds(text[:MAX_INFORMATIVE_CHARS], match) for match in matches)
+    return (
+        (told + 2 * held)
+        * (1.0 if role == "user" else 0.5)
+        * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
+    )
+
+
+def _newer(everyone: Sequence[Ranked], best: Sequence[Ranked], places: Mapping[int, Place]) -> dict[int, int]:
+    """Return for each message that a newer one changes the id of the newest message of the same matter.
+
+    The first messages of `best` are compared with those that have the highest scores.
+    """
+    pool = dict.fromkeys((*best[:MAX_CHANGED], *everyone[:MAX_COMPARED]))
+    statements = [
+        Statement(c.id, c.text, c.timestamp or 0.0, c.speaker, places[c.id])
+        for c in (entry.candidate for entry in pool)
+        if c.person
+    ]
+    return find_outdated(statements, {entry.candidate.id for entry in best[:MAX_CHANGED]})
+
+
+def _with_newest(
+    everyone: Sequence[Ranked], ranked: Sequence[Ranked], newer: Mapping[int, int], *, oldest_first: bool
+) -> list[Ranked]:
+    """Return a ranking with the newest message of each matter before the first of its older ones, or after it."""
+    entry_of = {entry.candidate.id: entry for entry in everyone}
+    older: dict[int, list[int]] = {}
+    for message_id, newest in newer.items():
+        older.setdefault(newest, []).append(message_id)
+    result: dict[int, Ranked] = {}
+    for entry in ranked:
+        message_id = entry.candidate.id
+        newest = newer.get(message_id, message_id)
+        matter = [*older.get(newest, ()), newest] if oldest_first else [newest, message_id]
+        result |= {one: entry_of[one] for one in matter if one not in result}
+    return list(result.values())
+
+
+def _hit(
+    row: Any,
+    score: float,
+    snippet: str,
+    span: tuple[int, int] | None = None,
+    newer: int | None = None,
+) -> SearchHit:
     return SearchHit(
         message_id=row["id"],
         session_id=row["session_id"],
@@ -355,6 +462,7 @@ def _hit(row: Any, score: float, snippet: str, span: tuple[int, int] | None = No
         session_started=row["started_at"],
         origin=stored_origin(row["role"], row["origin"], row["tool_name"]),
         span=span,
+        newer=newer,
     )
 
 

@@ -14,16 +14,14 @@ from itertools import combinations
 
 from hermes_core.recall.query import MAX_TERMS, Analysis, Term
 from hermes_core.recall.rank import (
-    MIN_TELLING_WORDS,
     SIMILAR_WORD_WEIGHT,
+    Overlap,
     Place,
-    Telling,
     TermHits,
-    count_telling,
     score_places,
-    telling_characters,
+    surprise,
 )
-from hermes_core.recall.tokens import is_stop_word, words
+from hermes_core.recall.tokens import strip_possessive, words
 from hermes_core.sessions.search.match import Combination, Match, Phrase, any_word, kind_of, match_of
 from hermes_core.sessions.search.reader import (
     ClosestMessages,
@@ -33,7 +31,7 @@ from hermes_core.sessions.search.reader import (
     IndexRow,
     Postings,
 )
-from hermes_core.sessions.search.snippets import best_part, holds
+from hermes_core.sessions.search.snippets import holds
 
 # A term in at most this many messages is rare, and all its places are looked up.
 MAX_RARE_MESSAGES = 400
@@ -51,9 +49,6 @@ MAX_WEIGHED_PLACES = 160
 # of a pair become candidates. In 100,000 messages this raises recall@10 from 48.5 to 60.2 (`bench/recall.py --turns
 # 100000`) for 3 ms.
 PAIRED_TERMS = 3
-
-# Number of long messages of which the part that answers is sought, to count the telling words there.
-MAX_READ_PAGES = 5
 
 # A question with so many words is also looked up as one phrase, because the person may have pasted a part of a message.
 PHRASE_WORDS = range(2, 13)
@@ -93,13 +88,16 @@ class Lookup:
         others: The messages of `scores` by their time or meaning.
     """
 
-    def __init__(self, reader: IndexReader) -> None:
+    def __init__(self, reader: IndexReader, *, counts_all_words: bool = False) -> None:
+        """Look up with `reader`; if `overlap` will be asked for, count also the words that are no terms, in one read."""
         self._reader = reader
+        self._counts_all_words = counts_all_words
         self._sizes: dict[Place, int] = {}
         self.holding: dict[Place, int] = {}
         self.matches: list[Match] = []
         self.others: list[IndexRow] = []
         self._weighed: dict[Term, TermHits] = {}
+        self._frequencies: dict[Term, int] = {}
 
     def scores(
         self,
@@ -142,64 +140,35 @@ class Lookup:
         weighed = self._scored(terms)
         return {place: weighed.get(place, 0.0) for place in best}
 
-    def telling(
-        self,
-        analysis: Analysis,
-        places: Collection[Place],
-        repeats: Collection[Place],
-        long_texts: Mapping[Place, str],
-    ) -> Telling:
-        """Return how many telling words of the question stand in the best exchange around `places`; see `recall.rank`.
+    def overlap(self, analysis: Analysis, place: Place, part: str) -> Overlap:
+        """Return the words of a question that a part of a message has, or a message beside it.
 
-        Call it after `scores`.
+        Call it after `scores` or `scores_among`.
 
         Args:
             analysis: The question.
-            places: The places of the messages that may be recalled.
-            repeats: Those places whose message is the question itself. A greeting that was said before finds nothing, but
-                a question of several words finds its earlier answer.
-            long_texts: Texts of those places at which words may stand by chance, because the message is so long.
+            place: The place of the message.
+            part: The part of its text that would be shown.
         """
-        people = {word for name in analysis.names for word in words(name.casefold())}
-        weighed = {term: self._weighed.get(term, TermHits(0, {})) for term in analysis.terms}
-        weighed, sizes = self._in_parts(weighed, long_texts)
-        terms = [
-            (hits, 1.0)
-            for term, hits in weighed.items()
-            if term.kind == "word" and not is_stop_word(term.text) and term.text not in people
-        ]
-        grams = {term.text: hits for term, hits in weighed.items() if term.kind == "gram"}
-        terms += telling_characters(analysis.text, grams)
-        telling = count_telling(terms, self._reader.total, sizes, places)
-        if not repeats or telling.exchange >= MIN_TELLING_WORDS:
-            return telling
-        others = [
-            (replace(hits, places={at: w for at, w in hits.places.items() if at not in repeats}), weight)
-            for hits, weight in terms
-        ]
-        return count_telling(others, self._reader.total, sizes, places)
+        terms = _all_terms(analysis)
+        if unknown := [term for term in terms if term not in self._frequencies]:
+            self._count(unknown)
+        key, position = place
+        total, question, own, near = self._reader.total, 0.0, 0.0, 0.0
+        for term in terms:
+            worth = surprise(term.text, term.kind, self._frequencies[term], total)
+            question += worth
+            places = self._weighed[term].places if term in self._weighed else {}
+            if holds(part, match_of(term)):
+                own += worth
+            elif any(places.get((key, position + step)) for step in (-1, 1)):
+                near += worth
+        return Overlap(question, own, near, total)
 
-    def _in_parts(
-        self, terms: Mapping[Term, TermHits], texts: Mapping[Place, str]
-    ) -> tuple[dict[Term, TermHits], dict[Place, int]]:
-        """Return the hits of terms, and the sizes of messages, with the part that answers in place of a long message.
-
-        Words in one part of a page hardly stand together by chance. The pages with most terms are read.
-        """
-        found, sizes = dict(terms), dict(self._sizes)
-        counts = {place: sum(place in hits.places for hits in terms.values()) for place in texts}
-        for place in heapq.nlargest(MAX_READ_PAGES, counts, key=counts.__getitem__):
-            matches = {term: match_of(term) for term, hits in found.items() if place in hits.places}
-            span = best_part(texts[place], list(matches.values()))
-            part = texts[place][slice(*span)] if span else texts[place]
-            present = {term for term, match in matches.items() if holds(part, match)}
-            if not present:  # the words have other forms there
-                continue
-            sizes[place] = len(part)
-            for term in matches.keys() - present:
-                elsewhere = {at: weight for at, weight in found[term].places.items() if at != place}
-                found[term] = replace(found[term], places=elsewhere)
-        return found, sizes
+    def _count(self, terms: Sequence[Term]) -> None:
+        """Look up how many messages have each of these terms."""
+        postings, _ = self._reader.find([IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in terms])
+        self._frequencies |= {t: found.frequency for t, found in zip(terms, postings, strict=True)}
 
     def scores_among(
         self, analysis: Analysis, rows: Sequence[IndexRow], required: Collection[str]
@@ -247,8 +216,14 @@ class Lookup:
         if len(question) in PHRASE_WORDS:
             phrase = Phrase("word", " ".join(question))
             requests.append(IndexRequest(phrase, MAX_RARE_MESSAGES, partial=True))
-        postings, self.others = self._reader.find(requests, spans, closest)
+        counted = (
+            [term for term in _all_terms(analysis) if term not in asked] if self._counts_all_words else []
+        )
+        count_requests = [IndexRequest(match_of(term), MAX_RARE_MESSAGES) for term in counted]
+        postings, self.others = self._reader.find([*requests, *count_requests], spans, closest)
         of_terms = dict(zip(asked, postings, strict=False))
+        of_counted = zip(counted, postings[len(requests) :], strict=True)
+        self._frequencies = {term: found.frequency for term, found in (*of_terms.items(), *of_counted)}
         of_similar = dict(zip(similar, postings[len(asked) :], strict=False))
         terms = []
         for term in _chosen(analysis, of_terms):
@@ -257,7 +232,7 @@ class Lookup:
             terms.append((term, self._term_places(match_of(term), of_terms[term], weak, term.weight)))
         verbatim = [
             self._term_places(request.match, found, {})
-            for request, found in list(zip(requests, postings, strict=True))[len(asked) + len(similar) :]
+            for request, found in list(zip(requests, postings, strict=False))[len(asked) + len(similar) :]
         ]
         return terms, [term for term in verbatim if term.places]
 
@@ -304,6 +279,14 @@ class Lookup:
             for request, found in zip(requests, postings, strict=True)
         ]
         return [pair for pair in pairs if pair.places]
+
+
+def _all_terms(analysis: Analysis) -> list[Term]:
+    """Return all words and grams of a question, also those that are too common to be looked up."""
+    known = {term.text: term for term in analysis.terms}
+    stems = dict.fromkeys(map(strip_possessive, words(analysis.text)))
+    grams = (term for term in analysis.terms if term.kind == "gram")
+    return [*(known.get(stem) or Term(stem) for stem in stems), *grams]
 
 
 def _chosen(analysis: Analysis, postings: Mapping[Term, Postings]) -> Sequence[Term]:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from hermes_core.recall.changes import Statement, changes, find_outdated
+
+CHANGED = [
+    ("My passport is in the blue drawer.", "My passport is in the safe now."),
+    ("My dentist is Dr Okafor.", "I have a new dentist, Dr Rivas."),
+    ("I live in Leeds.", "We talked for long. I moved, I live in Porto now."),
+    ("I work at Bosch.", "I no longer work at Bosch, I work at Siemens."),
+    ("Our meeting with the bank is on Monday.", "The meeting with the bank moved to Friday."),
+    ("My gym costs 40 euros.", "My gym costs 55 euros."),
+    ("The deploy key is in the red folder.", "The deploy key has moved to the vault."),
+    ("Meine Schwester wohnt in Graz.", "Meine Schwester ist nach Kiel gezogen."),
+    ("Das Auto steht auf Deck 4.", "Das Auto steht doch auf Deck 2."),
+    ("Trabajo en Acme.", "Ya no trabajo en Acme, trabajo en Nordwind."),
+    ("J'habite à Nantes.", "J'ai déménagé, j'habite maintenant à Lyon."),
+    ("Мой стоматолог — доктор Левин.", "Теперь мой стоматолог — доктор Орлов."),
+    ("我住在成都。", "我现在住在北京。"),
+]
+UNCHANGED = [
+    ("My sister lives in Leeds.", "My brother lives in Porto now."),
+    ("My cat is called Mimi.", "My dog is called Rex."),
+    ("My passport is in the drawer.", "My passport expires on Monday."),
+    ("My dentist is Dr Okafor.", "My dentist has a new dog now."),
+    ("My sister lives in Toronto.", "My sister works at Siemens now."),
+    ("I read a novel by Ann.", "I read a novel about Kiel."),
+    ("I visited Rome with Ann.", "I visited Oslo with Bob."),
+    ("That sounds great!", "That sounds amazing!"),
+    ("My flight to Rome leaves on Monday.", "My flight to Oslo leaves on Friday."),
+    ("Where is my passport?", "My passport is in the safe now."),
+    ("Mein Bruder heißt Uwe.", "Mein Vater heißt Karl."),
+    ("我妹妹住在成都。", "我哥哥住在北京。"),
+]
+
+
+@pytest.mark.parametrize(("older", "newer"), CHANGED)
+def test_a_statement_changes_an_older_one(older: str, newer: str) -> None:
+    assert changes(older, newer)
+
+
+@pytest.mark.parametrize(("older", "newer"), UNCHANGED)
+def test_unrelated_statements_change_nothing(older: str, newer: str) -> None:
+    assert not changes(older, newer)
+
+
+def test_of_three_values_the_newest_changes_both_others() -> None:
+    texts = ("My boss is Ann.", "My boss is Bob now.", "My boss is Eve now.")
+    statements = [Statement(at, text, float(at)) for at, text in enumerate(texts, 1)]
+
+    assert find_outdated(statements, [1]) == {1: 3}
+    assert find_outdated(statements, [1, 2]) == {1: 3, 2: 3}
+
+
+def test_what_another_person_says_changes_nothing() -> None:
+    statements = [
+        Statement(1, "My boss is Ann.", 1.0, "Tim"), Statement(2, "My boss is Bob now.", 2.0, "Mel"),
+    ]  # fmt: skip
+
+    assert find_outdated(statements, [1, 2]) == {}
+
+
+def test_it_refers_to_what_was_just_said() -> None:
+    said = Statement(1, "My passport is in the blue drawer.", 1.0, place=(1, 0))
+    after = Statement(2, "It is in the safe now.", 2.0, place=(1, 2))
+    elsewhere = Statement(2, "It is in the safe now.", 2.0, place=(2, 2))
+
+    assert find_outdated([said, after], [1]) == {1: 2}
+    assert find_outdated([said, elsewhere], [1]) == {}
