@@ -118,7 +118,9 @@ def find_times(text: str) -> Iterator[CalendarTime]:
 
 @cache
 def _patterns() -> list[tuple[str, int, re.Pattern[str]]]:
-    """Return the patterns by unit and count, the most exact first."""
+    """Return the patterns by unit and count, the most exact first; none if the package is not installed."""
+    if importlib.util.find_spec("dateparser") is None:
+        return []  # a pattern without any name would match each number
     counted: dict[int, set[str]] = {}
     phrases: dict[tuple[str, int], set[str]] = {}
     months: dict[int, set[str]] = {}

@@ -256,6 +256,7 @@ def test_without_the_package_no_other_language_is_read(monkeypatch: pytest.Monke
     calendar_words._patterns.cache_clear()
     try:
         assert find_dates("la semana pasada", NOW.timestamp())[0] == ()
+        assert find_dates("9 out of 10 people in Spring Boot", NOW.timestamp())[0] == ()
     finally:
         calendar_words._patterns.cache_clear()
 

@@ -99,7 +99,6 @@ ENTRY = {"hash": "ab", "kind": "text", "subject": "s", "allowed": True, "at": 1.
         {"verdicts": [5]},
         {"verdicts": [{}]},
         {"verdicts": [{**ENTRY, "hash": 5}]},
-        {"verdicts": [{**ENTRY, "kind": "all"}]},
         {"verdicts": [{**ENTRY, "kind": []}]},
         {"verdicts": [{**ENTRY, "subject": None}]},
         {"verdicts": [{**ENTRY, "allowed": "no"}]},
