@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contract.hooks import POLICIES
-from hermes_core.curated.portable import export_notes
 from hermes_core.errors import HermesError
 from hermes_core.home import file_name_of
 from hermes_core.memory import Memory
@@ -17,6 +16,7 @@ from hermes_core.sessions.transfer import session_document
 from hermes_core.storage.output_file import refuse_existing
 from hermes_memory_archive.archive import MAX_LINE_BYTES, ArchiveWriter, ContentHash, Manifest, kinds_with
 from hermes_memory_archive.memories import UNSEEN, ProviderMemories, as_sent, held_providers, owners_of
+from hermes_memory_archive.notes import export_notes
 
 OnRecord = Callable[[], object]
 

@@ -11,7 +11,6 @@ from typing import Any
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import MemoryRecord, parse_outside_id
 from hermes_core.curated.origins import entry_hash
-from hermes_core.curated.portable import check_notes, import_notes
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ImportFailed, SessionError
 from hermes_core.home import file_name_of
 from hermes_core.loader.parts import HomeParts
@@ -20,6 +19,7 @@ from hermes_core.safety.terminal import counted
 from hermes_core.sessions.transfer import check_document, import_session
 from hermes_memory_archive.archive import KINDS, Archive, ContentHash
 from hermes_memory_archive.memories import ProviderMemories, as_sent, held_providers
+from hermes_memory_archive.notes import check_notes, import_notes
 
 MAX_SHOWN = 200
 """Entries and skills that are shown before a person says yes; the number of the others is shown."""

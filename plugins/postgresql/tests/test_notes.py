@@ -18,11 +18,11 @@ import pytest
 
 from hermes_core import HermesHome, MemoryWrite, Session, open_memory, open_notes
 from hermes_core.curated.edits import merge
-from hermes_core.curated.portable import export_notes, import_notes
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import ConfigError, LockTimeout, MemoryConflict
 from hermes_core.outbox.rows import NewRow
 from hermes_core.outbox.store import Outbox
+from hermes_memory_archive.notes import export_notes, import_notes
 from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_postgresql.notes import is_mirror
 from hermes_memory_postgresql.postgres import CommitInDoubt, CommitUnconfirmed, PostgresDatabase
