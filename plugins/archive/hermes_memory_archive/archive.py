@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,26 +19,32 @@ from typing import IO, Any, Self
 from hermes_core.contract.extensions import PART_NAME
 from hermes_core.errors import ImportFailed, StorageError
 from hermes_core.safety.json_size import JsonTooLarge, parse_json
-from hermes_core.storage.files import ensure_folder, remedy_for, sync_folder
-from hermes_core.storage.output_file import open_partial
-
-FORMAT = "hermes-memory-export"
-VERSION = 1
+from hermes_core.storage.files import ensure_folder, remedy_for
+from hermes_memory_archive.zip_file import (
+    MANIFEST_ERRORS,
+    ZIP_ERRORS,
+    ArchiveFormat,
+    ForeignFormat,
+    MemberError,
+    NewerVersion,
+    NewFile,
+)
 
 MANIFEST = "manifest.json"
+FORMAT = ArchiveFormat(
+    "hermes-memory-export",
+    1,
+    MANIFEST,
+    max_ratio=200,
+    free_bytes=64 * 1024 * 1024,
+    max_manifest_bytes=1024 * 1024,
+)
 KINDS = ("sessions", "notes", "memories")
 """Kinds of records that each archive has. Each kind has a member `KIND.jsonl`."""
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of one record. A conversation of that size has tens of millions of words."""
 
-MAX_MANIFEST_BYTES = 1024 * 1024
-
-MAX_RATIO = 200
-"""Times the size of the file that its content may have. Text packs to a tenth; a bomb, to a thousandth."""
-
-_FREE_BYTES = 64 * 1024 * 1024
-_CHUNK_BYTES = 1024 * 1024
 _AGAIN = "export again, or copy the file again"
 
 # What a person or a store decides anew, so that it is no part of the content.
@@ -125,19 +129,18 @@ class ArchiveWriter:
     def __enter__(self) -> Self:
         ensure_folder(self.path.parent)
         with _disk_errors(self.path):
-            self._partial, self._file = open_partial(self.path)
-        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
+            self._new = NewFile(self.path)
+        self._zip = zipfile.ZipFile(self._new.file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._file.closed:  # not finished
+        if not self._new.file.closed:  # not finished
             if self._member is not None:
                 self._member.close()
             self._zip.close()
-            self._file.close()
-        self._partial.unlink(missing_ok=True)
+        self._new.discard()
 
     def add(self, kind: str, record: Mapping[str, Any]) -> bool:
         """Write a record. Return False if it is too large for an archive, which then does not hold it."""
@@ -160,8 +163,7 @@ class ArchiveWriter:
         with _disk_errors(self.path):
             self._end_member()
             document = {
-                "format": FORMAT,
-                "version": VERSION,
+                **FORMAT.header(),
                 "program": program,
                 "created_at": now,
                 "hash": manifest.hash,
@@ -173,11 +175,7 @@ class ArchiveWriter:
             }
             self._zip.writestr(MANIFEST, json.dumps(document, indent=1))
             self._zip.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._partial.replace(self.path)
-            sync_folder(self.path.parent)
+            self._new.put_in_place()
         return manifest
 
     def _begin(self, kind: str) -> None:
@@ -244,39 +242,26 @@ class Archive:
         return record
 
     def _check_members(self) -> None:
-        infos = self._zip.infolist()
-        names = [info.filename for info in infos]
-        if MANIFEST not in names:
+        if MANIFEST not in self._zip.namelist():
             raise ImportFailed(
                 f"{str(self.path)!r} is a ZIP archive and no export of this program",
                 "unpack it, and import a file that it holds",
             )
-        for info in infos:
-            if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise self._fault(f"{info.filename!r} is packed in a way that no export is")
-        packed, whole = self.path.stat().st_size, sum(info.file_size for info in infos)
-        if whole > MAX_RATIO * packed + _FREE_BYTES:
+        whole, fits = FORMAT.unpacked_bytes(self._zip, self.path)
+        if not fits:
+            packed = self.path.stat().st_size
             raise self._fault(f"its {packed:,} bytes would become {whole:,}, as no export does")
 
     def _check_names(self) -> None:
-        known = {MANIFEST, *(f"{kind}.jsonl" for kind in self.manifest.counts)}
-        names = self._zip.namelist()
-        for name in names:
-            if name not in known or names.count(name) > 1:
-                raise self._fault(f"it holds {name!r}, which no export has, or has twice")
+        known = {f"{kind}.jsonl" for kind in self.manifest.counts}
+        try:
+            FORMAT.check_members(self._zip, known.__contains__)
+        except MemberError as exc:
+            raise self._fault(str(exc)) from exc
 
     def _read_manifest(self) -> Manifest:
-        with self._zip.open(MANIFEST) as member:
-            data = member.read(MAX_MANIFEST_BYTES + 1)
         try:
-            value: Any = parse_json(data) if len(data) <= MAX_MANIFEST_BYTES else None
-            if value["format"] != FORMAT:
-                raise self._fault(f"its format is {value['format']!r}, not {FORMAT!r}")
-            if not isinstance(value["version"], int) or value["version"] > VERSION:
-                raise ImportFailed(
-                    f"{str(self.path)!r} has version {value['version']!r}, and this program reads {VERSION}",
-                    "import it with a newer version of this program",
-                )
+            value = FORMAT.read_manifest(self._zip)
             members = value["members"]
             kinds = kinds_with(members)
             if not all(map(PART_NAME.fullmatch, kinds)):
@@ -289,7 +274,14 @@ class Archive:
                 str(value["program"]),
                 {kind: str(members[kind]["sha256"]) for kind in kinds},
             )
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
+        except ForeignFormat as exc:
+            raise self._fault(f"its format is {exc.args[0]!r}, not {FORMAT.name!r}") from exc
+        except NewerVersion as exc:
+            raise ImportFailed(
+                f"{str(self.path)!r} has version {exc.args[0]!r}, and this program reads {FORMAT.version}",
+                "import it with a newer version of this program",
+            ) from exc
+        except MANIFEST_ERRORS as exc:
             raise self._fault(f"its {MANIFEST} can't be read ({type(exc).__name__})") from exc
 
     def _fault(self, fact: str) -> ImportFailed:
@@ -307,14 +299,7 @@ class Archive:
                 f"can't read {str(self.path)!r}: {exc.strerror or exc}",
                 remedy_for(exc, "check its owner and mode"),
             ) from exc
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            NotImplementedError,
-            RuntimeError,
-            ValueError,
-        ) as exc:
+        except (*ZIP_ERRORS, ValueError) as exc:
             raise self._fault(str(exc) or type(exc).__name__) from exc
 
 

@@ -14,7 +14,6 @@ import stat
 import tempfile
 import time
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -27,12 +26,11 @@ from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import recorded_parts
-from hermes_core.safety.json_size import parse_json
 from hermes_core.safety.terminal import printable
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for, sync_folder
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB
-from hermes_core.storage.output_file import open_partial, refuse_existing
+from hermes_core.storage.output_file import refuse_existing
 from hermes_memory_archive.selection import (
     DATABASES,
     KEPT_FOLDERS,
@@ -43,17 +41,31 @@ from hermes_memory_archive.selection import (
     store_folders,
     without_secrets,
 )
+from hermes_memory_archive.zip_file import (
+    CHUNK_BYTES,
+    MANIFEST_ERRORS,
+    ZIP_ERRORS,
+    ArchiveFormat,
+    ForeignFormat,
+    MemberError,
+    NewerVersion,
+    NewFile,
+)
 
-FORMAT = "hermes-memory-backup"
-VERSION = 1
 MANIFEST = "hermes-backup.json"
+FORMAT = ArchiveFormat(
+    "hermes-memory-backup",
+    1,
+    MANIFEST,
+    max_ratio=1000,
+    free_bytes=2**30,
+    max_manifest_bytes=4 * 1024 * 1024,
+    # The manifest names each file by a path of 4,096 bytes at most, each of which JSON may spell in six.
+    manifest_bytes_per_member=32 * 1024,
+)
 HOME_FOLDER, OUTSIDE_FOLDER = "home", "outside"
 
 NOTE_FILES = ("MEMORY.md", "USER.md")
-_CHUNK_BYTES = 1024 * 1024
-_MANIFEST_BYTES = 4 * 1024 * 1024
-_MANIFEST_BYTES_PER_FILE = 32 * 1024
-"""Most bytes for a file: its name is a path of 4,096 bytes, each of which JSON may spell in six."""
 _MAX_TIME_S = 253_402_300_799.0
 """The last second of the year 9999, behind which neither a date nor a file system counts."""
 _AGAIN = "make another backup, or take an older one"
@@ -140,27 +152,19 @@ def make_backup(
     on_server = stores_on_server(load_config(home) if config is None else config)
     refuse_existing(path, "give force=True", force=force)
     ensure_folder(path.parent)
-    with _disk_errors(path):
-        partial, file = open_partial(path)
-    try:
-        with (
-            _disk_errors(path),
-            tempfile.TemporaryDirectory(prefix=".hermes-backup-", dir=path.parent) as work,
-        ):
-            with file:
-                writer = _Writer(home, file, Path(work), secrets=secrets, on_file=on_file)
-                writer.leave_out(on_server)
-                writer.exclude([*excluded, path, partial, Path(work)])
-                with closing(writer.archive):
-                    content = writer.write(outside, clock(), program)
-                file.flush()
-                os.fsync(file.fileno())
-            databases = check_backup(partial, Path(work))
-            partial.replace(path)
-            sync_folder(path.parent)
-    finally:
-        file.close()
-        partial.unlink(missing_ok=True)
+    with (
+        _disk_errors(path),
+        NewFile(path) as new,
+        tempfile.TemporaryDirectory(prefix=".hermes-backup-", dir=path.parent) as work,
+    ):
+        writer = _Writer(home, new.file, Path(work), secrets=secrets, on_file=on_file)
+        writer.leave_out(on_server)
+        writer.exclude([*excluded, path, new.partial, Path(work)])
+        with closing(writer.archive):
+            content = writer.write(outside, clock(), program)
+        new.file.flush()
+        databases = check_backup(new.partial, Path(work))
+        new.put_in_place()
     size = path.stat().st_size
     return BackupReport(path, len(content.files), databases, size, content.created_at, content.left_out)
 
@@ -244,7 +248,7 @@ class _Writer:
         content = BackupContent(
             now, str(root), program, self._files, folders, tuple(singles), tuple(self._left_out)
         )
-        document = {"format": FORMAT, "version": VERSION, **asdict(content)}
+        document = {**FORMAT.header(), **asdict(content)}
         self.archive.writestr(MANIFEST, json.dumps(document))
         return content
 
@@ -336,7 +340,7 @@ class _Writer:
         info = zipfile.ZipInfo(name)
         info.compress_type = zipfile.ZIP_DEFLATED
         with path.open("rb") as source, self.archive.open(info, "w", force_zip64=True) as member:
-            while chunk := source.read(_CHUNK_BYTES):
+            while chunk := source.read(CHUNK_BYTES):
                 member.write(chunk)
                 sha.update(chunk)
                 size += len(chunk)
@@ -411,7 +415,7 @@ def opened_backup(path: Path) -> Iterator[tuple[zipfile.ZipFile, BackupContent]]
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive, _read_manifest(path, archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as exc:
+    except ZIP_ERRORS as exc:
         raise StorageError(f"{str(path)!r} is no whole backup: {exc}", _AGAIN) from exc
 
 
@@ -421,7 +425,7 @@ def extract(archive: zipfile.ZipFile, name: str, file: BackupFile, target: Path)
     ensure_folder(target.parent)
     with archive.open(name) as member, target.open("wb") as copy:
         target.chmod(PRIVATE_FILE)
-        while chunk := member.read(_CHUNK_BYTES):
+        while chunk := member.read(CHUNK_BYTES):
             size += len(chunk)
             if size > file.size:
                 break
@@ -440,29 +444,28 @@ def _read_manifest(path: Path, archive: zipfile.ZipFile) -> BackupContent:
     )
     if MANIFEST not in names:
         raise foreign
-    with archive.open(MANIFEST) as member:
-        # A manifest names each file of the archive, so that a small archive has a small one.
-        limit = _MANIFEST_BYTES + len(names) * _MANIFEST_BYTES_PER_FILE
-        data = member.read(limit + 1)
     try:
-        value: Any = parse_json(data) if len(data) <= limit else None
-        if value["format"] != FORMAT:
-            raise foreign
-        if isinstance(version := value["version"], int) and version > VERSION:
-            raise StorageError(
-                f"{str(path)!r} has version {version!r}, and this program reads {VERSION}",
-                "restore it with a newer version of this program",
-            )
-        content = _content_of(value)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
+        content = _content_of(FORMAT.read_manifest(archive))
+    except ForeignFormat as exc:
+        raise foreign from exc
+    except NewerVersion as exc:
+        raise StorageError(
+            f"{str(path)!r} has version {exc.args[0]!r}, and this program reads {FORMAT.version}",
+            "restore it with a newer version of this program",
+        ) from exc
+    except MANIFEST_ERRORS as exc:
         raise StorageError(
             f"the manifest of {str(path)!r} can't be read ({type(exc).__name__})", _AGAIN
         ) from exc
-    if {*content.files, MANIFEST} != set(names) or len(names) != len(set(names)):
+    if {*content.files, MANIFEST} != set(names):
         raise StorageError(f"{str(path)!r} holds other files than its manifest names", _AGAIN)
+    try:
+        FORMAT.check_members(archive, content.files.__contains__)
+    except MemberError as exc:
+        raise StorageError(f"{str(path)!r} holds other files than its manifest names: {exc}", _AGAIN) from exc
     _check_names(path, content)
-    whole, packed = sum(one.file_size for one in archive.infolist()), path.stat().st_size
-    if whole > 1000 * packed + 2**30 or whole < sum(file.size for file in content.files.values()):
+    whole, fits = FORMAT.unpacked_bytes(archive, path)
+    if not fits or whole < sum(file.size for file in content.files.values()):
         raise StorageError(
             f"{str(path)!r} would unpack to {whole:,} bytes, as no backup does", "don't use this file"
         )
