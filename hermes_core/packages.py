@@ -103,8 +103,11 @@ KNOWN_EXTENSIONS: dict[str, KnownExtension] = {
     "telemetry": KnownExtension("hermes-memory-telemetry", "OpenTelemetry spans and metrics of memory"),
     "testing": KnownExtension(
         TESTING,
-        "conformance tests for providers and hosts, and a template for a provider",
-        {"providers new": "Make a package for a provider of your own."},
+        "conformance tests for providers and hosts, and a template for a provider or an extension",
+        {
+            "providers new": "Make a package for a provider of your own.",
+            "extensions new": "Make a package for an extension of your own.",
+        },
     ),
     "ui": KnownExtension(
         "hermes-memory-ui",

@@ -9,10 +9,12 @@ BUNDLED = "holographic honcho mem0 byterover openviking hindsight retaindb super
 COMMANDS = "backup chat claw completion config costs demo doctor export extensions forget identity import install-alias keys logs mcp memory migrate outbox plugins providers recall restore review sessions setup skills storage turns ui verify"
 YAML = "false no null off on true yes"
 DEVICES = "aux con nul prn"
+EXTENSIONS = "archive importers openclaw postgresql semantic telemetry testing"
 PACKAGES = "agent cli constants core logging state time"
 TAKEN = {
     "builtin": "the name of the built-in memory",
     **{name: "the name of a provider that comes with the project" for name in BUNDLED.split()},
+    **{name: "the name of an extension that comes with the project" for name in EXTENSIONS.split()},
     **{name: f"a command of its own: 'hermes-memory {name}'" for name in COMMANDS.split()},
     **{name: "no name in config.yaml, where it means something else without quotes" for name in YAML.split()},
     **{name: "the name of a device on Windows, where no file can have it" for name in DEVICES.split()},
@@ -26,7 +28,7 @@ def fault(name: str) -> str:
     if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
         hint = f": {better!r} for example" if better else ""
-        return f"{name!r} can't be a provider's name; use small letters, digits and single hyphens{hint}"
+        return f"{name!r} can't be the name; use small letters, digits and single hyphens{hint}"
     if len(name) > MAX_NAME_CHARS:
         return f"{name!r} is too long; use at most {MAX_NAME_CHARS} characters"
     if name in TAKEN:

@@ -1,4 +1,4 @@
-"""The command `hermes-memory providers new`: a package for a provider, made from the cookiecutter template."""
+"""The commands `hermes-memory providers new` and `extensions new`: a package made from the cookiecutter template."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,21 +18,45 @@ from hermes_core.packages import TESTING, install_words
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
+EXTENSION = "extension"
 KINDS = {
     "local": "a SQLite file in the home",
     "http": "a service with an HTTP API",
     "sdk": "a vendor's Python package",
+    EXTENSION: "no provider, but a command, an importer and a check",
 }
 LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause", "Proprietary")
 
 
+def _options(*, kinds: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the arguments of a command that makes a package; with `kinds`, one option chooses the kind."""
+    parameters = [
+        click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=Path()),
+        click.option(
+            "--name", help="As people will write it in config.yaml: small letters, digits, hyphens."
+        ),
+        click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence."),
+        click.option(
+            "--yes",
+            is_flag=True,
+            help=f"Do not ask: my-notes{', local' * kinds} and MIT for what is not given.",
+        ),
+        click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes."),
+    ]
+    if kinds:
+        which = click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores, or extension.")
+        parameters.insert(2, which)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        return command
+
+    return decorate
+
+
 @click.command()
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=Path())
-@click.option("--name", help="As people will write it in config.yaml: small letters, digits, hyphens.")
-@click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores.")
-@click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence.")
-@click.option("--yes", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
-@click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes.")
+@_options(kinds=True)
 def new(
     directory: Path, name: str | None, kind: str | None, license_name: str | None, yes: bool, no_input: bool
 ) -> None:
@@ -39,11 +64,31 @@ def new(
 
     Asks for what no option says. Exits with 1 if the name can't be used or the package is there already.
     """
-    if not (yes or no_input):
-        name = name or click.prompt("Name of the provider", default="my-notes")
+    _new(directory, name, kind, license_name, ask=not (yes or no_input))
+
+
+@click.command("new")
+@_options(kinds=False)
+def new_extension(
+    directory: Path, name: str | None, license_name: str | None, yes: bool, no_input: bool
+) -> None:
+    """Make a package for an extension of your own in DIRECTORY, with tests, a page and a CI workflow.
+
+    It has a command, an importer and a check for `doctor`. Asks for what no option says. Exits with 1 if the name can't be
+    used or the package is there already.
+    """
+    _new(directory, name, EXTENSION, license_name, ask=not (yes or no_input))
+
+
+def _new(directory: Path, name: str | None, kind: str | None, license_name: str | None, *, ask: bool) -> None:
+    """Ask for the answers that are missing, make the package, and print how to install it."""
+    if ask:
+        name = name or click.prompt(
+            f"Name of the {'extension' if kind == EXTENSION else 'provider'}", default="my-notes"
+        )
         for choice, meaning in {} if kind else KINDS.items():
-            click.echo(f"  {choice:6} {meaning}")
-        kind = kind or click.prompt("Where it stores", type=click.Choice(list(KINDS)), default="local")
+            click.echo(f"  {choice:9} {meaning}")
+        kind = kind or click.prompt("Kind", type=click.Choice(list(KINDS)), default="local")
         license_name = license_name or click.prompt("Licence", type=click.Choice(LICENSES), default="MIT")
     answers = {
         "name": "my-notes" if name is None else name,
@@ -55,6 +100,10 @@ def new(
     # In one call with ours, which pip would otherwise look for on an index.
     kit = install_words(TESTING)
     click.echo(f'next: pip install {kit} -e "{made}[test]", then python -m pytest "{made}"')
+
+
+def _noun(kind: str) -> str:
+    return "an extension" if kind == EXTENSION else "a provider"
 
 
 def template_folder() -> Path:
@@ -104,7 +153,7 @@ def _check(answers: dict[str, str]) -> None:
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
         hint = f": {better!r} for example" if better else ""
         raise Failure(
-            f"{name!r} can't be a provider's name; use small letters, digits and single hyphens{hint}"
+            f"{name!r} can't be {_noun(answers['kind'])}'s name; use small letters, digits and single hyphens{hint}"
         )
     for key, allowed in (("kind", KINDS), ("license", LICENSES)):
         if answers[key] not in allowed:

@@ -1,4 +1,4 @@
-"""A provider made from the template for each storage kind, installed in an environment of its own. No network."""
+"""A package made from the template for each kind, installed in an environment of its own. No network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cookiecutter.main import cookiecutter
 from filelock import FileLock
 
 TEMPLATE = Path(__file__).resolve().parents[4] / "cookiecutter-provider"
-KINDS = ("local", "http", "sdk")
+PROVIDER_KINDS = ("local", "http", "sdk")
+KINDS = (*PROVIDER_KINDS, "extension")
 INSTALL = ("install", "-q", "--no-index", "--no-deps", "--no-build-isolation")
 
 
@@ -28,7 +29,7 @@ def _home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @dataclass(frozen=True)
 class Made:
-    """A provider's folder, and the environment that it is installed in."""
+    """A package's folder, and the environment that it is installed in."""
 
     kind: str
     name: str
@@ -36,7 +37,7 @@ class Made:
     environment: Path
 
     def run(self, *words: str, **variables: str) -> str:
-        """Run a program of the environment in the provider's folder; what it said, once it is known to have worked."""
+        """Run a program of the environment in the package's folder; what it said, once it is known to have worked."""
         program = self.environment / ("Scripts" if os.name == "nt" else "bin") / words[0]
         return run([str(program), *words[1:]], self.folder, **variables)
 
@@ -46,6 +47,12 @@ def run(command: list[str], folder: Path, **variables: str) -> str:
     done = subprocess.run(command, cwd=folder, env={**kept, **variables}, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def hermes(made: Made, home: Path, *words: str, **variables: str) -> str:
+    """Run `hermes-memory` of the package's environment in a home."""
+    start = ("python", "-c", "from hermes_core.cli import main; main()", "--home", str(home))
+    return made.run(*start, *words, **variables)
 
 
 def new_environment(folder: Path) -> Path:
@@ -61,7 +68,7 @@ def new_environment(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def bake(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Make a provider from these answers and return its folder; the person's cookiecutter settings are left alone."""
+    """Make a package from these answers and return its folder; the person's cookiecutter settings are left alone."""
     folder = tmp_path_factory.mktemp("cookiecutter")
     config = folder / "config.yaml"
     config.write_text(f"replay_dir: '{folder / 'replay'}'\ncookiecutters_dir: '{folder / 'templates'}'\n")
@@ -91,13 +98,29 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", params=KINDS)
 def made(request: pytest.FixtureRequest, bake: Callable[..., Path], shared: Path) -> Made:
-    """A provider of each kind, installed as people install it: once, by the worker that needs it first."""
-    kind = str(request.param)
-    environment, installed = shared / f"environment-{kind}", shared / f"installed-{kind}"
-    with FileLock(f"{installed}.lock"):
-        if not installed.exists():
+    """A package of each kind, installed."""
+    return installed(str(request.param), bake, shared)
+
+
+@pytest.fixture(scope="session", params=PROVIDER_KINDS)
+def provider(request: pytest.FixtureRequest, bake: Callable[..., Path], shared: Path) -> Made:
+    """A provider of each kind, installed."""
+    return installed(str(request.param), bake, shared)
+
+
+@pytest.fixture(scope="session")
+def extension(bake: Callable[..., Path], shared: Path) -> Made:
+    """An extension, installed."""
+    return installed("extension", bake, shared)
+
+
+def installed(kind: str, bake: Callable[..., Path], shared: Path) -> Made:
+    """Make and install a package as people install it: once, by the worker that needs it first."""
+    environment, done = shared / f"environment-{kind}", shared / f"installed-{kind}"
+    with FileLock(f"{done}.lock"):
+        if not done.exists():
             folder = bake(name=f"{kind}-notes", kind=kind)
             new_environment(environment)
             Made(kind, f"{kind}-notes", folder, environment).run("python", "-m", "pip", *INSTALL, str(folder))
-            installed.write_text(str(folder))
-    return Made(kind, f"{kind}-notes", Path(installed.read_text()), environment)
+            done.write_text(str(folder))
+    return Made(kind, f"{kind}-notes", Path(done.read_text()), environment)

@@ -1,4 +1,4 @@
-"""`hermes-memory providers new`: the template by one command, asked or told."""
+"""`hermes-memory providers new` and `extensions new`: the template by one command, asked or told."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hermes_core.cli import main
 from hermes_memory_testing import template
 
 
-def new(*words: str, said: str = "") -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["providers", "new", *words], input=said)
+def new(*words: str, said: str = "", group: str = "providers") -> tuple[int, str]:
+    done = CliRunner().invoke(main, [group, "new", *words], input=said)
     return done.exit_code, done.output
 
 
@@ -36,6 +36,30 @@ def test_what_is_not_given_is_asked(tmp_path: Path) -> None:
 def test_nothing_is_asked_of_a_script(tmp_path: Path) -> None:
     assert new(str(tmp_path), "--no-input")[0] == 0
     assert (tmp_path / "hermes-memory-my-notes/hermes_my_notes").is_dir()
+
+
+@pytest.mark.parametrize("group", ["providers", "extensions"])
+def test_both_commands_make_an_extension(tmp_path: Path, group: str) -> None:
+    kind = ("--kind", "extension") if group == "providers" else ()
+    code, said = new(str(tmp_path), "--name", "box", *kind, "--yes", group=group)
+    assert (code, said.splitlines()[0]) == (0, f"made {tmp_path / 'hermes-memory-box'}")
+    assert (tmp_path / "hermes-memory-box/hermes_memory_box/extension.py").is_file()
+
+
+def test_an_extension_is_asked_for_its_name_and_licence_only(tmp_path: Path) -> None:
+    code, said = new(str(tmp_path), said="tea-box\nProprietary\n", group="extensions")
+    assert code == 0, said
+    assert "Name of the extension" in said
+    assert (tmp_path / "hermes-memory-tea-box/hermes_memory_tea_box/reader.py").is_file()
+
+
+def test_an_extension_of_a_name_that_can_not_be_is_refused(tmp_path: Path) -> None:
+    code, said = new(str(tmp_path), "--name", "My Box", "--yes", group="extensions")
+    assert (code, said) == (
+        1,
+        "error: 'My Box' can't be an extension's name; use small letters, digits and single hyphens: "
+        "'my-box' for example\n",
+    )
 
 
 def test_what_pip_compiled_of_the_installed_template_is_left_out(

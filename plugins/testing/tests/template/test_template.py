@@ -1,4 +1,4 @@
-"""A provider from the template works from the first moment, whatever it is called and wherever it stores."""
+"""A package from the template works from the first moment, whatever its name and its kind are."""
 
 from __future__ import annotations
 
@@ -16,21 +16,34 @@ from filelock import FileLock
 from hermes_core.cli import COMMANDS
 from hermes_core.contract.values import BUILTIN_NAME
 from hermes_core.loader.discover import BUNDLED
-from plugins.testing.tests.template.conftest import KINDS, TEMPLATE, Made, run
+from hermes_core.packages import KNOWN_EXTENSIONS
+from plugins.testing.tests.template.conftest import KINDS, PROVIDER_KINDS, TEMPLATE, Made, hermes, run
 
-COMMON = {
-    ".github/workflows/ci.yml",
-    ".gitignore",
-    "LICENSE",
-    "README.md",
+COMMON = {".github/workflows/ci.yml", ".gitignore", "LICENSE", "README.md", "docs/box.md", "pyproject.toml"}
+PROVIDER = {
     "examples/turn.py",
-    "pyproject.toml",
     "tests/conftest.py",
     "tests/test_contract.py",
     "tests/test_provider.py",
+    *(
+        f"hermes_box/{name}"
+        for name in ("__init__.py", "cli.py", "client.py", "provider.py", "py.typed", "settings.py")
+    ),
 }
-PACKAGE = {"__init__.py", "cli.py", "client.py", "provider.py", "py.typed", "settings.py"}
-OF_A_KIND = {"local": set(), "http": {"examples/stand_in.py"}, "sdk": {"hermes_box/example_sdk.py"}}
+EXTENSION = {
+    "examples/export.jsonl",
+    "tests/test_extension.py",
+    *(
+        f"hermes_memory_box/{name}"
+        for name in ("__init__.py", "command.py", "exports.py", "extension.py", "py.typed", "reader.py")
+    ),
+}
+OF_A_KIND = {
+    "local": PROVIDER,
+    "http": PROVIDER | {"examples/stand_in.py"},
+    "sdk": PROVIDER | {"hermes_box/example_sdk.py"},
+    "extension": EXTENSION,
+}
 LICENSES = {
     "MIT": "MIT License",
     "Apache-2.0": "Apache License",
@@ -49,8 +62,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_these_files_are_made_and_no_others(bake: Callable[..., Path], kind: str) -> None:
-    expected = COMMON | OF_A_KIND[kind] | {f"hermes_box/{name}" for name in PACKAGE} | {"docs/box.md"}
-    assert files(bake(name="box", kind=kind)) == expected
+    assert files(bake(name="box", kind=kind)) == COMMON | OF_A_KIND[kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,12 +88,21 @@ def test_the_licence_is_the_one_that_was_asked_for(bake: Callable[..., Path], li
     assert license_name in (folder / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_the_workflow_runs_what_the_readme_says(bake: Callable[..., Path]) -> None:
-    workflow = yaml.safe_load((bake() / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("kind", "example"),
+    [
+        *((kind, "python examples/turn.py") for kind in PROVIDER_KINDS),
+        ("extension", "hermes-memory --home trial import examples/export.jsonl"),
+    ],
+)
+def test_the_workflow_runs_what_the_readme_says(bake: Callable[..., Path], kind: str, example: str) -> None:
+    folder = bake(kind=kind)
+    workflow = yaml.safe_load((folder / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["test"]
     assert job["runs-on"] == "${{ matrix.os }}"
     commands = [step["run"] for step in job["steps"] if "run" in step]
-    assert {"python -m pytest", "python examples/turn.py", "mypy", "ruff check ."} <= set(commands)
+    assert {"python -m pytest", example, "mypy", "ruff check ."} <= set(commands)
+    assert f"\n{example}\n" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_wheel_of_the_kit_carries_the_template(tmp_path: Path) -> None:
@@ -97,10 +118,11 @@ def test_the_wheel_of_the_kit_carries_the_template(tmp_path: Path) -> None:
     assert {name.removeprefix("hermes_memory_testing/provider_template/") for name in packed} == wanted
 
 
-def test_copier_makes_the_same_files(bake: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["http", "extension"])
+def test_copier_makes_the_same_files(bake: Callable[..., Path], tmp_path: Path, kind: str) -> None:
     copier = pytest.importorskip("copier")
-    copier.run_copy(str(TEMPLATE), tmp_path, data={"name": "box", "kind": "http"}, defaults=True, quiet=True)
-    ours, theirs = bake(name="box", kind="http"), tmp_path / "hermes-memory-box"
+    copier.run_copy(str(TEMPLATE), tmp_path, data={"name": "box", "kind": kind}, defaults=True, quiet=True)
+    ours, theirs = bake(name="box", kind=kind), tmp_path / "hermes-memory-box"
     assert files(tmp_path) == {f"hermes-memory-box/{name}" for name in files(ours)}
     assert [name for name in files(ours) if (ours / name).read_bytes() != (theirs / name).read_bytes()] == []
 
@@ -155,7 +177,9 @@ def test_another_name_is_refused_with_what_to_write(hook: dict[str, object], nam
 
 
 def test_every_name_that_means_something_else_is_refused(hook: dict[str, object]) -> None:
-    assert {BUILTIN_NAME, *BUNDLED, *COMMANDS} <= set(hook["TAKEN"])  # type: ignore[call-overload]
+    # "hermes-agent" is refused for its prefix.
+    taken = {BUILTIN_NAME, *BUNDLED, *COMMANDS, *KNOWN_EXTENSIONS} - {"hermes-agent"}
+    assert taken <= set(hook["TAKEN"])  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("name", ["mem0", "my_notes", '"; raise SystemExit(0) #'])
@@ -183,20 +207,34 @@ def test_its_own_suite_passes_as_installed(made: Made) -> None:
     assert "to fix" not in said
 
 
-def test_it_is_used_in_a_turn(made: Made) -> None:
-    said = made.run("python", "examples/turn.py")
-    assert f"### {made.name} memory\n- [" in said
+def test_a_provider_is_used_in_a_turn(provider: Made) -> None:
+    said = provider.run("python", "examples/turn.py")
+    assert f"### {provider.name} memory\n- [" in said
     assert "The spare key is under the blue pot." in said
 
 
-def test_the_command_line_finds_it_and_uses_it(made: Made, tmp_path: Path) -> None:
-    def hermes(*words: str) -> str:
-        key = f"{made.kind.upper()}_NOTES_API_KEY"
-        start = ("python", "-c", "from hermes_core.cli import main; main()", "--home", str(tmp_path))
-        return made.run(*start, *words, **{key: "example-key"})
+def test_the_command_line_finds_a_provider_and_uses_it(provider: Made, tmp_path: Path) -> None:
+    def shell(*words: str) -> str:
+        return hermes(provider, tmp_path, *words, **{f"{provider.kind.upper()}_NOTES_API_KEY": "example-key"})
 
-    listed = {entry["name"]: entry for entry in json.loads(hermes("providers", "--json"))}
-    assert listed[made.name]["state"] == "idle"
-    hermes("memory", "use", made.name)
-    assert json.loads(hermes("memory", "status", "--json"))["provider"] == made.name
-    assert "search" in hermes(made.name, "--help")
+    listed = {entry["name"]: entry for entry in json.loads(shell("providers", "--json"))}
+    assert listed[provider.name]["state"] == "idle"
+    shell("memory", "use", provider.name)
+    assert json.loads(shell("memory", "status", "--json"))["provider"] == provider.name
+    assert "search" in shell(provider.name, "--help")
+
+
+def test_a_home_has_the_command_the_importer_and_the_check_of_an_extension(
+    extension: Made, tmp_path: Path
+) -> None:
+    home, exports = tmp_path / "home", extension.folder / "examples"
+    home.mkdir()
+    (home / f"{extension.name}.json").write_text(json.dumps({"folder": str(exports)}), encoding="utf-8")
+    listed = {entry["name"]: entry for entry in json.loads(hermes(extension, home, "extensions", "--json"))}
+    assert listed[extension.name]["state"] == "active"
+    assert "export.jsonl: The boathouse" in hermes(extension, home, extension.name)
+    hermes(extension, home, "import", str(exports / "export.jsonl"))
+    assert "boathouse key" in hermes(extension, home, "sessions", "search", "boathouse")
+    findings = json.loads(hermes(extension, home, "doctor", "--json"))["findings"]
+    [found] = [found for found in findings if found["what"] == extension.name]
+    assert (found["state"], found["detail"]) == ("ok", f"exports in {exports}: 1")
