@@ -23,9 +23,11 @@ from click.testing import CliRunner
 import hermes_core
 import hermes_memory_agent as agent
 from hermes_core import errors, kit
-from hermes_core.config import KEYS, parse_config
+from hermes_core.config import KEYS, Config, parse_config
 from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
+from hermes_core.loader.extensions import load_extensions
+from hermes_core.packages import KNOWN_EXTENSIONS
 from tests.table import table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,11 +195,20 @@ def test_the_packages_stand_in_the_order_that_the_architecture_test_checks() -> 
     assert [set(re.findall(r"`(\w+)`", row)) for row in told] == [set(packages) for packages in steps]
 
 
+def test_the_extensions_have_the_hooks_that_the_page_on_architecture_names() -> None:
+    rows = re.findall(
+        r"^\| ([a-z-]+) \| (`[^|]+`) \| ", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    told = {name: set(re.findall(r"`(\w+)`", hooks)) for name, hooks in rows}
+    extensions = load_extensions(Config()).found
+    assert told == {one.name: set(one.adds) for one in extensions if one.name in KNOWN_EXTENSIONS}
+
+
 def test_what_the_pages_for_readers_of_the_code_name_is_there() -> None:
     named = {
         name
         for page in (ARCHITECTURE, ROOT / "CONTRIBUTING.md")
-        for name in re.findall(r"`((?:tests|docs)/[\w./]+)`", page.read_text(encoding="utf-8"))
+        for name in re.findall(r"`((?:tests|docs|plugins)/[\w./-]+)`", page.read_text(encoding="utf-8"))
     }
     assert len(named) > 5
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
