@@ -160,13 +160,16 @@ class Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands in `--help`."""
         longest = 1000
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        rows = [
-            (n, c.get_short_help_str(longest)) for n, c in found.items() if c is not None and not c.hidden
-        ]
+        added = self._of_extensions(
+            ctx
+        )  # from the summaries, so that one that can't be imported has a line too
+        own = {name: self.get_command(ctx, name) for name in {*super().list_commands(ctx), *self.lazy}}
+        rows = {name: entry.summary for name, entry in added.items()} | {
+            n: c.get_short_help_str(longest) for n, c in own.items() if c is not None and not c.hidden
+        }
         if rows:
             with formatter.section("Commands"):
-                formatter.write_dl(rows)
+                formatter.write_dl(sorted(rows.items()))
         _write_missing(ctx, formatter, f"{self.name} ")
 
     def _of_extensions(self, ctx: click.Context) -> dict[str, CommandEntry]:
@@ -274,17 +277,27 @@ class LazyGroup(click.Group):
             raise
 
 
-def _imported_from(ctx: click.Context, entry: CommandEntry) -> click.Command:
-    """Return the command of an extension. Raise `Failure` if a package that it needs can't be imported."""
-    try:
-        return _imported(entry.target)
-    except ImportError as exc:
-        from hermes_core.loader.extensions import extension_remedy
+def _imported_from(ctx: click.Context, entry: CommandEntry) -> click.Command | None:
+    """Return the command of an extension, None if it can't be had while a shell completes words.
 
-        remedy = extension_remedy(extensions_of(ctx), entry.extension)
-        raise Failure(
-            f"{entry.name!r} needs the package {exc.name or str(exc)!r}, which can't be imported; {remedy}"
-        ) from exc
+    Raise `Failure` if it, or a package that it needs, can't be imported.
+    """
+    from hermes_core.loader.extensions import extension_remedy, import_target
+
+    try:
+        command = import_target(entry.target)
+        if isinstance(command, click.Command):
+            return command
+        fault = f"is {entry.target!r}, which is no click command"
+    except ImportError as exc:
+        fault = (
+            f"needs the package {exc.name!r}, which can't be imported"
+            if isinstance(exc, ModuleNotFoundError)
+            else f"can't be imported: {exc}"
+        )
+    if ctx.resilient_parsing:
+        return None
+    raise Failure(f"{entry.name!r} {fault}; {extension_remedy(extensions_of(ctx), entry.extension)}")
 
 
 def extensions_of(ctx: click.Context) -> Extensions:

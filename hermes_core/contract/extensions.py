@@ -117,8 +117,8 @@ class HomePart:
     Attributes:
         name: Name of the part, in the plural: "skills". Records of an export have it as their kind.
         noun: Name of one item of it: "skill". `memory allow` takes it as an option.
-        patterns: Folders of the part relative to the home, as patterns of `Path.glob`. Those of a user lie below the
-            user's folder, "memories/users/*".
+        patterns: Folders of the part below the home, as patterns of `Path.glob` without "..". Those of a user lie below
+            the user's folder, "memories/users/*".
         target: "module:attribute" of a factory that gets the home (`HermesHome`) and its `Config`, and returns a
             `PartStore`.
         journal: Name of an SQLite file in each folder with the history of the items. Its lock is held while a backup

@@ -102,7 +102,7 @@ def examine_extensions(home: HermesHome) -> Iterator[Finding]:
     extensions = load_extensions(config)
     parts = HomeParts(home, config, extensions)
     _ = parts.stores  # opened here, so that one that fails is known
-    yield from extensions.findings(home.path, config, trial=True)
+    yield from extensions.findings(Finding, home.path, config, trial=True)
     for problem in (*extensions.problems(), *unmet_keys(config, extensions)):
         detail, _, remedy = problem.partition("; ")
         yield failed("extensions", detail, remedy)

@@ -174,7 +174,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         *run_check("provider", lambda: examine_provider(memory, entries)),
         *run_check("provider", lambda: _last_call(memory)),
         *run_check("text", lambda: examine_texts(memory.home)),
-        *memory.extensions.findings(memory.home.path, memory.config, trial=False),
+        *memory.extensions.findings(Finding, memory.home.path, memory.config, trial=False),
         *run_check("plugins", lambda: examine_catalog(entries, memory.selected_providers)),
         *run_check("packages", lambda: examine_packages(entry.distribution for entry in entries)),
     ]

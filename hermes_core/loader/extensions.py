@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar, cast
 
 import importlib_metadata
@@ -42,6 +43,10 @@ logger = logging.getLogger(__name__)
 ExtensionState = Literal["active", "failed", "blocked", "missing"]
 
 Entry = TypeVar("Entry", bound=Named)
+
+Row = TypeVar("Row")
+
+_COMMAND_NAME = re.compile(r"[^\W_][\w-]*( [^\W_][\w-]*)?")
 
 _TAKEN_NAMES = frozenset(
     {"sessions", "notes", "memories", "accepted", "rejected", "waiting", "accepted_origins"}
@@ -130,17 +135,17 @@ class Extensions:
     @cached_property
     def commands(self) -> Mapping[str, CommandEntry]:
         """The commands of all extensions by name."""
-        return self._registered("register_commands", "commands", Registrations[CommandEntry])
+        return self._registered("register_commands", "commands", CommandEntry)
 
     @cached_property
     def importers(self) -> Mapping[str, ImporterEntry]:
         """The formats of files of all extensions by name."""
-        return self._registered("register_importers", "importers", Registrations[ImporterEntry])
+        return self._registered("register_importers", "importers", ImporterEntry)
 
     @cached_property
     def indexes(self) -> Mapping[str, IndexEntry]:
         """The indexes of messages of all extensions by name."""
-        return self._registered("register_indexes", "indexes", Registrations[IndexEntry])
+        return self._registered("register_indexes", "indexes", IndexEntry)
 
     @cached_property
     def parts(self) -> Mapping[str, HomePart]:
@@ -148,19 +153,31 @@ class Extensions:
         parts: dict[str, HomePart] = {}
         for one, answer in self.call("home_parts"):
             for part in self._rows(one, "home_parts", answer):
-                if fault := _name_fault(part):
-                    self._faults[f"{one.name}.home_parts"] = (
-                        f"the extension {one.name!r} has a part that is left out: {fault}"
+                if fault := part_fault(part):
+                    self._note(
+                        f"{one.name}.home_parts",
+                        f"the extension {one.name!r} has a part that is left out: {fault}",
                     )
                     continue
                 parts.setdefault(part.name, replace(part, extension=one.name, package=one.distribution))
         return parts
 
-    def findings(self, home: Path, config: Config, *, trial: bool) -> list[Any]:
-        """Return what the extensions find in a home. One that raises has a sentence in `problems`."""
-        found: list[Any] = []
+    def findings(self, kind: type[Row], home: Path, config: Config, *, trial: bool) -> list[Row]:
+        """Return what the extensions find in a home. One that raises has a sentence in `problems`.
+
+        Args:
+            kind: The class of a finding. An answer of another class is left out, and is a problem.
+        """
+        found: list[Row] = []
         for extension, answer in self.call("examine", home=home, config=config, trial=trial):
-            found += self._rows(extension, "examine", answer)
+            rows = self._rows(extension, "examine", answer)
+            found += (row for row in rows if isinstance(row, kind))
+            if strange := [row for row in rows if not isinstance(row, kind)]:
+                self._note(
+                    f"{extension.name}.examine",
+                    f"the extension {extension.name!r} found a {type(strange[0]).__name__}, which is no "
+                    f"{kind.__name__}",
+                )
         return found
 
     def _rows(self, extension: Extension, hook: str, answer: Any) -> list[Any]:
@@ -172,18 +189,28 @@ class Extensions:
         return rows
 
     def _note_fault(self, extension: Extension, hook: str, fault: ForeignError) -> None:
-        sentence = f"the extension {extension.name!r} raised in {hook}: {fault}"
-        self._faults[f"{extension.name}.{hook}"] = sentence
+        self._note(f"{extension.name}.{hook}", f"the extension {extension.name!r} raised in {hook}: {fault}")
+
+    def _note(self, key: str, sentence: str) -> None:
+        self._faults[key] = sentence
         logger.warning("%s", sentence)
 
-    def _registered(self, hook: str, argument: str, kind: type[Registrations[Entry]]) -> dict[str, Entry]:
-        """Return what the extensions register. A name that an earlier extension has is left out, and reported."""
+    def _registered(self, hook: str, argument: str, kind: type[Entry]) -> dict[str, Entry]:
+        """Return what the extensions register.
+
+        An entry that can't be used is left out and reported, as is one with a name that an earlier extension has.
+        """
         entries: dict[str, Entry] = {}
         for extension in self.found:
-            registrations = kind()
+            registrations = Registrations[Entry]()
             self._call(extension, hook, {argument: registrations})
             for name, entry in registrations.entries.items():
-                if (other := entries.get(name)) is not None:
+                if fault := _entry_fault(entry, kind):
+                    self._note(
+                        f"{extension.name}.{hook}.{name}",
+                        f"the extension {extension.name!r} has in {hook} what is left out: {fault}",
+                    )
+                elif (other := entries.get(name)) is not None:
                     owner = getattr(other, "extension", "")
                     sentence = (
                         f"the extension {extension.name!r} offers {name!r}, which {owner!r} has already"
@@ -194,12 +221,48 @@ class Extensions:
         return entries
 
 
-def _name_fault(part: HomePart) -> str:
-    """Return why a part can't have its names, "" if it can. They are kinds of records, keys of JSON and options."""
+def part_fault(part: Any) -> str:
+    """Return why a part can't be used, "" if it can.
+
+    Its names are kinds of records, keys of JSON and options. Its patterns must stay in the home, because `forget` and
+    `restore` delete what they name.
+    """
+    if fault := _type_fault(part, HomePart):
+        return fault
     if not PART_NAME.fullmatch(part.name) or part.name in _TAKEN_NAMES:
         return f"its name {part.name!r} is taken, or is not of lower-case letters, digits and '-'"
     if not PART_NAME.fullmatch(part.noun) or part.noun in _TAKEN_NOUNS:
         return f"its noun {part.noun!r} is taken, or is not of lower-case letters, digits and '-'"
+    if "/" in part.journal:
+        return f"its journal {part.journal!r} is not the name of a file"
+    for pattern in part.patterns:
+        path = PurePosixPath(pattern)
+        if not path.parts or path.is_absolute() or ".." in path.parts:
+            return f"its pattern {pattern!r} is not of a folder below the home"
+    return ""
+
+
+def _entry_fault(entry: Any, kind: type[Any]) -> str:
+    """Return why an entry can't be used, "" if it can."""
+    if fault := _type_fault(entry, kind):
+        return fault
+    if kind is CommandEntry and not _COMMAND_NAME.fullmatch(entry.name):
+        return f"{entry.name!r} is not one word of letters, digits and '-', or two with a space between them"
+    return ""
+
+
+def _type_fault(value: Any, kind: type[Any]) -> str:
+    """Return why a value is none of `kind`, or has a field of another type, "" if all is right."""
+    if not isinstance(value, kind):
+        return f"{value!r} is no {kind.__name__}"
+    for one in fields(value):
+        content = getattr(value, one.name)
+        if one.type == "str" and not isinstance(content, str):
+            return f"{one.name} of {value.name!r} must be a str, got {content!r}"
+        if one.name == "patterns" and not (
+            isinstance(content, tuple) and all(isinstance(pattern, str) for pattern in content)
+        ):
+            return f"patterns of {value.name!r} must be a tuple of str, got {content!r}"
     return ""
 
 
@@ -214,10 +277,16 @@ def load_extensions(
     rules = config.extensions
     control = LoadControl.of(rules)
     points = installed_entry_points() if entry_points is None else entry_points
-    found = {point.name: point for point in points if point.group == EXTENSION_GROUP}
     rank = {name: position for position, name in enumerate(rules.order)}
-    names = sorted(found, key=lambda name: (rank.get(name, len(rank)), name))
-    return Extensions(_load(found[name], control) for name in names)
+    found = [point for point in points if point.group == EXTENSION_GROUP]
+    found.sort(key=lambda point: (rank.get(point.name, len(rank)), point.name, not _is_own(point)))
+    owners: dict[str, str] = {}
+    loaded: list[Extension] = []
+    for point in found:
+        loaded.append(one := _load(point, control, owners.get(point.name)))
+        if one.state != "blocked":
+            owners.setdefault(one.name, one.distribution)
+    return Extensions(loaded)
 
 
 def missing_extensions(extensions: Extensions) -> list[Extension]:
@@ -271,18 +340,35 @@ def inactive_reason(extensions: Extensions, name: str) -> str:
 
 
 def import_target(target: str) -> Any:
-    """Return the object that "module:attribute" names."""
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    """Return the object that "module:attribute" names. Raise `ImportError` if it can't be had, whatever its module raises."""
+    module, _, attribute = str(target).partition(":")
+    loaded = call_foreign(lambda: getattr(importlib.import_module(module), attribute))
+    if not isinstance(loaded, ForeignError):
+        return loaded
+    if isinstance(loaded.error, ImportError):
+        raise loaded.error
+    raise ImportError(f"{target!r} can't be imported: {loaded}") from loaded.error
 
 
-def _load(point: importlib_metadata.EntryPoint, control: LoadControl) -> Extension:
+def _is_own(point: importlib_metadata.EntryPoint) -> bool:
+    return point.dist is not None and normalise(point.dist.name) in OWN_PACKAGES
+
+
+def _load(point: importlib_metadata.EntryPoint, control: LoadControl, owner: str | None) -> Extension:
+    """Return an extension, imported if it may be. `owner` is the distribution that has its name already."""
     distribution = point.dist.name if point.dist else ""
     version = point.dist.version if point.dist else ""
     extension = Extension(point.name, distribution, version)
     if refusal := control.refusal(point.name, distribution):
         remedy = "change extensions.allow or extensions.block"
         return replace(extension, state="blocked", reason=refusal, remedy=remedy)
+    known = KNOWN_EXTENSIONS.get(point.name)
+    if owner is None and known and point.dist and normalise(distribution) != known.distribution:
+        owner = known.distribution
+    if owner is not None:
+        reason = f"its name is the one of an extension of {owner or 'another distribution'}"
+        remedy = f"uninstall {distribution}, or name it in extensions.block"
+        return replace(extension, state="failed", reason=reason, remedy=remedy)
     if reason := _other_version(distribution, version):
         remedy = f"install both from one place: {install_remedy(normalise(distribution))}"
         return replace(extension, state="failed", reason=reason, remedy=remedy)

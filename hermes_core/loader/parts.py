@@ -10,14 +10,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, cast
 
 from hermes_core.config import Config
 from hermes_core.contract.extensions import HomePart, PartStore
 from hermes_core.errors import StorageError
 from hermes_core.home import HermesHome
-from hermes_core.loader.extensions import Extensions, extension_remedy, import_target, load_extensions
+from hermes_core.loader.extensions import (
+    Extensions,
+    extension_remedy,
+    import_target,
+    load_extensions,
+    part_fault,
+)
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS
 from hermes_core.storage.files import locked, write_atomic
@@ -137,12 +143,7 @@ def _part(name: str, entry: Any) -> HomePart | None:
         part = HomePart(**{**entry, "patterns": tuple(entry["patterns"]), "target": ""})
     except TypeError:  # other fields
         return None
-    texts = (part.name, part.noun, part.journal, part.extension, part.package, *part.patterns)
-    if not all(isinstance(text, str) for text in texts) or part.name != name or "/" in part.journal:
-        return None
-    paths = [PurePosixPath(pattern) for pattern in part.patterns]
-    sound = all(path.parts and not path.is_absolute() and ".." not in path.parts for path in paths)
-    return part if sound else None
+    return part if part.name == name and not part_fault(part) else None
 
 
 def _without_target(part: HomePart) -> HomePart:

@@ -17,7 +17,14 @@ from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomeP
 from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
-from hermes_core.loader.extensions import Extensions, extension_remedy, load_extensions, missing_extensions
+from hermes_core.loader.extensions import (
+    Extensions,
+    extension_remedy,
+    import_target,
+    load_extensions,
+    missing_extensions,
+    part_fault,
+)
 from hermes_core.packages import KNOWN_EXTENSIONS
 
 
@@ -64,8 +71,8 @@ class Shelf:
         yield HomePart("spoons", "file", ("spoons",), "teapot:Spoons")
 
     @hookimpl
-    def examine(self, home: Path, trial: bool) -> Iterator[str]:
-        yield f"{home.name}, {trial}"
+    def examine(self, home: Path, trial: bool) -> Iterator[Finding]:
+        yield Finding(home.name, "note", f"{trial}")
         raise RuntimeError("no more cups")
 
 
@@ -214,5 +221,116 @@ def test_findings_of_an_extension_that_raises_are_left_out_and_it_is_a_problem(
     teapot: str, tmp_path: Path
 ) -> None:
     extensions = load(shelf=f"{teapot}:Shelf")
-    assert extensions.findings(tmp_path, parse_config(""), trial=True) == []
+    assert extensions.findings(Finding, tmp_path, parse_config(""), trial=True) == []
     assert extensions.problems() == ["the extension 'shelf' raised in examine: RuntimeError: no more cups"]
+
+
+class Careless:
+    """An extension whose answers have wrong types, and parts that lie outside of the home."""
+
+    @hookimpl
+    def register_commands(self, commands: Registrations[Any]) -> Any:
+        commands.add(CommandEntry("pour", "Pour tea.", "teapot.cli:pour"))
+        commands.add(CommandEntry("cold tea pot", "Three words.", "teapot.cli:pour"))
+        commands.add(CommandEntry("cup", None, "teapot.cli:cup"))  # type: ignore[arg-type]
+        commands.add(CommandEntry(5, "A number.", "teapot.cli:pour"))  # type: ignore[arg-type]
+        commands.add(types.SimpleNamespace(name="spoon"))
+        return 5
+
+    @hookimpl
+    def home_parts(self) -> Iterator[Any]:
+        yield HomePart("cups", "cup", ("cups",), "teapot:Cups")
+        yield None
+        yield HomePart("pots", "pot", 5, "teapot:Pots")  # type: ignore[arg-type]
+        yield from (
+            HomePart("pots", "pot", (pattern,), "teapot:Pots") for pattern in ("", "/etc", "../*", "a/..")
+        )
+        yield HomePart("pots", "pot", ("pots",), "teapot:Pots", journal="../state.db")
+
+    @hookimpl
+    def examine(self) -> list[Any]:
+        return [Finding("tea", "ok"), None]
+
+
+@pytest.fixture
+def careless(teapot: str, monkeypatch: pytest.MonkeyPatch) -> Extensions:
+    monkeypatch.setattr(sys.modules[teapot], "Careless", Careless, raising=False)
+    return load(careless=f"{teapot}:Careless")
+
+
+def test_a_command_that_can_not_be_used_is_left_out_and_is_a_problem(careless: Extensions) -> None:
+    assert list(careless.commands) == ["pour"]
+    reasons = " ".join(careless.problems())
+    assert "'cold tea pot' is not one word" in reasons
+    assert "summary of 'cup' must be a str, got None" in reasons
+    assert "name of 5 must be a str" in reasons
+    assert "namespace(name='spoon') is no CommandEntry" in reasons
+
+
+def test_a_part_outside_of_the_home_is_left_out(careless: Extensions) -> None:
+    assert list(careless.parts) == ["cups"]
+
+
+@pytest.mark.parametrize(
+    ("part", "fault"),
+    [
+        (None, "None is no HomePart"),
+        (HomePart("pots", "pot", "pots", "t:P"), "patterns of 'pots' must be a tuple"),  # type: ignore[arg-type]
+        (HomePart("pots", "pot", ("",), "t:P"), "its pattern '' is not of a folder below the home"),
+        (HomePart("pots", "pot", ("/etc",), "t:P"), "its pattern '/etc' is not"),
+        (HomePart("pots", "pot", ("a/../../*",), "t:P"), "its pattern 'a/../../*' is not"),
+        (
+            HomePart("pots", "pot", ("pots",), "t:P", journal="../state.db"),
+            "its journal '../state.db' is not",
+        ),
+    ],
+)
+def test_a_part_that_can_not_be_used_has_a_reason(part: Any, fault: str) -> None:
+    assert fault in part_fault(part)
+
+
+def test_a_finding_of_another_type_is_left_out_and_is_a_problem(careless: Extensions, tmp_path: Path) -> None:
+    assert careless.findings(Finding, tmp_path, parse_config(""), trial=False) == [Finding("tea", "ok")]
+    assert careless.problems() == ["the extension 'careless' found a NoneType, which is no Finding"]
+
+
+@pytest.mark.parametrize("target", ["", "teapot", "teapot:Nothing", "no_such_module:x", "teapot:x:y", None])
+def test_a_target_that_can_not_be_had_is_an_import_error(teapot: str, target: Any) -> None:
+    with pytest.raises(ImportError):
+        import_target(target)
+
+
+def test_a_target_whose_module_raises_is_an_import_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_that_exits.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match="SystemExit: 0"):
+        import_target("module_that_exits:x")
+
+
+def distributed(folder: Path, distribution: str, name: str) -> list[importlib_metadata.EntryPoint]:
+    """Return the entry points of a distribution that is made in the folder."""
+    info = folder / f"{distribution.replace('-', '_')}-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[{EXTENSION_GROUP}]\n{name} = teapot:Teapot\n")
+    return list(importlib_metadata.PathDistribution(info).entry_points)
+
+
+def test_the_second_of_two_extensions_with_one_name_is_a_problem(teapot: str, tmp_path: Path) -> None:
+    both = [*distributed(tmp_path, "tea-one", "tea"), *distributed(tmp_path, "tea-two", "tea")]
+    extensions = load_extensions(parse_config(""), both)
+    assert [(one.distribution, one.state) for one in extensions.found] == [
+        ("tea-one", "active"),
+        ("tea-two", "failed"),
+    ]
+    assert "its name is the one of an extension of tea-one; uninstall tea-two" in extensions.problems()[0]
+    blocked = load_extensions(parse_config("extensions: {block: [tea-one]}"), both)
+    assert [one.state for one in blocked.found] == ["blocked", "active"]
+
+
+def test_a_name_of_this_project_is_reserved(teapot: str, tmp_path: Path) -> None:
+    (one,) = load_extensions(parse_config(""), distributed(tmp_path, "tea", "archive")).found
+    assert one.state == "failed"
+    assert "hermes-memory-archive" in one.reason
