@@ -35,7 +35,13 @@ from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
 from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.packages import KNOWN_EXTENSIONS, OWN_PACKAGES, install_remedy, program_version
+from hermes_core.packages import (
+    KNOWN_EXTENSIONS,
+    OWN_PACKAGES,
+    install_remedy,
+    name_and_version,
+    program_version,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -277,8 +283,7 @@ def import_target(target: str) -> Any:
 
 
 def _load(point: importlib_metadata.EntryPoint, control: LoadControl) -> Extension:
-    distribution = point.dist.name if point.dist else ""
-    version = point.dist.version if point.dist else ""
+    distribution, version = name_and_version(point.dist.read_text) if point.dist else ("", "")
     extension = Extension(point.name, distribution, version)
     if refusal := control.refusal(point.name, distribution):
         remedy = "change extensions.allow or extensions.block"
