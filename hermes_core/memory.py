@@ -808,7 +808,7 @@ class Memory:
                 self.manager.initialize_all(session)
                 answer = self.manager.handle_tool_call(ToolCall(name, arguments, call_id), session)
         if name == MEMORY_SCHEMA["name"]:
-            self.inventory.record()
+            self.inventory.record_after(self.curated.of(session).store_files)
         self.remember_result(session, answer, reading.result)
         # The model reads it before the host shows the result with the turn.
         returned = lowest([self._returned.get(session.id, "person"), reading.result])
@@ -1028,9 +1028,8 @@ class Memory:
         if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
             begun = dataclasses.replace(begun, origin=lowest([origin, earlier.origin]), at=earlier.at)
         _remember(self._begun, session.id, begun)
-        # A server is asked in the first turn of a session only, because that is a round trip.
-        asks = pending.is_first or self.shared_database is None
-        sharing = self._sharing_problems(session) if asks else []
+        # In the first turn of a session only: it looks through the home, or asks a server.
+        sharing = self._sharing_problems(session) if pending.is_first else []
         problems = (*self._faults(session), *sharing, *seen.left_out)
         return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
 
@@ -1199,8 +1198,9 @@ class Memory:
         arguments = {name: value for name, value in arguments.items() if value}
         session = self.complete(session or self.local_session)
         if by_person:
-            answer = call_memory_tool(self.curated.of(session), arguments, session)
-            self.inventory.record()
+            notes = self.curated.of(session)
+            answer = call_memory_tool(notes, arguments, session)
+            self.inventory.record_after(notes.store_files)
         else:
             answer = self.call_tool(session, "memory", arguments)
         result: dict[str, Any] = json.loads(answer)

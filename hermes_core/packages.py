@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 import importlib_metadata
 
@@ -24,10 +24,29 @@ CORE = "hermes-memory-core"
 TESTING = "hermes-memory-testing"
 
 
+_NAME_OR_VERSION = re.compile(r"^(Name|Version):[ \t]*(.*\S)", re.MULTILINE)
+
+
+def name_and_version(read_text: Callable[[str], str | None]) -> tuple[str, str]:
+    """Return the name and the version of a distribution; the version is "" if its metadata lacks it.
+
+    The properties of `Distribution` import the package `email` and parse all metadata, the README included, at each access.
+
+    Args:
+        read_text: `Distribution.read_text` of the distribution.
+
+    Raises:
+        LookupError: The metadata lacks the name.
+    """
+    text = read_text("METADATA") or read_text("PKG-INFO") or ""
+    found = dict(reversed(_NAME_OR_VERSION.findall(text.partition("\n\n")[0])))
+    return found["Name"], found.get("Version", "")
+
+
 def program_version() -> str:
     """Return the version of this program, "" if it is not installed as a package."""
     with contextlib.suppress(importlib_metadata.PackageNotFoundError):
-        return str(importlib_metadata.version(CORE))
+        return name_and_version(importlib_metadata.distribution(CORE).read_text)[1]
     return ""
 
 
@@ -206,6 +225,8 @@ def extra_packages(extra: str) -> list[str]:
 def _origin() -> Iterator[Path]:
     """Yield the folder of wheels from which this program was installed, and the checkout from which it runs."""
     with contextlib.suppress(importlib_metadata.PackageNotFoundError, ValueError, AttributeError):
+        from urllib.request import url2pathname  # imports http and ssl
+
         text = importlib_metadata.distribution(CORE).read_text("direct_url.json")
         address = urlsplit(str(json.loads(text or "{}").get("url", "")))
         if address.scheme == "file":

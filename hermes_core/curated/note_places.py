@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 from urllib.parse import unquote
 
 from hermes_core.contract.values import MemoryTarget, parse_outside_id
@@ -18,6 +19,11 @@ from hermes_core.home import HermesHome, file_name_of
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
+
+Value = TypeVar("Value")
+
+# Files, and tables of origins, of users that are remembered.
+MAX_REMEMBERED = 256
 
 
 class NoteEngine(Engine, Protocol):
@@ -48,6 +54,9 @@ class NotePlaces:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.home, self._lock_timeout, self._clock = home, lock_timeout, clock
+        # Both remember what they have read, so that the turns of one user share them.
+        self._files: OrderedDict[Path, NoteFile] = OrderedDict()
+        self._origins: OrderedDict[Path, NoteOrigins] = OrderedDict()
 
     @property
     def project_keys(self) -> ProjectKeys:
@@ -81,14 +90,18 @@ class NotePlaces:
 
     def place(self, path: Path, owner: str, target: MemoryTarget) -> NotePlace:  # noqa: ARG002  of rows
         """Return the place of the notes that a home without a server has in the file `path`."""
-        return NoteFile(path, self.key(path))
+        return _remembered(self._files, path, lambda: NoteFile(path, self.key(path)))
 
     def origins(self, folder: Path) -> NoteOrigins:
         """Return the origins of the notes in a folder of the home."""
-        inventory = Inventory(self.home.path)
-        return NoteOrigins(
-            folder / ORIGINS, self._clock, lock_timeout=self._lock_timeout, inventory=inventory
-        )
+
+        def make() -> NoteOrigins:
+            inventory = Inventory(self.home.path)
+            return NoteOrigins(
+                folder / ORIGINS, self._clock, lock_timeout=self._lock_timeout, inventory=inventory
+            )
+
+        return _remembered(self._origins, folder, make)
 
     def owners(self) -> list[str]:
         """Return the `Session.owner` of each user who has notes or skills of their own.
@@ -120,6 +133,17 @@ class NotePlaces:
     def key(self, path: Path) -> str:
         """Return the key of a file or folder of notes: its path below the folder of the notes."""
         return path.relative_to(self.home.memories).as_posix().removeprefix(".")
+
+
+def _remembered(table: OrderedDict[Path, Value], path: Path, make: Callable[[], Value]) -> Value:
+    """Return the object for a path, and drop the oldest beyond `MAX_REMEMBERED`."""
+    value = table.get(path)
+    if value is None:
+        value = table.setdefault(path, make())
+        while len(table) > MAX_REMEMBERED:
+            with contextlib.suppress(KeyError):  # another thread was first
+                table.popitem(last=False)
+    return value
 
 
 def note_places(

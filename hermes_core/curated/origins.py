@@ -16,7 +16,7 @@ from pathlib import Path
 from hermes_core.contract.values import Origin
 from hermes_core.errors import StorageError
 from hermes_core.safety.origin import as_origin, may_command, rank
-from hermes_core.storage.files import LOCK_TIMEOUT, locked, write_atomic
+from hermes_core.storage.files import LOCK_TIMEOUT, FileValue, locked, write_atomic
 from hermes_core.storage.inventory import Inventory, lost_store
 
 VERSION = 1
@@ -80,9 +80,18 @@ class NoteOrigins:
         self._clock = clock
         self._lock_timeout = lock_timeout
         self._inventory = inventory
+        self._table = FileValue[OriginTable]()
 
     def read(self) -> OriginTable:
         """Read the file. A missing file is an empty table, unless the inventory of the home says that it held data."""
+        table = self._table.get(self.path, self._read)
+        if (
+            table.fault or not table.entries
+        ):  # the disk may work again, or the inventory say that entries are lost
+            self._table.forget()
+        return table
+
+    def _read(self) -> OriginTable:
         try:
             data = self.path.read_bytes() if self.path.is_file() else b""
         except OSError as exc:

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Protocol
 
 from hermes_core.errors import MemoryConflict, StorageError
-from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, write_atomic, write_checked
+from hermes_core.storage.files import (
+    PRIVATE_FILE,
+    FileValue,
+    locked,
+    open_at_once,
+    write_atomic,
+    write_checked,
+)
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +125,7 @@ class NoteFile:
         self.path = path
         self.name = path.name
         self.key = key or path.name
+        self._bytes = FileValue[bytes]()
 
     @property
     def label(self) -> str:
@@ -128,7 +136,7 @@ class NoteFile:
     def locked_path(self) -> Path:
         """Path that has to be locked: the target of a symbolic link, because two homes may link to the same file."""
         try:
-            return self.path.resolve()
+            return self.path.resolve() if self.path.is_symlink() else self.path
         except (OSError, RuntimeError):  # a link to itself; `read` reports it
             return self.path
 
@@ -146,6 +154,9 @@ class NoteFile:
         Raises:
             MemoryConflict: The file exists and can't be read. It must not be taken for an empty file.
         """
+        return self._bytes.get(self.path, self._read, missing=b"")
+
+    def _read(self) -> bytes:
         # The type and the size are checked on the open file, since the path may be replaced in between.
         try:
             with open(self.path, "rb", opener=open_at_once) as file:
@@ -173,7 +184,7 @@ class NoteFile:
         # An editor does not take our lock. The check runs when the new bytes are on disk, directly before the rename,
         # so that a version that the editor has saved before this moment is not overwritten.
         def check() -> None:
-            if self.read() != expected.data:
+            if self._read() != expected.data:
                 raise StorageError(f"{self.name} was changed by another program just now", "try again")
 
         try:

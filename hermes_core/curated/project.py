@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import hashlib
 import json
 import logging
@@ -268,6 +267,8 @@ def _config_of(git: Path) -> Path | None:
 
 def _origin(config: Path) -> str:
     """Return the address of the remote `origin`; "" if there is none."""
+    import configparser  # few homes have a repository
+
     parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
     try:
         parser.read_string(

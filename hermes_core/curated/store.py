@@ -436,6 +436,12 @@ class MemoryStore:
                 entries += parse_note_file(file.read()).entries
         return entries
 
+    @property
+    def store_files(self) -> list[Path]:
+        """The files that a write of this store changes, without the database of a server."""
+        files = [file.path for file in self._files.values() if not file.in_database]
+        return [*files, self._home.journal_db, self.origins.path] if files else []
+
     def owners(self) -> list[str]:
         """Return the `Session.owner` of each user who has notes or skills of their own.
 

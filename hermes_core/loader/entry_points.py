@@ -13,6 +13,7 @@ import importlib_metadata
 from hermes_core.config import ExtensionsConfig, ProvidersConfig, load_config
 from hermes_core.contract.extensions import EXTENSION_GROUP
 from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.packages import name_and_version
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def installed_entry_points() -> Iterator[importlib_metadata.EntryPoint]:
             if "hermes" not in (distribution.read_text("entry_points.txt") or ""):
                 continue
             points = [point for point in distribution.entry_points if point.group in groups]
-            name = normalise(distribution.metadata.get_all("Name", [])[0]) if points else ""
+            name = normalise(name_and_version(distribution.read_text)[0]) if points else ""
         except DAMAGED_METADATA as exc:
             logger.warning("left out a distribution with damaged metadata: %s: %s", type(exc).__name__, exc)
             continue

@@ -36,7 +36,13 @@ from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
 from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.packages import KNOWN_EXTENSIONS, OWN_PACKAGES, install_remedy, program_version
+from hermes_core.packages import (
+    KNOWN_EXTENSIONS,
+    OWN_PACKAGES,
+    install_remedy,
+    name_and_version,
+    program_version,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -351,13 +357,16 @@ def import_target(target: str) -> Any:
 
 
 def _is_own(point: importlib_metadata.EntryPoint) -> bool:
-    return point.dist is not None and normalise(point.dist.name) in OWN_PACKAGES
+    return normalise(_name_and_version(point)[0]) in OWN_PACKAGES
+
+
+def _name_and_version(point: importlib_metadata.EntryPoint) -> tuple[str, str]:
+    return name_and_version(point.dist.read_text) if point.dist else ("", "")
 
 
 def _load(point: importlib_metadata.EntryPoint, control: LoadControl, owner: str | None) -> Extension:
     """Return an extension, imported if it may be. `owner` is the distribution that has its name already."""
-    distribution = point.dist.name if point.dist else ""
-    version = point.dist.version if point.dist else ""
+    distribution, version = _name_and_version(point)
     extension = Extension(point.name, distribution, version)
     if refusal := control.refusal(point.name, distribution):
         remedy = "change extensions.allow or extensions.block"

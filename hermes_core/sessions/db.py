@@ -96,6 +96,21 @@ def _ids_of_user(session_id: str, user: str) -> Statement:
     return sql, (session_id, _composed_id(session_id, user))
 
 
+# Number of the last turn of a session `s`, as a column of its row.
+_NUMBER_OF_ROW = "(SELECT coalesce(max(number), 0) FROM turns WHERE session_key = s.key AND state = 0)"
+
+
+def _ids_and_numbers(session_id: str, user: str) -> Statement:
+    """Return the statement of `_ids_of_user` with the number of the last turn of each session."""
+    sql = f"SELECT s.id, s.user, {_NUMBER_OF_ROW} FROM sessions s WHERE s.id IN (?, ?)"
+    return sql, (session_id, _composed_id(session_id, user))
+
+
+def _number_among(rows: Iterable[Any], session_id: str) -> int:
+    """Return the number of the last turn from the rows of `_ids_and_numbers`; 0 for a session that is not stored."""
+    return next((int(row[2]) for row in rows if row[0] == session_id), 0)
+
+
 def messages_statement(
     session_id: str,
     *,
@@ -130,8 +145,8 @@ def as_conversation(messages: Iterable[StoredMessage], copied: bool = True) -> l
     ]
 
 
-def _number_and_origin(numbers: Sequence[Any], origins: Iterable[Any]) -> tuple[int, Origin]:
-    return int(numbers[0][0]), lowest(records.stored_origin(row[0], row[1], row[2]) for row in origins)
+def _lowest_of(rows: Iterable[Any]) -> Origin:
+    return lowest(records.stored_origin(row[0], row[1], row[2]) for row in rows)
 
 
 Parameters = ParamSpec("Parameters")
@@ -919,35 +934,40 @@ class SessionDB:
         refs = [ref for message in messages if (ref := sqlite_text(str(message.get("ref") or "")))]
         condition, values = self.database.among("ref", refs)
         in_session = "session_key = (SELECT key FROM sessions WHERE id = ?)"
-        # Messages that were stored before the turn ended have the turn's id, a colon and a number as `ref`. The range
-        # ends with a semicolon, which is the character after a colon.
+        position = f"SELECT coalesce(max(position), -1) + 1 FROM messages WHERE {in_session}"
+        # A statement of its own: a server reads what else the statement with the lock reads before it has the lock.
         statements: list[Statement] = [
             (f"SELECT key FROM sessions WHERE id = ?{self.database.row_lock}", (session_id,)),
-            (f"SELECT coalesce(max(position), -1) + 1 FROM messages WHERE {in_session}", (session_id,)),
         ]
+        if turn_id:
+            # Messages that were stored before the turn ended have the turn's id, a colon and a number as `ref`. The
+            # range ends with a semicolon, which is the character after a colon.
+            hidden = f"""SELECT 1 FROM messages
+                         WHERE {in_session} AND ref >= ? AND ref < ? AND ref <> '' AND position IS NULL"""
+            statements += [
+                (
+                    f"SELECT ({position}), EXISTS ({hidden}), ({_LAST_NUMBER})",
+                    (session_id, session_id, f"{turn_id}:", f"{turn_id};", session_id),
+                ),
+                ("SELECT * FROM turns WHERE id = ?", (turn_id,)),
+            ]
+        else:
+            statements += [(f"SELECT ({position}), FALSE, -1", (session_id,))]
         if refs:
             sql = f"SELECT ref, id FROM messages WHERE {in_session} AND ref <> '' AND {condition}"
             statements.append((sql, (session_id, *values)))
-        if turn_id:
-            sql = f"""SELECT 1 FROM messages
-                      WHERE {in_session} AND ref >= ? AND ref < ? AND ref <> '' AND position IS NULL LIMIT 1"""
-            statements += [
-                (sql, (session_id, f"{turn_id}:", f"{turn_id};")),
-                ("SELECT * FROM turns WHERE id = ?", (turn_id,)),
-                (_LAST_NUMBER, (session_id,)),
-            ]
-        session, position, *others = self.database.read(statements)
+        session, ((next_position, is_hidden, last_number),), *others = self.database.read(statements)
         if not session:
             raise _no_session(session_id)
-        known = {row["ref"]: int(row["id"]) for row in others.pop(0)} if refs else {}
-        hidden, turn, last_number = others or ([], [], [[-1]])
+        turn = others.pop(0) if turn_id else []
+        known = {row["ref"]: int(row["id"]) for row in others[0]} if refs else {}
         return (
             session[0][0],
             known,
-            position[0][0],
+            next_position,
             turn[0] if turn else None,
-            bool(hidden),
-            int(last_number[0][0]) + 1,
+            bool(is_hidden),
+            int(last_number) + 1,
         )
 
     def _append(
@@ -1015,7 +1035,7 @@ class SessionDB:
         if not self.database.exists:
             return 0, "person"
         numbers, origins = self._read_standing(sqlite_text(session_id))
-        return _number_and_origin(numbers, origins)
+        return int(numbers[0][0]), _lowest_of(origins)
 
     @_detecting_damage
     def id_number_and_origin(self, session_id: str, user: str) -> tuple[str, int, Origin]:
@@ -1032,7 +1052,7 @@ class SessionDB:
     def id_number_and_origin_statements(session_id: str, user: str) -> list[Statement]:
         """Return the statements that `id_number_and_origin_from` needs the rows of."""
         session_id, user = sqlite_text(session_id), sqlite_text(user)
-        return [_ids_of_user(session_id, user), (_LAST_NUMBER, (session_id,)), (_ORIGINS, (session_id,))]
+        return [_ids_and_numbers(session_id, user), (_ORIGINS, (session_id,))]
 
     @_detecting_damage
     def id_number_and_origin_from(
@@ -1040,11 +1060,11 @@ class SessionDB:
     ) -> tuple[str, int, Origin]:
         """Return `id_number_and_origin` from the rows of its statements."""
         session_id, user = sqlite_text(session_id), sqlite_text(user)
-        ids, numbers, origins = rows
+        ids, origins = rows
         own = self._id_among(ids, session_id, user)
         if own != session_id:
             return own, *self.number_and_origin(own)
-        return own, *_number_and_origin(numbers, origins)
+        return own, _number_among(ids, own), _lowest_of(origins)
 
     @_detecting_damage
     def id_number_and_lineage(self, session_id: str, user: str) -> tuple[str, int, frozenset[str]]:
@@ -1055,17 +1075,13 @@ class SessionDB:
         session_id, user = sqlite_text(session_id), sqlite_text(user)
         if not self.database.exists:
             return session_id, 0, frozenset([session_id])
-        rows, numbers, *related = self.database.read(
-            [
-                _ids_of_user(session_id, user),
-                (_LAST_NUMBER, (session_id,)),
-                *lineage.family_statements(session_id),
-            ]
+        rows, related = self.database.read(
+            [_ids_and_numbers(session_id, user), lineage.family_statement(session_id)]
         )
         own = self._id_among(rows, session_id, user)
         if own != session_id:
             return own, self.last_turn_number(own), self.lineage(own)
-        return own, int(numbers[0][0]), lineage.family_from(self.database, session_id, *related)
+        return own, _number_among(rows, own), lineage.family_from(self.database, session_id, related)
 
     @_detecting_damage
     def established_session(
@@ -1092,31 +1108,31 @@ class SessionDB:
         if not self.database.exists:
             return None
         names = ", ".join(f's."{name}"' for name in fields)
-        rows, stored, metas, expired, latest, numbers, above, under = self.database.read(
+        composed = _composed_id(session_id, user)
+        sql = f"""SELECT s.id, s.user, {_NUMBER_OF_ROW}, s.memory_prompt, ({_META}),
+                    EXISTS (SELECT 1 FROM open_turns WHERE updated_at < ?), {names}
+                  FROM sessions s WHERE s.id IN (?, ?)"""
+        rows, latest, related = self.database.read(
             [
-                _ids_of_user(session_id, user),
-                (f"SELECT s.memory_prompt, {names} FROM sessions s WHERE s.id = ?", (session_id,)),
-                (_META, (meta_key,)),
-                ("SELECT 1 FROM open_turns WHERE updated_at < ? LIMIT 1", (expired_before,)),
+                (sql, (meta_key, expired_before, session_id, composed)),
                 messages_statement(session_id, last=recent),
-                (_LAST_NUMBER, (session_id,)),
-                *lineage.family_statements(session_id),
+                lineage.family_statement(session_id),
             ]
         )
-        owners = {row[0]: row[1] for row in rows}
+        stored = {row[0]: row for row in rows}
+        row, second = stored.get(session_id), stored.get(composed)
         # The second id of a user goes before the first one; see `id_for`.
-        if owners.get(session_id) != user or owners.get(_composed_id(session_id, user)) == user or not stored:
+        if row is None or row[1] != user or (second is not None and second[1] == user):
             return None
-        row = stored[0]
         if not all(row[name] or not value for name, value in fields.items()):
             return None
         return TurnStart(
-            last_number=int(numbers[0][0]),
-            lineage=lineage.family_from(self.database, session_id, above, under),
-            prompt=None if row["memory_prompt"] is None else str(row["memory_prompt"]),
+            last_number=_number_among(rows, session_id),
+            lineage=lineage.family_from(self.database, session_id, related),
+            prompt=None if row[3] is None else str(row[3]),
             recent=tuple(records.message_of(message) for message in latest),
-            meta=metas[0][0] if metas else None,
-            has_expired_turns=bool(expired),
+            meta=row[4],
+            has_expired_turns=bool(row[5]),
         )
 
     def _read_standing(self, session_id: str) -> list[list[Any]]:

@@ -94,13 +94,16 @@ def _ancestors(connection: Reader, session_id: str, link: str) -> list[str]:
 
 
 def _ancestors_statement(session_id: str, link: str) -> Statement:
-    sql = f"""WITH RECURSIVE up (id) AS (
+    return f"WITH RECURSIVE {_ancestor_table(link)} SELECT id FROM up LIMIT {MAX_SESSIONS}", (session_id,)
+
+
+def _ancestor_table(link: str) -> str:
+    """Return the common table expression `up` of a session, which is its parameter, and its ancestors."""
+    return f"""up (id) AS (
                 SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT p.id FROM up JOIN sessions c ON c.id = up.id JOIN sessions p ON p.id = c.parent_id
-                WHERE c.user = p.user AND {link}
-            ) SELECT id FROM up LIMIT {MAX_SESSIONS}"""
-    return sql, (session_id,)
+                WHERE c.user = p.user AND {link})"""
 
 
 def in_context(connection: Engine, session_id: str) -> frozenset[str]:
@@ -135,21 +138,24 @@ def family(database: Engine, session_id: str) -> frozenset[str]:
 
     A compression, a branch or a delegation connects two sessions.
     """
-    return family_from(database, session_id, *database.read(family_statements(session_id)))
+    return family_from(database, session_id, *database.read([family_statement(session_id)]))
 
 
-def family_statements(session_id: str) -> list[Statement]:
-    """Return the statements that `family_from` needs the rows of, to be read in one round trip with others."""
-    return [_ancestors_statement(session_id, _RELATED), _descendants_statement(session_id, _RELATED)]
+def family_statement(session_id: str) -> Statement:
+    """Return the statement that `family_from` needs the rows of, to be read in one round trip with others."""
+    up, under = _ancestor_table(_RELATED), _descendant_table(_RELATED)
+    sql = f"""WITH RECURSIVE {up}, {under}
+              SELECT 'up', id FROM (SELECT id FROM up LIMIT {MAX_SESSIONS}) above
+              UNION ALL SELECT 'under', id FROM (SELECT id FROM under LIMIT {MAX_SESSIONS}) below"""
+    return sql, (session_id, session_id)
 
 
-def family_from(
-    database: Engine, session_id: str, above: Sequence[Any], under: Sequence[Any]
-) -> frozenset[str]:
-    """Return `family` from the rows of `family_statements`. Most sessions have no parent, and need no further read."""
+def family_from(database: Engine, session_id: str, rows: Sequence[Any]) -> frozenset[str]:
+    """Return `family` from the rows of `family_statement`. Most sessions have no parent, and need no further read."""
+    above = [row[1] for row in rows if row[0] == "up"]
     if len(above) > 1:
-        return frozenset(_under(database, above[-1][0], _RELATED))
-    return frozenset([session_id, *(row[0] for row in under)])
+        return frozenset(_under(database, above[-1], _RELATED))
+    return frozenset([session_id, *(row[1] for row in rows if row[0] == "under")])
 
 
 def delegated(connection: Reader, session_id: str) -> list[str]:
@@ -167,13 +173,18 @@ def _under(connection: Reader, session_id: str, link: str) -> list[str]:
 
 
 def _descendants_statement(session_id: str, link: str) -> Statement:
-    sql = f"""WITH RECURSIVE under (id) AS (
+    return f"WITH RECURSIVE {_descendant_table(link)} SELECT id FROM under LIMIT {MAX_SESSIONS}", (
+        session_id,
+    )
+
+
+def _descendant_table(link: str) -> str:
+    """Return the common table expression `under` of a session, which is its parameter, and its descendants."""
+    return f"""under (id) AS (
                 SELECT id FROM sessions WHERE id = ?
                 UNION
                 SELECT c.id FROM under JOIN sessions p ON p.id = under.id JOIN sessions c ON c.parent_id = p.id AND c.parent_id <> ''
-                WHERE c.user = p.user AND {link}
-            ) SELECT id FROM under LIMIT {MAX_SESSIONS}"""
-    return sql, (session_id,)
+                WHERE c.user = p.user AND {link})"""
 
 
 def list_conversations(

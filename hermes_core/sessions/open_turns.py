@@ -59,7 +59,7 @@ class OpenTurnStore:
         """
         turn_id, user = sqlite_text(turn.id), _json(turn.user)
         session_id, author = sqlite_text(turn.session_id), sqlite_text(turn.author)
-        inserted, same, finished = self._db.database.batch(
+        inserted, ((same, finished),) = self._db.database.batch(
             [
                 (
                     """INSERT INTO open_turns (id, session_key, "user", author, contexts, updated_at)
@@ -70,10 +70,10 @@ class OpenTurnStore:
                 ),
                 # The server may have stored the row before its connection was lost.
                 (
-                    'SELECT 1 FROM open_turns WHERE id = ? AND "user" = ? AND updated_at = ?',
-                    (turn_id, user, at),
+                    """SELECT EXISTS (SELECT 1 FROM open_turns WHERE id = ? AND "user" = ? AND updated_at = ?),
+                              EXISTS (SELECT 1 FROM turns WHERE id = ?)""",
+                    (turn_id, user, at, turn_id),
                 ),
-                ("SELECT 1 FROM turns WHERE id = ?", (turn_id,)),
             ]
         )
         if finished:

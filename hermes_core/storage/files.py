@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import tempfile
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 
@@ -33,6 +35,15 @@ _THREAD_TIMEOUT_FACTOR = 6
 _thread_locks: dict[str, threading.Lock] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_thread_locks.clear)
+
+Value = TypeVar("Value")
+
+NS_PER_S = 1_000_000_000
+
+# The kernel takes the times of files from a clock that ticks every 1 to 16 ms. Some file systems store whole seconds, FAT
+# even ones only.
+TICK_NS = 20_000_000
+COARSE_TICK_NS = 2 * NS_PER_S + TICK_NS
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -84,7 +95,7 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
     name = f"{path}.lock"
     # Threads of this process queue here: at the lock file each would only look every 50 ms whether it is free, so that
     # some of 64 threads waited for more than ten seconds.
-    threads = _thread_locks.setdefault(os.path.realpath(name), threading.Lock())
+    threads = _thread_locks.setdefault(_real_name(name), threading.Lock())
     if not wait_unless_stopped(partial(_acquire_thread, threads), timeout * _THREAD_TIMEOUT_FACTOR):
         raise _lock_timeout(name, timeout * _THREAD_TIMEOUT_FACTOR)
     try:
@@ -102,6 +113,15 @@ def locked(path: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
             lock.release()
     finally:
         threads.release()
+
+
+@functools.lru_cache(maxsize=256)
+def _real_name(name: str) -> str:
+    """Return the real path of a lock file.
+
+    It chooses the queue of threads only. If a folder becomes a link later, the lock file itself still excludes them.
+    """
+    return os.path.realpath(name)
 
 
 def _lock_timeout(name: str, timeout: float) -> LockTimeout:
@@ -139,8 +159,9 @@ def write_checked(path: Path, data: bytes, mode: int, check: Callable[[], object
     Args:
         check: Called directly before the replacement. If it raises, the file stays as it is.
     """
-    target = Path(os.path.realpath(path))  # `resolve` raises no OSError for links in a circle
     try:
+        # A link in the path of the folder needs no look: the rename follows it. `resolve` raises no OSError for a circle.
+        target = Path(os.path.realpath(path)) if path.is_symlink() else path
         ensure_folder(target.parent)
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
         try:
@@ -179,10 +200,55 @@ def _keep_owner(target: Path, temporary: str) -> None:
 
     Otherwise the owner could not read the new file.
     """
-    if target.exists() and hasattr(os, "geteuid") and os.geteuid() == 0:
-        found = target.stat()
-        with contextlib.suppress(OSError):  # root in a container may lack the right to do this
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        with contextlib.suppress(
+            OSError
+        ):  # a new file, or root in a container that lacks the right to do this
+            found = target.stat()
             os.chown(temporary, found.st_uid, found.st_gid)
+
+
+class FileValue(Generic[Value]):
+    """A value that is read from a file, and read again only after the file has changed.
+
+    Two versions of a file are told apart by inode, size and times. Threads may share an instance.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[int, ...], Value] | None = None
+
+    def get(self, path: Path, read: Callable[[], Value], missing: Value | None = None) -> Value:
+        """Return the result of `read` for this state of the file.
+
+        Args:
+            read: Reads the file. It is called each time if the file can't be looked at.
+            missing: Returned if there is no file; default: the result of `read`.
+        """
+        known, began = self._known, time.time_ns()
+        try:
+            found = path.stat()
+        except OSError as exc:
+            return missing if missing is not None and isinstance(exc, FileNotFoundError) else read()
+        stamp = (
+            found.st_dev,
+            found.st_ino,
+            found.st_size,
+            found.st_mtime_ns,
+            found.st_ctime_ns,
+            found.st_mode,
+        )
+        if known is not None and known[0] == stamp:
+            return known[1]
+        value = read()
+        # A write in the same tick of the clock may leave the stamp as it is. A time in the future proves nothing.
+        coarse = found.st_mtime_ns % NS_PER_S == 0 == found.st_ctime_ns % NS_PER_S
+        age = began - max(found.st_mtime_ns, found.st_ctime_ns)
+        self._known = (stamp, value) if age > (COARSE_TICK_NS if coarse else TICK_NS) else None
+        return value
+
+    def forget(self) -> None:
+        """Read the file again next time: the value depends on more than its bytes."""
+        self._known = None
 
 
 def open_at_once(path: str, flags: int) -> int:
@@ -223,6 +289,8 @@ def read_utf8(path: Path, error: type[HermesError]) -> str:
 def ensure_folder(folder: Path, mode: int = PRIVATE_FOLDER) -> None:
     """Create `folder` and its missing parents with private modes. An existing folder keeps its mode."""
     try:
+        if folder.is_dir():
+            return
         # `parents=True` would give the parents the mode of the umask.
         for one in (*reversed(folder.parents), folder):
             if not one.exists():

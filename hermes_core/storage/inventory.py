@@ -7,17 +7,19 @@ is empty or missing is lost. Nothing is written to a lost database until a backu
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from hermes_core.errors import StorageError
-from hermes_core.storage.files import ensure_folder, locked, sync_folder, write_atomic
+from hermes_core.storage.files import FileValue, ensure_folder, locked, sync_folder, write_atomic
 
 FILE_NAME = "stores.json"
 
@@ -112,6 +114,10 @@ class Inventory:
         self.folder = folder
         self._clock = clock
         self._known: set[str] = set()
+        # Stores that held no data at the last look at all of the home; None before the first one.
+        self._unused: list[str] | None = None
+        self._file = FileValue[dict[str, float]]()
+        self._blank: dict[Path, FileValue[bool]] = {}
 
     @property
     def path(self) -> Path:
@@ -120,23 +126,37 @@ class Inventory:
 
     def record(self) -> None:
         """Enter the stores that hold data now."""
-        known = _read(self.path)
-        self._add([name for name, path in self._stores() if name not in known and holds_data(path)])
+        known, stores = self._entries(), list(self._stores())
+        new = [name for name, path in stores if name not in known and holds_data(path)]
+        self._unused = [name for name, _ in stores if name not in known and name not in new]
+        self._add(new)
+
+    def record_after(self, paths: Iterable[Path]) -> None:
+        """Enter the stores that hold data now, if a write to `paths` may have changed their set.
+
+        It may have if one of `paths` was no store before, or another store was still without data at the last look.
+        """
+        known = self._entries()
+        new = (path for path in paths if self._name(path) not in known and not _is_empty(path))
+        if self._unused is None or self._unused or any(new):
+            self.record()
 
     def add(self, path: Path) -> None:
         """Enter one store that is known to hold data."""
-        name = path.relative_to(self.folder).as_posix()
+        name = self._name(path)
         if name not in self._known:  # each turn asks
             self._add([name])
 
     def lost(self) -> list[LostStore]:
         """Return the stores that held data and are empty or missing now."""
-        known: dict[str, float | None] = {**_read(self.path)}
-        state = self.folder / STATE_DB
-        if state.exists():
-            known.setdefault(STATE_DB, None)  # never made without a header, so that an empty file was emptied
-        stores = (LostStore(name, self.folder / name, since) for name, since in sorted(known.items()))
-        return [store for store in stores if _is_empty(store.path)]
+        known: dict[str, float | None] = {**self._entries()}
+        if STATE_DB not in known and (self.folder / STATE_DB).exists():
+            known[STATE_DB] = None  # never made without a header, so that an empty file was emptied
+        return [
+            LostStore(name, path, since)
+            for name, since in sorted(known.items())
+            if self._is_lost(path := self.folder / name)
+        ]
 
     def accept(self) -> list[LostStore]:
         """Take the lost stores off the inventory, so that they begin anew. Return them.
@@ -162,6 +182,18 @@ class Inventory:
     def remove_below(self, folder: Path) -> None:
         """Take all stores of a folder of this home off the inventory, because this program deletes the folder."""
         self.remove({name for name in _read(self.path) if folder in (self.folder / name).parents})
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def _entries(self) -> dict[str, float]:
+        return self._file.get(self.path, lambda: _read(self.path), missing={})
+
+    def _is_lost(self, path: Path) -> bool:
+        if path.suffix != ".md":
+            return _is_empty(path)
+        blank = self._blank.setdefault(path, FileValue[bool]())  # a small file of notes is read for this
+        return blank.get(path, lambda: _is_empty(path), missing=True)
 
     def _add(self, names: list[str]) -> None:
         now = self._clock()
@@ -260,14 +292,15 @@ def _has_rows(connection: sqlite3.Connection) -> bool:
 def _is_empty(path: Path) -> bool:
     """Return True if the file is missing or empty, or holds only white space. False if that can't be found out."""
     try:
-        if not path.is_file():
-            return not path.exists()
-        size = path.stat().st_size
-        return not size or (path.suffix == ".md" and size < 4096 and not path.read_bytes().strip())
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        blank = path.suffix == ".md" and found.st_size < 4096 and not path.read_bytes().strip()
+        return not found.st_size or blank
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:
-        return False
+    except OSError as exc:
+        return exc.errno == errno.ELOOP  # a link to itself leads to nothing
 
 
 def _read(path: Path) -> dict[str, float]:

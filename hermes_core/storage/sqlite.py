@@ -226,7 +226,8 @@ class Database:
     @property
     def exists(self) -> bool:
         """False if there is no file: nothing was ever stored."""
-        return self.path.exists()
+        # Each read asks. That an open file is gone since is found out by the next write, and by the inventory.
+        return self._ready or self.path.exists()
 
     def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements that change nothing, one after the other, and return the rows of each."""
@@ -465,9 +466,10 @@ class Database:
 
         Without a write-ahead log, SQLite itself raises for a file that is no longer there.
         """
-        if self.path.exists() and not _size(self.path):
+        inode, size = _inode_and_size(self.path)
+        if size == 0:
             raise DatabaseCorrupt(f"{str(self.path)!r} was emptied while it was open", self._repair)
-        if self.journal_mode == "wal" and self.moved:
+        if self.journal_mode == "wal" and self._ready and inode != self._inode:
             raise DatabaseUnavailable(
                 f"{str(self.path)!r} was moved, deleted or replaced since this program opened it",
                 "start this program again; nothing was written",
@@ -912,10 +914,16 @@ def _says_wal(path: Path) -> bool:
 
 
 def _inode(path: Path) -> int:
+    return _inode_and_size(path)[0]
+
+
+def _inode_and_size(path: Path) -> tuple[int, int]:
+    """Return the inode and the size of a file, in one look; 0 and -1 if there is none."""
     try:
-        return path.stat().st_ino
+        status = path.stat()
     except OSError:
-        return 0
+        return 0, -1
+    return status.st_ino, status.st_size
 
 
 def _size(path: Path) -> int:

@@ -7,12 +7,13 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from hermes_core.errors import LockTimeout, StorageError
-from hermes_core.storage.files import FileSystem, ensure_folder, file_system, locked, write_atomic
+from hermes_core.storage.files import FileSystem, FileValue, ensure_folder, file_system, locked, write_atomic
 from tests.storage.notes import posix, run
 
 
@@ -214,3 +215,54 @@ def test_parents_that_are_made_are_private_too(tmp_path: Path) -> None:
     ensure_folder(tmp_path / "home" / "memories" / "deep")
     made = [tmp_path / "home", tmp_path / "home" / "memories", tmp_path / "home" / "memories" / "deep"]
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
+    path, value, reads = tmp_path / "file", FileValue[bytes](), 0
+
+    def read() -> bytes:
+        nonlocal reads
+        reads += 1
+        return path.read_bytes()
+
+    path.write_bytes(b"one")
+    time.sleep(0.05)
+    assert [value.get(path, read) for _ in range(3)] == [b"one"] * 3
+    assert reads == 1
+    write_atomic(path, b"two")
+    assert value.get(path, read) == b"two"
+    path.unlink()
+    assert value.get(path, read, missing=b"") == b""
+    with pytest.raises(FileNotFoundError):
+        value.get(path, read)
+
+
+def test_a_file_written_again_within_a_tick_is_read_again(tmp_path: Path) -> None:
+    path, value = tmp_path / "file", FileValue[bytes]()
+    path.write_bytes(b"0000")
+    for number in range(200):
+        with path.open("r+b") as file:  # same inode, same size
+            file.write(b"%04d" % number)
+        assert value.get(path, path.read_bytes) == b"%04d" % number
+
+
+def test_a_file_is_read_again_after_forget(tmp_path: Path) -> None:
+    path, value = tmp_path / "file", FileValue[object]()
+    path.write_bytes(b"one")
+    time.sleep(0.05)
+    first = value.get(path, object)
+    assert value.get(path, object) is first
+    value.forget()
+    assert value.get(path, object) is not first
+
+
+@posix
+def test_a_write_through_a_link_replaces_its_target(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link-of-folder").symlink_to(tmp_path / "folder")
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")
+    write_atomic(tmp_path / "link-of-folder" / "file", b"one")
+    write_atomic(tmp_path / "link", b"two")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "file").read_bytes() == b"two"
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["file"]

@@ -59,6 +59,8 @@ NO_FTS5 = "this SQLite has no FTS5: past sessions are searched word by word, slo
 
 log = logging.getLogger(__name__)
 
+_PROGRESS = "SELECT value FROM state_meta WHERE key = ?"
+_TABLE_COUNT = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
 _WORDS = "INSERT INTO messages_fts (rowid, content, calls) VALUES (?, ?, ?)"
 _WORDS_OUT = "INSERT INTO messages_fts (messages_fts, rowid, content, calls) VALUES ('delete', ?, ?, ?)"
 _GRAMS = "INSERT INTO messages_grams (rowid, ones, pairs) VALUES (?, ?, ?)"
@@ -80,8 +82,7 @@ class Fts5Index:
 
     def add(self, connection: Connection, message_ids: Sequence[int]) -> None:
         """Add new messages to both indexes."""
-        for message_id in message_ids:
-            add_message(cast(sqlite3.Connection, connection), message_id)
+        add_messages(cast(sqlite3.Connection, connection), message_ids)
 
     def remove(self, connection: Connection, condition: str, parameters: tuple[object, ...]) -> None:
         """Remove the messages that fulfil an SQL condition from both indexes, and their vectors."""
@@ -148,12 +149,14 @@ def create_indexes(connection: sqlite3.Connection) -> None:
             raise
 
 
-def add_message(connection: sqlite3.Connection, message_id: int) -> None:
-    """Add a new message to both indexes, and the next messages of a rebuild that is not finished."""
-    with _derived(connection, message_id):
-        if progress := _progress(connection):
-            _index_next(connection, *progress)
-        _add(connection, _read(connection, "id = ?", (message_id,)))
+def add_messages(connection: sqlite3.Connection, message_ids: Sequence[int]) -> None:
+    """Add new messages to both indexes, and the next messages of a rebuild that is not finished."""
+    rebuilds = _progress(connection) is not None
+    for message_id in message_ids:
+        with _derived(connection, message_id):
+            if rebuilds and (progress := _progress(connection)):
+                _index_next(connection, *progress)
+            _add(connection, _read(connection, "id = ?", (message_id,)))
 
 
 def remove_messages(connection: sqlite3.Connection, condition: str, parameters: tuple[object, ...]) -> None:
@@ -205,12 +208,12 @@ def damaged(database: Database) -> bool:
 
 def problem(database: Database) -> str:
     """Return a sentence if a search does not find all messages by the index; "" if it does."""
-    progress = _progress(database)
-    if progress is None:
-        return "" if _has_tables(database) else NO_FTS5
+    value, tables = database.execute(f"SELECT ({_PROGRESS}), ({_TABLE_COUNT})", (PROGRESS_KEY,)).fetchone()
+    if value is None:
+        return "" if tables == len(TABLES) else NO_FTS5
     if not usable(database):
         return NO_FTS5
-    done, last = progress
+    done, last = map(int, value.split())
     return (
         f"the search index was damaged and is being built again, {done:,} of {last:,} messages so far; until then "
         "searches are less exact: `hermes-memory sessions rebuild` finishes it now"
@@ -257,8 +260,7 @@ def _can_create(connection: sqlite3.Connection) -> bool:
 
 
 def _has_tables(connection: sqlite3.Connection | Database) -> bool:
-    sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages_fts', 'messages_grams')"
-    return bool(connection.execute(sql).fetchone()[0] == len(TABLES))
+    return bool(connection.execute(_TABLE_COUNT).fetchone()[0] == len(TABLES))
 
 
 def _lacks_fts5(exc: sqlite3.DatabaseError) -> bool:
@@ -376,7 +378,7 @@ def _progress(connection: sqlite3.Connection | Database) -> tuple[int, int] | No
 
     Return None if no such rebuild is unfinished.
     """
-    row = connection.execute("SELECT value FROM state_meta WHERE key = ?", (PROGRESS_KEY,)).fetchone()
+    row = connection.execute(_PROGRESS, (PROGRESS_KEY,)).fetchone()
     if row is None:
         return None
     done, last = row[0].split()

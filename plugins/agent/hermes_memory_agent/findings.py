@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_core.config import Config, Credentials
 from hermes_core.contract.values import ORIGIN_NAMES
@@ -14,9 +15,10 @@ from hermes_core.errors import ModelRefused
 from hermes_core.health.files import notice_findings
 from hermes_core.health.finding import Finding, run_check
 from hermes_core.home import HermesHome
-from hermes_memory_agent.configured import probe_models
-from hermes_memory_agent.model import ModelSettings
 from hermes_memory_agent.skills.store import open_skills
+
+if TYPE_CHECKING:
+    from hermes_memory_agent.model import ModelSettings
 
 NO_SUCH_PATH = 404
 
@@ -46,6 +48,8 @@ def _models(home: HermesHome, config: Config) -> Iterator[Finding]:
     """
     if importlib.util.find_spec("openai") is None:
         return
+    from hermes_memory_agent.configured import probe_models  # all of the agent, for a trial only
+
     try:
         for what, settings, listed in probe_models(config, Credentials(home)):
             yield _model(what, settings, listed)

@@ -364,11 +364,12 @@ class SqliteVectors:
         return self._coverage
 
     def _coverage(self) -> Coverage:
-        done = self._done()
-        if self._database.execute(_MISSING, (done, 1)).fetchone() is None:
+        sql = "SELECT (SELECT value FROM state_meta WHERE key = ?), (SELECT max(id) FROM messages)"
+        stored, last = self._database.execute(sql, (self._done_key,)).fetchone()
+        done = read_meta(self._done_key, stored, int, 0)
+        if (last or 0) <= done or self._database.execute(_MISSING, (done, 1)).fetchone() is None:
             return Coverage(done > 0, False)
         # The id of the newest message is also an estimate of the number of messages.
-        (last,) = self._database.execute("SELECT max(id) FROM messages").fetchone()
         return Coverage(done > 0 and done >= MIN_COVERAGE * (last or 0), True)
 
     def ask_nearest(

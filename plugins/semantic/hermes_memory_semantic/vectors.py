@@ -22,7 +22,6 @@ from hermes_core.config import Config
 from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError
 from hermes_core.home import HermesHome
 from hermes_core.packages import install_remedy
-from hermes_core.recall.query import analyse
 from hermes_core.recall.tokens import words
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.search.protocol import (
@@ -36,7 +35,6 @@ from hermes_core.sessions.search.protocol import (
     Vector,
     VectorStore,
 )
-from hermes_core.sessions.search.reader import IndexRow
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.sqlite import Database
 from hermes_memory_semantic import dense
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
 
     from hermes_core.recall.rank import Place
     from hermes_core.sessions.search.filters import Condition
+    from hermes_core.sessions.search.reader import IndexRow
     from hermes_memory_semantic.embeddings import HttpEncoder
 
     Array = numpy.ndarray[Any, numpy.dtype[Any]]
@@ -398,6 +397,8 @@ class VectorIndex:
         """
         if self._server is None or (clean := redact(query)) == query:
             return part
+        from hermes_core.recall.query import analyse  # most commands ask nothing
+
         return analyse(clean).text
 
     def likeness(
