@@ -6,7 +6,6 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -16,7 +15,7 @@ from cookiecutter.main import cookiecutter
 from hermes_core.cli import Failure
 from hermes_core.packages import TESTING, install_words
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_NAME_PATTERN = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 EXTENSION = "extension"
 KINDS = {
@@ -28,35 +27,18 @@ KINDS = {
 LICENSES = ("MIT", "Apache-2.0", "BSD-3-Clause", "Proprietary")
 
 
-def _options(*, kinds: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the arguments of a command that makes a package; with `kinds`, one option chooses the kind."""
-    parameters = [
-        click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=Path()),
-        click.option(
-            "--name", help="As people will write it in config.yaml: small letters, digits, hyphens."
-        ),
-        click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence."),
-        click.option(
-            "--yes",
-            is_flag=True,
-            help=f"Do not ask: my-notes{', local' * kinds} and MIT for what is not given.",
-        ),
-        click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes."),
-    ]
-    if kinds:
-        which = click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores, or extension.")
-        parameters.insert(2, which)
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for parameter in reversed(parameters):
-            command = parameter(command)
-        return command
-
-    return decorate
+_directory = click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=Path())
+_name = click.option("--name", help="As people will write it in config.yaml: small letters, digits, hyphens.")
+_license = click.option("--license", "license_name", type=click.Choice(LICENSES), help="Its licence.")
 
 
 @click.command()
-@_options(kinds=True)
+@_directory
+@_name
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Where it stores, or extension.")
+@_license
+@click.option("--yes", is_flag=True, help="Do not ask: my-notes, local and MIT for what is not given.")
+@click.option("--no-input", is_flag=True, hidden=True, help="The same as --yes.")
 def new(
     directory: Path, name: str | None, kind: str | None, license_name: str | None, yes: bool, no_input: bool
 ) -> None:
@@ -68,24 +50,24 @@ def new(
 
 
 @click.command("new")
-@_options(kinds=False)
-def new_extension(
-    directory: Path, name: str | None, license_name: str | None, yes: bool, no_input: bool
-) -> None:
+@_directory
+@_name
+@_license
+@click.option("--yes", is_flag=True, help="Do not ask: my-notes and MIT for what is not given.")
+def new_extension(directory: Path, name: str | None, license_name: str | None, yes: bool) -> None:
     """Make a package for an extension of your own in DIRECTORY, with tests, a page and a CI workflow.
 
     It has a command, an importer and a check for `doctor`. Asks for what no option says. Exits with 1 if the name can't be
     used or the package is there already.
     """
-    _new(directory, name, EXTENSION, license_name, ask=not (yes or no_input))
+    _new(directory, name, EXTENSION, license_name, ask=not yes)
 
 
 def _new(directory: Path, name: str | None, kind: str | None, license_name: str | None, *, ask: bool) -> None:
     """Ask for the answers that are missing, make the package, and print how to install it."""
     if ask:
-        name = name or click.prompt(
-            f"Name of the {'extension' if kind == EXTENSION else 'provider'}", default="my-notes"
-        )
+        subject = "extension" if kind == EXTENSION else "provider"
+        name = name or click.prompt(f"Name of the {subject}", default="my-notes")
         for choice, meaning in {} if kind else KINDS.items():
             click.echo(f"  {choice:9} {meaning}")
         kind = kind or click.prompt("Kind", type=click.Choice(list(KINDS)), default="local")
@@ -149,7 +131,7 @@ def make(directory: Path, answers: dict[str, str]) -> Path:
 def _check(answers: dict[str, str]) -> None:
     """Raise `Failure` for answers that are more than plain words: cookiecutter runs an answer as a template."""
     name = answers["name"]
-    if not _NAME.fullmatch(name):
+    if not _NAME_PATTERN.fullmatch(name):
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
         hint = f": {better!r} for example" if better else ""
         raise Failure(
