@@ -242,8 +242,8 @@ def _wheels(name: str, folder: Path) -> Iterator[tuple[object, Path]]:
 
     for path in folder.glob("*.whl"):
         with contextlib.suppress(InvalidWheelFilename, InvalidVersion):
-            called, version, _, _ = parse_wheel_filename(path.name)
-            if called == name:
+            distribution, version, _, _ = parse_wheel_filename(path.name)
+            if distribution == name:
                 yield version, path.absolute()
 
 
@@ -251,7 +251,7 @@ def _sources(folder: Path) -> dict[str, Path]:
     """Return the folders of our packages by name, if `folder` is a checkout of this project."""
     if not (folder / "pyproject.toml").is_file() or not (folder / "hermes_core/packages.py").is_file():
         return {}
-    found = {CORE: folder}
+    folders = {CORE: folder}
     for group in ("plugins", "integrations"):
-        found |= {f"hermes-memory-{path.name}": path for path in (folder / group).glob("*")}
-    return {name: path for name, path in found.items() if (path / "pyproject.toml").is_file()}
+        folders |= {f"hermes-memory-{path.name}": path for path in (folder / group).glob("*")}
+    return {name: path for name, path in folders.items() if (path / "pyproject.toml").is_file()}

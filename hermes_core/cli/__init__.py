@@ -180,7 +180,7 @@ class Group(click.Group):
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when the command runs; the active provider's commands stand among the others."""
+    """Group of all commands. It imports a module when its command runs, and includes the active provider's commands."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return `--help`, which is read after `--home`: the home decides which provider has commands."""
@@ -194,7 +194,7 @@ class LazyGroup(click.Group):
         return sorted({*COMMANDS, *_top_level(ctx), *_active_provider(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now; for a help page only its summary."""
+        """Return the command, imported now."""
         if cmd_name in COMMANDS:
             return _imported(COMMANDS[cmd_name])
         if cmd_name in (added := _top_level(ctx)):
@@ -220,7 +220,7 @@ class LazyGroup(click.Group):
         raise _unknown_command(ctx, cmd_name, self.list_commands(ctx))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands in `--help`, from the summaries, so that help imports no command."""
+        """Write the table of commands in `--help`, from the summaries, so that help imports no command."""
         provider = {name: f"Commands of the active provider {name!r}." for name in _active_provider(ctx)}
         added = {name: entry.summary for name, entry in _top_level(ctx).items()}
         with formatter.section("Commands"):
@@ -390,7 +390,7 @@ def main(ctx: click.Context, home: str | None, profile: str | None, debug: bool)
 
 
 def home_of(ctx: click.Context) -> HermesHome:
-    """The home that the options before the command name."""
+    """Return the home that the options before the command name."""
     from hermes_core.kit.cli import command_home
 
     return command_home(ctx)

@@ -137,13 +137,13 @@ class HomePart:
 
     def folders(self, home: Path) -> list[Path]:
         """Return the folders of this part that hold something."""
-        found = (folder for pattern in self.patterns for folder in home.glob(pattern) if folder.is_dir())
-        return [folder for folder in found if _holds_something(folder)]
+        folders = (folder for pattern in self.patterns for folder in home.glob(pattern) if folder.is_dir())
+        return [folder for folder in folders if _holds_something(folder)]
 
 
 def _holds_something(folder: Path) -> bool:
     try:
-        return any(one.suffix != ".lock" for one in folder.iterdir())
+        return any(path.suffix != ".lock" for path in folder.iterdir())
     except OSError:  # closed to this user, and perhaps not empty
         return True
 
@@ -380,9 +380,8 @@ class Registrations(Generic[Entry]):
 class ExtensionHooks:
     """Specifications of the extension hooks. An extension implements those that it needs.
 
-    Each hook is called on the thread that needs its answer. None may wait for a network but `examine` in a
-    trial, and none but `examine` and
-    `on_home_opened` may read or write files.
+    Each hook is called on the thread that needs its answer. Only `examine` may wait for a network, and only with
+    `trial`. Only `examine` and `on_home_opened` may read or write files.
     """
 
     @hookspec

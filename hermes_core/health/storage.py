@@ -53,7 +53,7 @@ class StorageStatus:
 
 
 def storage_status(home: HermesHome, extensions: Extensions | None = None) -> StorageStatus:
-    """Return what is where."""
+    """Return where the store of a home is and how many rows each table has. Raise `ConfigError`."""
     config = load_config(home)
     with contextlib.closing(open_sessions(home, config, extensions=extensions, moving="write")) as store:
         database = store.database

@@ -74,9 +74,9 @@ def stream_file(
     """Yield every conversation of a file, with at most one conversation of a list, or one turn, in memory.
 
     Args:
-        format: The format, "auto" to detect it.
-        skips: Collects what is left out.
-        extensions: Those that register formats; None for all that are installed.
+        format: Name of the format; default "auto", which detects it.
+        skips: Log of what is left out; default: a new one.
+        extensions: The extensions that register formats; default: all that are installed.
 
     Raises:
         ImportFailed: Nothing can be read, or there is a fault in a format that people write themselves (jsonl, locomo);
@@ -125,7 +125,7 @@ def missing_formats(extensions: Extensions) -> str:
 
 
 class _RefusedFile(ImportFailed):
-    """The reason of an importer why nobody can read a file."""
+    """Reason of an importer why no format can read a file."""
 
 
 def _named(name: str, extensions: Extensions) -> ImporterEntry:
@@ -201,11 +201,13 @@ def _refusal(entry: ImporterEntry, failed: ForeignError) -> ImportFailed:
 
 def _reader(entry: ImporterEntry, extensions: Extensions) -> Any:
     """Return the function that reads a format. Raises `ImportFailed` if its module can't be imported."""
-    found = call_foreign(lambda: import_target(entry.target))
-    if isinstance(found, ForeignError):
+    reader = call_foreign(lambda: import_target(entry.target))
+    if isinstance(reader, ForeignError):
         remedy = extension_remedy(extensions, entry.extension)
-        raise ImportFailed(f"the importer {entry.name!r} can't be imported: {found}", remedy) from found.error
-    return found
+        raise ImportFailed(
+            f"the importer {entry.name!r} can't be imported: {reader}", remedy
+        ) from reader.error
+    return reader
 
 
 def _known_shapes(extensions: Extensions) -> str:

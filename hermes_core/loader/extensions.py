@@ -104,7 +104,7 @@ class Extensions:
         self._faults: dict[str, str] = {}
 
     def problems(self) -> list[str]:
-        """Return a sentence for each extension that should be active and is not, and for each hook that raised."""
+        """Return a sentence for each extension that failed to load, and for each hook that raised."""
         failed = [one for one in self.found if one.state == "failed"]
         sentences = [
             f"the extension {one.name!r} is not active: {one.reason}; {one.remedy}" for one in failed
@@ -174,17 +174,17 @@ class Extensions:
         Args:
             kind: The class of a finding. An answer of another class is left out, and is a problem.
         """
-        found: list[Row] = []
+        findings: list[Row] = []
         for extension, answer in self.call("examine", home=home, config=config, trial=trial):
             rows = self._rows(extension, "examine", answer)
-            found += (row for row in rows if isinstance(row, kind))
-            if strange := [row for row in rows if not isinstance(row, kind)]:
+            findings += (row for row in rows if isinstance(row, kind))
+            if others := [row for row in rows if not isinstance(row, kind)]:
                 self._note(
                     f"{extension.name}.examine",
-                    f"the extension {extension.name!r} found a {type(strange[0]).__name__}, which is no "
+                    f"the extension {extension.name!r} found a {type(others[0]).__name__}, which is no "
                     f"{kind.__name__}",
                 )
-        return found
+        return findings
 
     def _rows(self, extension: Extension, hook: str, answer: Any) -> list[Any]:
         """Return the rows of an answer. A generator runs here, so that it is guarded here."""
@@ -278,17 +278,17 @@ def load_extensions(
     """Import the extensions that are installed and that `extensions.allow` and `extensions.block` let in.
 
     Args:
-        entry_points: Used in place of those of the environment.
+        entry_points: The entry points to load; default: those of the environment.
     """
     rules = config.extensions
     control = LoadControl.of(rules)
     points = installed_entry_points() if entry_points is None else entry_points
     rank = {name: position for position, name in enumerate(rules.order)}
-    found = [point for point in points if point.group == EXTENSION_GROUP]
-    found.sort(key=lambda point: (rank.get(point.name, len(rank)), point.name, not _is_own(point)))
+    candidates = [point for point in points if point.group == EXTENSION_GROUP]
+    candidates.sort(key=lambda point: (rank.get(point.name, len(rank)), point.name, not _is_own(point)))
     owners: dict[str, str] = {}
     loaded: list[Extension] = []
-    for point in found:
+    for point in candidates:
         loaded.append(one := _load(point, control, owners.get(point.name)))
         if one.state != "blocked":
             owners.setdefault(one.name, one.distribution)

@@ -1412,8 +1412,6 @@ class SessionDB:
         since: int = 0,
         *,
         session_id: str | None = None,
-        stored_after: float = 0.0,
-        unless: Callable[[str], bool] = lambda _turn_id: False,
     ) -> Iterator[CompletedTurn]:
         """Yield completed turns, oldest first, without rewound turns.
 
@@ -1422,8 +1420,6 @@ class SessionDB:
         Args:
             since: Yield only turns whose `CompletedTurn.key` is higher.
             session_id: Yield only turns of this session; None for all sessions.
-            stored_after: Yield only turns that were stored at this time (epoch seconds) or later.
-            unless: Function of a turn's id that returns True to leave out the turn.
         """
         condition, parameters = "", tuple[str, ...]()
         if session_id is not None:
@@ -1431,11 +1427,10 @@ class SessionDB:
             parameters = (session_id,)
         # The plus keeps a server from reading the whole index of turns with this state.
         sql = f"""SELECT t.*, s.id AS session_id, s.identity FROM turns t JOIN sessions s ON s.key = t.session_key
-            WHERE t.key > ? AND +t.state = 0 AND t.stored_at >= ? {condition} ORDER BY t.key LIMIT {TURNS_PER_QUERY}"""
-        while rows := self.database.execute(sql, (since, stored_after, *parameters)).fetchall():
+            WHERE t.key > ? AND +t.state = 0 {condition} ORDER BY t.key LIMIT {TURNS_PER_QUERY}"""
+        while rows := self.database.execute(sql, (since, *parameters)).fetchall():
             for row in rows:
-                if not unless(row["id"]):
-                    yield self._completed(row)
+                yield self._completed(row)
             since = rows[-1]["key"]
 
     # ------------------------------------------------------------------ search
@@ -1617,32 +1612,6 @@ class SessionDB:
     def search_problem(self) -> str:
         """A sentence if searches do not use the search index fully, with what to do; "" if they do."""
         return self.index.problem() if self.database.exists else ""
-
-    @_detecting_damage
-    def everything(
-        self, max_chars: int, *, user: str | None = None, exclude_sessions: Sequence[str] = ()
-    ) -> list[SearchHit] | None:
-        """Return all messages with text of persons' sessions, oldest first.
-
-        Return None if their text has more than `max_chars` characters.
-
-        Args:
-            max_chars: Largest number of characters of all messages together.
-            user: Return only messages in sessions of this owner.
-            exclude_sessions: Ids of sessions to leave out.
-        """
-        from hermes_core.sessions.search import candidates
-        from hermes_core.sessions.search.filters import Filters
-
-        sources = tuple(records.PROGRAM_SOURCES)
-        if self.database.kind == "sqlite":  # a shorter condition, for one more statement
-            sources = self.stored_sources(sources)
-        filters = Filters(
-            user=user and sqlite_text(user),
-            exclude_sessions=tuple(exclude_sessions),
-            exclude_sources=sources,
-        )
-        return candidates.everything(self.database, filters, max_chars)
 
     @_detecting_damage
     def snippet(self, message_id: int, query: str) -> str:

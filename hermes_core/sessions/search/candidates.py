@@ -229,30 +229,6 @@ def around_first(text: str, analysis: Analysis) -> str:
     return text[start : start + PLAIN_SNIPPET_CHARS]
 
 
-def everything(database: Engine, filters: Filters, max_chars: int) -> list[SearchHit] | None:
-    """Return all messages with text that pass the filters, oldest first.
-
-    Return None if their text has more than `max_chars` characters.
-    """
-    condition, parameters = message_condition(database, filters)
-    condition = f"{condition} AND trim(m.content) <> ''"
-    source = f"FROM messages m JOIN sessions s ON s.key = m.session_key WHERE {condition}"
-    # Each message has at least one character, so `max_chars` + 1 rows are enough to exceed the limit.
-    total = f"SELECT coalesce(sum(length(content)), 0) FROM (SELECT m.content {source} LIMIT ?) AS texts"
-    counted = (*parameters, max_chars + 1)
-    order = "ORDER BY m.timestamp, m.id"
-    if database.kind == "sqlite":
-        if database.execute(total, counted).fetchone()[0] > max_chars:
-            return None
-        rows = database.execute(f"{_HITS} WHERE {condition} {order}", parameters).fetchall()
-    else:  # both in one round trip: the server reads the messages only if they are few
-        few = f"{_HITS} WHERE ({total}) <= ? AND {condition} {order}"
-        chars, rows = database.read([(total, counted), (few, (*counted, max_chars, *parameters))])
-        if chars[0][0] > max_chars:
-            return None
-    return [_hit(row, 0.0, row["content"]) for row in rows]
-
-
 def _places(
     lookup: Lookup,
     reader: IndexReader,

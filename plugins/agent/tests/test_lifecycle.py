@@ -273,7 +273,6 @@ def test_what_a_compression_carries_along_is_found_once_and_told_once(stage: Sta
         agent.run_turn(f"Message {number}.")
     sessions = stage.memory.sessions
     assert [hit.session_id for hit in sessions.search('"Message 0"')] == [began]
-    assert [hit.text for hit in sessions.everything(10_000) or ()].count("Message 0.") == 1
     assert agent.history[0]["content"] == sessions.get_messages(agent.session.id)[0].content == "Message 0."
     agent.close()
     stage.told(durable=True)
