@@ -6,6 +6,7 @@ state with a reason, never an exception at start.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import logging
@@ -34,7 +35,7 @@ from hermes_core.contract.extensions import (
 )
 from hermes_core.contract.hooks import PROJECT
 from hermes_core.errors import ConfigError
-from hermes_core.loader.entry_points import LoadControl, installed_entry_points, normalise
+from hermes_core.loader.entry_points import DAMAGED_METADATA, LoadControl, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS, OWN_PACKAGES, install_remedy, program_version
 
@@ -357,7 +358,9 @@ def _is_own(point: importlib_metadata.EntryPoint) -> bool:
 def _load(point: importlib_metadata.EntryPoint, control: LoadControl, owner: str | None) -> Extension:
     """Return an extension, imported if it may be. `owner` is the distribution that has its name already."""
     distribution = point.dist.name if point.dist else ""
-    version = point.dist.version if point.dist else ""
+    version = ""
+    with contextlib.suppress(*DAMAGED_METADATA):  # a METADATA file without a version
+        version = (point.dist.version if point.dist else "") or ""
     extension = Extension(point.name, distribution, version)
     if refusal := control.refusal(point.name, distribution):
         remedy = "change extensions.allow or extensions.block"
@@ -388,6 +391,8 @@ def _other_version(distribution: str, version: str) -> str:
     core = program_version()
     if normalise(distribution) not in OWN_PACKAGES or core.split(".")[:2] == version.split(".")[:2]:
         return ""
+    if not version:
+        return "its metadata has no version"
     return (
         f"version {version} is for hermes-memory-core {'.'.join(version.split('.')[:2])}, and this is {core}"
     )
@@ -406,5 +411,9 @@ def _register(value: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, .
         raise ConfigError("it has no function that is marked @hookimpl", "mark the hooks that it implements")
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ExtensionHooks)
-    manager.register(plugin, name)
+    try:
+        manager.register(plugin, name)
+    except pluggy.PluginValidationError as exc:
+        # The reason stands after the lines that name the plugin, the hook and the definition.
+        raise ConfigError(" ".join(str(exc).split()), "correct the parameters of the hook") from exc
     return manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)
