@@ -259,7 +259,8 @@ def _telemetry_of(
         return choice, None
     if not choice:
         return None, None
-    telemetry: Telemetry | None = extensions.first("make_tracer", config=config)
+    made = (made for _, made in extensions.call("make_tracer", config=config))
+    telemetry = next((one for one in made if hasattr(one, "tracer_of")), None)
     if telemetry is None:
         remedy = f"{extension_remedy(extensions, 'telemetry')}, or set telemetry.enabled to false"
         return None, ConfigError("telemetry is on, and no extension makes it", remedy)

@@ -155,7 +155,8 @@ class Group(click.Group):
             return None
         if remedy := _missing_package(f"{self.name} {cmd_name}"):
             raise Failure(remedy)
-        raise _unknown_command(ctx, cmd_name, self.list_commands(ctx))
+        missing = (word for word, _ in _missing_commands(ctx, f"{self.name} "))
+        raise _unknown_command(ctx, cmd_name, [*self.list_commands(ctx), *missing])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands in `--help`."""
@@ -217,7 +218,8 @@ class LazyGroup(click.Group):
                 f"choose it first: hermes-memory memory use {cmd_name}",
                 ctx,
             )
-        raise _unknown_command(ctx, cmd_name, self.list_commands(ctx))
+        missing = (word for word, _ in _missing_commands(ctx))
+        raise _unknown_command(ctx, cmd_name, [*self.list_commands(ctx), *missing])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands in `--help`, from the summaries, so that help imports no command."""
@@ -304,13 +306,15 @@ def extensions_of(ctx: click.Context) -> Extensions:
     """Return the extensions that the home of this command may use. They are loaded once for each command."""
     root = ctx.find_root()
     if (loaded := root.meta.get(_EXTENSIONS)) is None:
-        from hermes_core.config import Config, load_config
+        from hermes_core.config import Config, ExtensionsConfig, load_config
         from hermes_core.loader.extensions import load_extensions
+        from hermes_core.packages import OWN_PACKAGES
 
         try:
             config = load_config(home_of(root))
         except HermesError:  # the command itself reports it; doctor must be there to help
-            config = Config()
+            # The file may block an extension of a stranger, so only those of this project are imported without it.
+            config = Config(extensions=ExtensionsConfig(allow=tuple(sorted(OWN_PACKAGES))))
         loaded = root.meta[_EXTENSIONS] = load_extensions(config)
     return cast("Extensions", loaded)
 
@@ -334,20 +338,24 @@ def _missing_package(command: str) -> str:
     return ""
 
 
-def _write_missing(ctx: click.Context, formatter: click.HelpFormatter, prefix: str = "") -> None:
-    """Write the commands of our packages that are not installed, dimmed, each with its package."""
+def _missing_commands(ctx: click.Context, prefix: str = "") -> list[tuple[str, str]]:
+    """Return the commands of our packages that are not installed, each with its summary and its package."""
     from hermes_core.packages import KNOWN_EXTENSIONS
 
     commands = extensions_of(ctx).commands
-    rows = [
+    return sorted(
         (word, f"{summary} Not installed: {known.distribution}.")
         for known in KNOWN_EXTENSIONS.values()
         for name, summary in known.commands.items()
         if name not in commands and " " not in (word := name.removeprefix(prefix)) and name == prefix + word
-    ]
-    if rows:
+    )
+
+
+def _write_missing(ctx: click.Context, formatter: click.HelpFormatter, prefix: str = "") -> None:
+    """Write the commands of our packages that are not installed, dimmed, each with its package."""
+    if rows := _missing_commands(ctx, prefix):
         with formatter.section("Commands of packages that are not installed"):
-            formatter.write_dl([(name, click.style(text, dim=True)) for name, text in sorted(rows)])
+            formatter.write_dl([(name, click.style(text, dim=True)) for name, text in rows])
 
 
 def _unknown_command(ctx: click.Context, word: str, known: Iterable[str]) -> click.UsageError:

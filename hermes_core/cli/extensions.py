@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 
 import click
@@ -9,6 +10,7 @@ import click
 from hermes_core.cli import Failure, Group, extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table
 from hermes_core.cli.setup import install
+from hermes_core.config import load_config
 from hermes_core.loader.extensions import missing_extensions
 from hermes_core.packages import KNOWN_EXTENSIONS
 
@@ -23,6 +25,7 @@ def extensions(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
+    load_config(home_of(ctx))  # raises if the lists in config.yaml can't be read
     loaded = extensions_of(ctx)
     entries = sorted([*loaded.found, *missing_extensions(loaded)], key=lambda entry: entry.name)
     if as_json:
@@ -41,11 +44,11 @@ def extensions(ctx: click.Context, as_json: bool) -> None:
 @click.pass_context
 def install_extension(ctx: click.Context, name: str) -> None:
     """Install the extension NAME of this project from the place that this program was installed from."""
-    known = KNOWN_EXTENSIONS.get(name)
+    known = KNOWN_EXTENSIONS.get(name.casefold().removeprefix("hermes-memory-"))
     if known is None:
-        raise Failure(
-            f"{name!r} is no extension of this project; there are {', '.join(sorted(KNOWN_EXTENSIONS))}"
-        )
+        close = difflib.get_close_matches(name, KNOWN_EXTENSIONS, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(KNOWN_EXTENSIONS))}"
+        raise Failure(f"{name!r} is no extension of this project; {hint}")
     install(home_of(ctx), f"the extension {name!r}", [known.distribution], ask=sys.stdin.isatty())
     click.echo(f"{known.distribution} is installed")
 

@@ -397,6 +397,8 @@ def _other_version(distribution: str, version: str) -> str:
     core = program_version()
     if normalise(distribution) not in OWN_PACKAGES or core.split(".")[:2] == version.split(".")[:2]:
         return ""
+    if not version:
+        return "its metadata has no version"
     return (
         f"version {version} is for hermes-memory-core {'.'.join(version.split('.')[:2])}, and this is {core}"
     )
@@ -415,5 +417,9 @@ def _register(value: Any, name: str) -> tuple[pluggy.PluginManager, tuple[str, .
         raise ConfigError("it has no function that is marked @hookimpl", "mark the hooks that it implements")
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(ExtensionHooks)
-    manager.register(plugin, name)
+    try:
+        manager.register(plugin, name)
+    except pluggy.PluginValidationError as exc:
+        # The reason stands after the lines that name the plugin, the hook and the definition.
+        raise ConfigError(" ".join(str(exc).split()), "correct the parameters of the hook") from exc
     return manager, tuple(hook for hook in EXTENSION_HOOKS if hook in marked)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from hermes_core.config import STORAGE_PASSWORD, Config, Credentials, load_config
 from hermes_core.curated.store import MemoryStore
-from hermes_core.errors import ConfigError, DatabaseUnavailable
+from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import Extensions, extension_remedy, import_target, load_extensions
+from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.packages import KNOWN_EXTENSIONS
 from hermes_core.safety.redact import redact
 from hermes_core.sessions.db import SessionDB
@@ -111,15 +112,16 @@ def _vector_factory(
             raise ConfigError(
                 "recall.embeddings is 'http', and the extension 'semantic' is not active", remedy
             )
-        try:
-            make = import_target(entry.target)
-        except ImportError as exc:
+        index = call_foreign(lambda: import_target(entry.target)(database, home, config))
+        if isinstance(index, ForeignError) and isinstance(index.error, HermesError):
+            raise index.error
+        if isinstance(index, ForeignError) or not hasattr(index, "ask"):
+            fault = index if isinstance(index, ForeignError) else f"{entry.target!r} made {index!r}"
             raise ConfigError(
-                f"the extension {entry.extension!r} can't be loaded: {exc}",
+                f"the extension {entry.extension!r} can't make its index: {fault}",
                 extension_remedy(extensions, entry.extension),
-            ) from exc
-        index: VectorIndex = make(database, home, config)
-        return index
+            )
+        return cast("VectorIndex", index)
 
     return make_vectors
 

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_core import hookimpl, open_memory
 from hermes_core.config import parse_config
-from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomePart, Registrations
+from hermes_core.contract.extensions import EXTENSION_GROUP, CommandEntry, HomePart, IndexEntry, Registrations
 from hermes_core.health.doctor import examine_extensions
 from hermes_core.health.finding import Finding
 from hermes_core.home import HermesHome
@@ -309,11 +309,13 @@ def test_a_target_whose_module_raises_is_an_import_error(
         import_target("module_that_exits:x")
 
 
-def distributed(folder: Path, distribution: str, name: str) -> list[importlib_metadata.EntryPoint]:
+def distributed(
+    folder: Path, distribution: str, name: str, version: str = "Version: 0.1.0\n"
+) -> list[importlib_metadata.EntryPoint]:
     """Return the entry points of a distribution that is made in the folder."""
     info = folder / f"{distribution.replace('-', '_')}-0.1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 0.1.0\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\n{version}")
     (info / "entry_points.txt").write_text(f"[{EXTENSION_GROUP}]\n{name} = teapot:Teapot\n")
     return list(importlib_metadata.PathDistribution(info).entry_points)
 
@@ -334,3 +336,60 @@ def test_a_name_of_this_project_is_reserved(teapot: str, tmp_path: Path) -> None
     (one,) = load_extensions(parse_config(""), distributed(tmp_path, "tea", "archive")).found
     assert one.state == "failed"
     assert "hermes-memory-archive" in one.reason
+
+
+class Guesser:
+    """An extension with an index and a tracer that can't be used, and a hook with another parameter."""
+
+    @hookimpl
+    def register_indexes(self, indexes: Registrations[IndexEntry]) -> None:
+        indexes.add(IndexEntry("guesses", "teapot:make_index"))
+
+    @hookimpl
+    def make_tracer(self, config: Any) -> str:
+        return "tracer"
+
+
+class Renamed:
+    @hookimpl
+    def register_commands(self, comands: Any) -> None: ...
+
+
+def _raise(*_: object) -> None:
+    raise RuntimeError("no water")
+
+
+@pytest.mark.parametrize("make_index", [_raise, lambda *_: 5, None])
+def test_a_memory_opens_though_an_index_and_a_tracer_can_not_be_used(
+    teapot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_index: object
+) -> None:
+    module = sys.modules[teapot]
+    monkeypatch.setattr(module, "Guesser", Guesser, raising=False)
+    if make_index is not None:
+        monkeypatch.setattr(module, "make_index", make_index, raising=False)
+    home = HermesHome(tmp_path / "home")
+    home.path.mkdir()
+    home.config_yaml.write_text("telemetry: {enabled: true}\n")
+    monkeypatch.delenv("HERMES_SEMANTIC", raising=False)
+    monkeypatch.setattr("hermes_core.memory.installed_entry_points", lambda: iter(points(g="teapot:Guesser")))
+    with open_memory(home) as memory:
+        problems = " ".join(memory.problems())
+        assert "the extension 'g' can't make its index" in memory.sessions.vector_problem
+    assert "telemetry is on, and no extension makes it" in problems
+
+
+def test_a_hook_with_another_parameter_has_the_reason(teapot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[teapot], "Renamed", Renamed, raising=False)
+    (one,) = load(r="teapot:Renamed").found
+    assert "'comands'" in one.reason
+    assert one.remedy == "correct the parameters of the hook"
+
+
+def test_metadata_without_a_version_stops_nothing(teapot: str, tmp_path: Path) -> None:
+    both = [
+        *distributed(tmp_path, "tea", "tea", ""),
+        *distributed(tmp_path, "hermes-memory-archive", "archive", ""),
+    ]
+    found = {one.name: one for one in load_extensions(parse_config(""), both).found}
+    assert (found["tea"].state, found["tea"].version) == ("active", "")
+    assert found["archive"].reason == "its metadata has no version"
