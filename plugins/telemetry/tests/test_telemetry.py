@@ -189,9 +189,9 @@ def test_the_config_switches_it_on_and_the_code_comes_first(tmp_path: Path) -> N
 def test_the_spans_of_a_turn_have_the_names_and_attributes_of_the_conventions(
     memory: Memory, exported: Exported, backend: Backend
 ) -> None:
-    memory.conversation("c1").turn(SECRET).finish("Noted.")
+    memory.conversation("c1").turn("My favourite tea is Lapsang.").finish("Noted.")
     assert memory.flush()
-    turn = memory.conversation("c2").turn("Which tea?")
+    turn = memory.conversation("c2").turn("Which tea is my favourite?")
     stored = turn.finish("Lapsang.")
     assert memory.flush()
 
@@ -355,7 +355,7 @@ def test_an_exporter_that_raises_breaks_no_turn(tmp_path: Path, backend: Backend
     with open_memory(tmp_path, provider=backend, telemetry=Telemetry(tracer_provider=tracers)) as memory:
         memory.conversation("c1").turn(SECRET).finish("Noted.")
         assert memory.flush()
-        turn = memory.conversation("c2").turn("Which tea?")
+        turn = memory.conversation("c2").turn("Which tea do I drink?")
         assert SECRET in turn.request_message["content"]
         assert turn.problems == []
 
