@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import subprocess
 import sys
@@ -189,9 +190,11 @@ def test_the_config_switches_it_on_and_the_code_comes_first(tmp_path: Path) -> N
 def test_the_spans_of_a_turn_have_the_names_and_attributes_of_the_conventions(
     memory: Memory, exported: Exported, backend: Backend
 ) -> None:
-    memory.conversation("c1").turn("My favourite tea is Lapsang.").finish("Noted.")
+    memory.conversation("c1").turn("My cat is called Momo.").finish("Noted.")
     assert memory.flush()
-    turn = memory.conversation("c2").turn("Which tea is my favourite?")
+    # A past session that says the same as the backend would not count.
+    backend.turns[:] = [dataclasses.replace(told, user="Momo sleeps in a box.") for told in backend.turns]
+    turn = memory.conversation("c2").turn("What is my cat called?")
     stored = turn.finish("Lapsang.")
     assert memory.flush()
 
