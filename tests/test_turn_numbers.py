@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hermes_core import Memory, Turn, open_memory
+from hermes_core import BackendUnavailable, Memory, Turn, open_memory
 from hermes_core.contract.values import Session
 from hermes_core.home import HermesHome
 from hermes_memory_testing.fakes import RecordingProvider
@@ -33,6 +33,13 @@ with open_memory(home, provider="") as memory:
 """
 
 
+class DownProvider(RecordingProvider):
+    """A provider whose backend is down, so that the rows stay to be looked at, also if a delivery has begun."""
+
+    def sync_turn(self, turn: Turn, session: Session) -> None:
+        raise BackendUnavailable("the backend is down", "start it", retry_after=3600)
+
+
 class Machines(NamedTuple):
     """Two memories of one store."""
 
@@ -47,12 +54,12 @@ def machines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine
         url, schema = request.getfixturevalue("postgres_url"), request.getfixturevalue("postgres_schema")
         homes, config = [tmp_path / "one", tmp_path / "two"], {"storage": {"url": url, "schema": schema}}
     with (
-        open_memory(homes[0], config=config, provider=RecordingProvider()) as first,
-        open_memory(homes[1], config=config, provider=RecordingProvider()) as second,
+        open_memory(homes[0], config=config, provider=DownProvider()) as first,
+        open_memory(homes[1], config=config, provider=DownProvider()) as second,
     ):
-        for memory in (first, second):
-            memory.manager.outbox.on_row = lambda _provider: None  # the rows stay to be looked at
         yield Machines(first, second)
+        for memory in (first, second):
+            memory.close(0.1)  # waits for rows that can't be sent
 
 
 def stored_numbers(memory: Memory) -> dict[str, int]:
@@ -62,7 +69,7 @@ def stored_numbers(memory: Memory) -> dict[str, int]:
 
 def sent_numbers(memory: Memory) -> dict[str, int]:
     """Return the number of each turn in the outbox by its id."""
-    rows = [row for row in memory.manager.outbox.pending(RecordingProvider.name) if row.hook == "sync_turn"]
+    rows = [row for row in memory.manager.outbox.pending(DownProvider.name) if row.hook == "sync_turn"]
     return {row.event: json.loads(row.body)["value"]["number"] for row in rows}
 
 
@@ -92,9 +99,7 @@ def test_a_turn_whose_number_was_taken_meanwhile_gets_the_next(
     assert [others[0].number, mine.number] == [2, 3]
     assert list(stored_numbers(first).values()) == [1, 2, 3]
     assert sent_numbers(first) == stored_numbers(second)
-    (body,) = [
-        row.body for row in first.manager.outbox.pending(RecordingProvider.name) if row.event == mine.id
-    ]
+    (body,) = [row.body for row in first.manager.outbox.pending(DownProvider.name) if row.event == mine.id]
     assert "sk-proj" not in body
 
 

@@ -54,7 +54,9 @@ def test_a_user_needs_notes_of_their_own(hermes_home: HermesHome) -> None:
 
 def test_without_its_packages_one_line_says_what_to_install(hermes_home: HermesHome, tmp_path: Path) -> None:
     """A Python in which starlette can't be imported."""
-    (tmp_path / "starlette.py").write_text("raise ImportError('hidden by the test', name='starlette')\n")
+    (tmp_path / "starlette.py").write_text(
+        "raise ModuleNotFoundError('hidden by the test', name='starlette')\n"
+    )
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from hermes_core.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "--home", str(hermes_home.path), "ui"], capture_output=True, text=True
