@@ -189,7 +189,7 @@ def _changes(older: str, newer: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """What is compared of a sentence.
+    """Parts of a sentence that are compared with those of another one.
 
     Attributes:
         tokens: Its words.

@@ -1,4 +1,4 @@
-"""What the readers of several tools share: sessions of whole conversations, and tool calls."""
+"""Steps that the readers of several tools share: sessions of whole conversations, and tool calls."""
 
 from __future__ import annotations
 
