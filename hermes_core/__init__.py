@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ToolCall,
         Turn,
     )
+    from hermes_core.conversation import Conversation, OpenTurn, ToolResult
     from hermes_core.curated.store import MemoryStore
     from hermes_core.errors import (
         BackendAuthError,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from hermes_core.loader.foreign import register_in_hermes_agent
     from hermes_core.loader.load import load_provider
     from hermes_core.manager.manager import MemoryManager
-    from hermes_core.memory import Conversation, Memory, OpenTurn, ToolResult, open_memory
+    from hermes_core.memory import Memory, open_memory
     from hermes_core.safety.fence import sanitize_context
     from hermes_core.safety.scrubber import StreamingContextScrubber
     from hermes_core.sessions.home_store import open_notes
@@ -62,7 +63,7 @@ _HOMES = {
     "BackendUnavailable": "errors",
     "Capabilities": "contract.values",
     "Check": "contract.values",
-    "Conversation": "memory",
+    "Conversation": "conversation",
     "Delegation": "contract.values",
     "Event": "contract.values",
     "Field": "contract.values",
@@ -76,7 +77,7 @@ _HOMES = {
     "MemoryStore": "curated.store",
     "MemoryWrite": "contract.values",
     "Message": "contract.values",
-    "OpenTurn": "memory",
+    "OpenTurn": "conversation",
     "Query": "contract.values",
     "Recall": "contract.values",
     "RecallItem": "contract.values",
@@ -85,7 +86,7 @@ _HOMES = {
     "SessionSwitch": "contract.values",
     "StreamingContextScrubber": "safety.scrubber",
     "ToolCall": "contract.values",
-    "ToolResult": "memory",
+    "ToolResult": "conversation",
     "TranscriptReader": "contract.hooks",
     "Turn": "contract.values",
     "TurnRecall": "turn_recall",

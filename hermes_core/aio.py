@@ -20,13 +20,15 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from hermes_core.contract.values import Origin, Session, SessionFields
+from hermes_core.conversation import Conversation, OpenTurn, ToolForm, ToolResult, TurnDraft
 from hermes_core.errors import DatabaseUnavailable
 from hermes_core.home import HermesHome
-from hermes_core.memory import Conversation, Memory, OpenTurn, ToolForm, ToolResult, TurnDraft, open_memory
+from hermes_core.memory import Memory, open_memory
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.open_turns import HostState
 from hermes_core.sessions.records import Content
 from hermes_core.sessions.tool import SESSION_SEARCH_SCHEMA
+from hermes_core.turn import MemoryTurns
 from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-Wrapped = TypeVar("Wrapped")
+Wrapped = TypeVar("Wrapped", covariant=True)
 
 DEFAULT_THREADS = 32
 """Calls that run at once; further ones wait for a thread."""
@@ -184,6 +186,25 @@ async def _recall_of(pending: PendingTurn) -> None:
     except asyncio.CancelledError:
         pending.withdraw()
         raise
+
+
+async def _recall(
+    memory: MemoryTurns,
+    threads: Threads,
+    session: Session,
+    text: Content,
+    limit: int | None,
+    after: str | float | None,
+    before: str | float | None,
+    at: float | None,
+) -> RecallReport:
+    """Return the report of `Memory.recall`, without a thread that waits for the providers."""
+    await threads.read(functools.partial(memory.manager.initialize_all, session))
+    ask = functools.partial(memory.ask_recall, session, text, begins_turn=False, at=at)
+    pending = await threads.read(ask, abandon=PendingTurn.withdraw)
+    await _recall_of(pending)
+    report = functools.partial(memory.report, pending, limit=limit, after=after, before=before)
+    return await threads.read(report)
 
 
 class AsyncSessions(_Twin[SessionDB]):
@@ -378,9 +399,8 @@ class AsyncConversation(_Twin[Conversation]):
         at: float | None = None,
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        memory = AsyncMemory(self._wrapped.memory, threads=self._threads)
-        return await memory.recall(
-            text, limit=limit, session=self._wrapped.session, after=after, before=before, at=at
+        return await _recall(
+            self._wrapped.memory, self._threads, self._wrapped.session, text, limit, after, before, at
         )
 
     async def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
@@ -462,15 +482,10 @@ class AsyncMemory(_Twin[Memory]):
         at: float | None = None,
     ) -> RecallReport:
         """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
-        asked_by = session or self.memory.local_session
         if read_your_writes:
-            await self._threads.read(self.memory.wait_for_writes)
-        await self._threads.read(functools.partial(self.memory.manager.initialize_all, asked_by))
-        ask = functools.partial(self.memory.ask_recall, asked_by, text, begins_turn=False, at=at)
-        pending = await self._threads.read(ask, abandon=PendingTurn.withdraw)
-        await _recall_of(pending)
-        report = functools.partial(self.memory.report, pending, limit=limit, after=after, before=before)
-        return await self._threads.read(report)
+            await self.flush(self.memory.config.recall.deadline)
+        asked_by = session or self.memory.local_session
+        return await _recall(self.memory, self._threads, asked_by, text, limit, after, before, at)
 
     async def call_tool(self, session: Session, name: str, arguments: Any, call_id: str = "") -> str:
         """Run a tool that the model called; see `Memory.call_tool`. A call that may store something completes."""

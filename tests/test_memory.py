@@ -1194,4 +1194,4 @@ def test_results_of_finished_turns_take_no_room(hermes_home: HermesHome) -> None
             turn.add({"role": "tool", "tool_call_id": "1", "content": result.text})
             turn.finish("Nothing.")
         assert {message.origin for message in chat.history() if message.role == "tool"} == {"assistant"}
-        assert len(memory._results) == 0
+        assert len(memory.origins._results) == 0

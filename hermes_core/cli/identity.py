@@ -65,7 +65,7 @@ def list_people(ctx: click.Context, as_json: bool) -> None:
             for user in opened.sessions.users()
             if user not in opened.config.identity.owners
         ]
-        problem = opened.sharing_problem()
+        problem = opened.problem_log.of_sharing()
     if as_json:
         print_document(people)
     else:

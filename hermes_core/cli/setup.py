@@ -215,7 +215,7 @@ def _offers(entries: Sequence[ProviderEntry], active: Sequence[str]) -> Iterator
 def _ask_owners(home: HermesHome) -> None:
     """Ask for the person's ids on other platforms if the home has notes and names nobody."""
     with open_memory(home, provider="") as opened:
-        if opened.config.identity.owners or not opened.sharing_problem():
+        if opened.config.identity.owners or not opened.problem_log.of_sharing():
             return
         others = opened.sessions.users(limit=5)
     known = f" ({', '.join(others)} wrote)" if others else ""

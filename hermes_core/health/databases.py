@@ -121,7 +121,7 @@ def vector_state(memory: Memory) -> str:
 
 def examine_vectors(memory: Memory) -> list[Finding]:
     """Return the findings about search by meaning, after trying its model."""
-    unused = memory.unused_setting
+    unused = memory.config.recall.unused_setting(search_enabled=memory.config.sessions.search_enabled)
     findings = [Finding("search by meaning", "warning", unused)] if unused else []
     vectors = memory.sessions.vectors
     if memory.sessions.vector_problem or (vectors is not None and not vectors.works()):

@@ -217,7 +217,7 @@ def _examine_waiting(memory: Memory) -> Iterator[Finding]:
 
 def _examine_owners(memory: Memory) -> Iterator[Finding]:
     """Check that the person at home and other users see what is theirs. Without other users there is only a note."""
-    if problem := memory.sharing_problem():
+    if problem := memory.problem_log.of_sharing():
         state: FindingState = "warning" if memory.sessions.users(limit=1) else "note"
         what, _, remedy = problem.partition("; ")
         yield Finding("owners", state, what, remedy)

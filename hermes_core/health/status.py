@@ -198,7 +198,7 @@ def _status(memory: Memory, broken: list[Finding]) -> Status:
         {target: _store(memory.curated, target) for target in memory.curated.targets},
         waiting_status(memory),
         TrustStatus(memory.config.memory.trust, memory.config.memory.accepted_origins),
-        IdentityStatus(memory.config.identity.owners, memory.sharing_problem()),
+        IdentityStatus(memory.config.identity.owners, memory.problem_log.of_sharing()),
         memory.selected,
         next(iter(providers), None),
         providers if memory.selected == COMPOSITE else (),

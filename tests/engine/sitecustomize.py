@@ -52,13 +52,13 @@ def put_homes_on_server(module: Any) -> None:
 
 def leave_notes_in_files(module: Any) -> None:
     """Let `Memory` leave the notes in files: many tests read and write these. Those of `curated` are for both engines."""
-    shared_database = module.Memory.shared_database
+    notes_database = module.notes_database
 
-    def database(memory: Any) -> Any:
-        ours = memory.config.storage.schema.startswith(os.environ.get(PREFIX, " "))
-        return None if ours and os.environ.get(NOTES) != "server" else shared_database.fget(memory)
+    def database(config: Any, sessions: Any) -> Any:
+        ours = config.storage.schema.startswith(os.environ.get(PREFIX, " "))
+        return None if ours and os.environ.get(NOTES) != "server" else notes_database(config, sessions)
 
-    module.Memory.shared_database = property(database)
+    module.notes_database = database
 
 
 # What doctor finds about the server of the tests, which is fast and unsafe, and to which they connect as its superuser.

@@ -27,7 +27,8 @@ from weakref import WeakKeyDictionary
 from hermes_core.contract.values import Delegation, Origin, Session
 from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
-from hermes_core.memory import Memory, message_origin
+from hermes_core.memory import Memory
+from hermes_core.origins import message_origin
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.origin import current_reading, lowest, report_result
 from hermes_core.safety.templates import without_turns
@@ -557,7 +558,7 @@ class Agent:
         """Store a message of the turn at once, so that the message survives an interrupt and a crash."""
         ref = turn.add(message)
         if message["role"] == "tool":  # `end_turn` believes no origin of a result that it does not know
-            self.memory.remember_result(self.session, text_of(message["content"]), message[ORIGIN])
+            self.memory.origins.remember_result(self.session, text_of(message["content"]), message[ORIGIN])
 
         def store() -> None:
             stored = store_message(self.memory, self.session.id, message, ref, turn.speaker_of(message))
@@ -602,7 +603,7 @@ class Agent:
                 warm=self._has_toolset("memory"),
                 author=turn.author,
             )
-            self._life.problems += filter(None, [self.memory.outbox_problem])
+            self._life.problems += filter(None, [self.memory.problem_log.outbox])
         set_default_title(self.memory, self.session.id, turn.text)
 
     # ------------------------------------------------------------ background reviews

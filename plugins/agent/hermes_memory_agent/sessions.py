@@ -14,8 +14,10 @@ from typing import Any, Literal, cast
 
 from hermes_core.contract.values import Message, Origin, Session
 from hermes_core.errors import SessionError, StorageError
+from hermes_core.lifecycle import known_context
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory, is_said, known_context
+from hermes_core.memory import Memory
+from hermes_core.origins import is_said
 from hermes_core.safety.fence import sanitize_context, without_context
 from hermes_core.safety.origin import lowest, may_command
 from hermes_core.safety.redact import redact

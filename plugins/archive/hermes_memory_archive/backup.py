@@ -26,6 +26,7 @@ from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.home import HermesHome
 from hermes_core.loader.parts import recorded_parts
+from hermes_core.memory import Memory
 from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
@@ -117,6 +118,20 @@ class BackupContent:
     outside: Mapping[str, str] = field(default_factory=dict)
     outside_files: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+
+
+def outside_paths(memory: Memory) -> list[Path]:
+    """Return files and folders outside the home in which the providers have data, as a backup must hold them."""
+    paths: list[Path] = []
+    for health in memory.manager.health():
+        result = memory.manager.ask(health.name, "backup_paths")
+        memory.extension_problems[f"backup of {health.name}"] = (
+            f"what {health.name!r} has outside the home is in no backup: {result.error}"
+            if result.error
+            else ""
+        )
+        paths += [Path(path) for path in result.value or () if result.ok and Path(path).exists()]
+    return [path for path in dict.fromkeys(paths) if not path.is_relative_to(memory.home.path)]
 
 
 def make_backup(

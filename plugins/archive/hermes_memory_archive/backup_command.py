@@ -15,7 +15,7 @@ from hermes_core.loader.parts import HomeParts
 from hermes_core.memory import open_memory
 from hermes_core.packages import program_version
 from hermes_core.safety.terminal import counted, hanging, printable
-from hermes_memory_archive.backup import opened_backup
+from hermes_memory_archive.backup import opened_backup, outside_paths
 from hermes_memory_archive.restore import RestoreReport, holds_files, restore_backup
 from hermes_memory_archive.schedule import back_up_now
 
@@ -44,7 +44,7 @@ def backup(ctx: click.Context, file: Path | None, with_secrets: bool, force: boo
             file,
             secrets=with_secrets,
             force=force,
-            outside=memory.outside_paths(),
+            outside=outside_paths(memory),
             on_file=lambda: bar.advance(task),
             program=program_version(),
         )

@@ -18,7 +18,7 @@ from hermes_core.home import HermesHome
 from hermes_core.memory import Memory
 from hermes_core.storage.files import locked
 from hermes_core.storage.output_file import check_output_file
-from hermes_memory_archive.backup import BackupReport, make_backup
+from hermes_memory_archive.backup import BackupReport, make_backup, outside_paths
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class ScheduledBackups:
     def watch(cls, memory: Memory) -> ScheduledBackups:
         """Make the backups of an open memory: looked for when a session begins, waited for when it is closed."""
         report = partial(memory.extension_problems.__setitem__, "backup")
-        backups = cls(memory.home, memory.config, memory.outside_paths, report)
+        backups = cls(memory.home, memory.config, partial(outside_paths, memory), report)
         memory.at_session_start.append(backups.start_if_due)
         memory.at_close.callback(backups.wait)
         return backups

@@ -28,7 +28,7 @@ from hermes_core.cli import main
 from hermes_core.config import load_config, override_config, set_value
 from hermes_core.errors import DatabaseCorrupt, StorageError
 from hermes_core.loader.parts import HomeParts
-from hermes_memory_archive.backup import MANIFEST, make_backup, opened_backup
+from hermes_memory_archive.backup import MANIFEST, make_backup, opened_backup, outside_paths
 from hermes_memory_archive.home_export import export_home
 from hermes_memory_archive.restore import restore_backup
 from hermes_memory_archive.schedule import ScheduledBackups, backup_name, backups_in
@@ -205,7 +205,7 @@ def test_what_providers_have_elsewhere_goes_along(home: HermesHome, tmp_path: Pa
             return [str(place), str(single), str(tmp_path / "gone")]
 
     with open_memory(home, provider=Outside()) as memory:
-        make_backup(home, tmp_path / "b.zip", outside=memory.outside_paths())
+        make_backup(home, tmp_path / "b.zip", outside=outside_paths(memory))
     (place / "data.txt").write_text("changed")
     single.unlink()
     other = HermesHome(tmp_path / "other")
@@ -820,8 +820,8 @@ def test_a_provider_that_does_not_name_its_files_is_a_problem(hermes_home: Herme
     provider = RecordingProvider()
     provider.results["backup_paths"] = RuntimeError("no disk")
     with open_memory(hermes_home, provider=provider) as memory:
-        assert memory.outside_paths() == []
+        assert outside_paths(memory) == []
         assert any("what 'fake' has outside the home is in no backup" in text for text in memory.problems())
         del provider.results["backup_paths"]
-        memory.outside_paths()
+        outside_paths(memory)
         assert memory.problems() == []

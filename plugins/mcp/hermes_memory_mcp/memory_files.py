@@ -77,8 +77,8 @@ class MemoryFiles:
                 answer = ToolAnswer(run(arguments))
             # An answer may hold any entry of the two files.
             origin = lowest(self._store.stored_origins(), "assistant")
-            self._memory.remember_result(self._session, answer.text, origin)
-            self._memory.note_read(self._session, origin)
+            self._memory.origins.remember_result(self._session, answer.text, origin)
+            self._memory.origins.note_read(self._session, origin)
             return answer
         except HermesError as exc:
             return ToolAnswer(f"Error: {redact(str(exc))}", failed=True)
@@ -194,7 +194,7 @@ class MemoryFiles:
             self._checked(self._store.write(target, operations, self._session, batch=True, reading=reading))
 
     def _reading(self) -> Reading:
-        return current_reading() or self._memory.reading_of(self._session)
+        return current_reading() or self._memory.origins.reading_of(self._session)
 
     def _checked(self, result: Mapping[str, Any]) -> None:
         if not result.get("success"):

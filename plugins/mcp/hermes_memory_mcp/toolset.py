@@ -350,7 +350,7 @@ class _Conversations:
             result["note"] = "this turn is stored already"
         if secrets:
             result["replaced"] = secrets
-        if problem := self._memory.outbox_problem:
+        if problem := self._memory.problem_log.outbox:
             result["problem"] = redact(problem)
         return result
 

@@ -264,7 +264,7 @@ def test_a_running_session_keeps_its_notes_and_its_trust_while_the_server_is_dow
     assert "removed" not in recalled.context
     assert memory.system_prompt(session) == prompt
     server.start()
-    assert memory.reading_of(session).origin == "person"
+    assert memory.origins.reading_of(session).origin == "person"
     assert memory.system_prompt(session) == prompt
 
 
@@ -291,7 +291,7 @@ def test_a_prompt_that_was_built_during_an_outage_gets_the_notes_when_the_server
     assert agent.run_turn("two").text == "Second."
     assert "Uses ruff" in memory.sessions.system_prompt(agent.session.id)
     agent.close()
-    assert memory.reading_of(session).origin == "person"
+    assert memory.origins.reading_of(session).origin == "person"
 
 
 # ------------------------------------------------------------------ one program in a session

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core import Memory
-from hermes_core.memory import OpenTurn
+from hermes_core.conversation import OpenTurn
 from hermes_memory_testing.hosting import Break, Call, HostContract, HostedAgent, RecordedRequest, Say, Step
 
 

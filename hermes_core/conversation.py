@@ -1,0 +1,569 @@
+"""Handles for hosts: a conversation, and a turn of it that is not finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from hermes_core.contract.values import EndReason, Origin, Session, Turn
+from hermes_core.errors import SessionError
+from hermes_core.manager.manager import RecallResult
+from hermes_core.origins import message_origin
+from hermes_core.safety.fence import without_context
+from hermes_core.safety.scrubber import StreamingContextScrubber
+from hermes_core.sessions.db import as_conversation
+from hermes_core.sessions.open_turns import HostState, OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.records import (
+    SYSTEM_ROLES,
+    Content,
+    StoredMessage,
+    in_text,
+    sqlite_text,
+    text_of,
+)
+from hermes_core.turn import MemoryTurns
+from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
+
+# The form in which a model's API takes the schemas of tools.
+ToolForm = Literal["openai", "anthropic", "mcp", "plain"]
+
+# Messages before the person's message that providers get with the query.
+RECENT_MESSAGES = 6
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool call.
+
+    Attributes:
+        text: The text for the model, also if the call failed.
+        ok: True if the call did what it was asked for.
+        error: Why the call failed; "" if it did not.
+    """
+
+    text: str
+    ok: bool = True
+    error: str = ""
+
+    @classmethod
+    def from_text(cls, text: str) -> ToolResult:
+        """Return the result that a tool reports in its text: failures are JSON with `error`.
+
+        >>> ToolResult.from_text('{"success": false, "error": "no such entry"}').error
+        'no such entry'
+        """
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return cls(text)
+        if not isinstance(value, dict) or not (value.get("success") is False or value.get("error")):
+            return cls(text)
+        return cls(text, False, str(value.get("error") or "the tool reported no success"))
+
+
+class Conversation:
+    """A conversation with one person or chat. Use `Memory.conversation` to make one. It stores nothing before its first turn.
+
+    Attributes:
+        memory: The memory that stores the conversation.
+        session: The session of the conversation. If another user begins a session of the same id before the first
+            turn, the user is appended to the id.
+    """
+
+    def __init__(self, memory: MemoryTurns, session: Session, *, source: str = "", title: str = "") -> None:
+        self.memory, self.session = memory, session
+        self._source, self._title = source, title
+        self._open_turns = OpenTurnStore(memory.sessions)
+
+    @property
+    def state(self) -> HostState:
+        """JSON values of this conversation, as a mapping. They are deleted with it."""
+        return HostState(self.memory.sessions, "session", lambda: self._own().id, self._begin)
+
+    @property
+    def user_state(self) -> HostState:
+        """JSON values of the user, for all their conversations."""
+        return HostState(self.memory.sessions, "user", lambda: self.session.owner)
+
+    @property
+    def app_state(self) -> HostState:
+        """JSON values of the platform, for all users."""
+        return HostState(self.memory.sessions, "app", lambda: self.session.platform)
+
+    @property
+    def id(self) -> str:
+        """Id of the session. `memory.conversation(id)` with the same user continues the conversation."""
+        return self.session.id
+
+    # -------------------------------------------------------------------- turn
+
+    def turn(
+        self,
+        text: Content,
+        *,
+        turn_id: str = "",
+        author: str = "",
+        origin: Origin | None = None,
+        native: object = None,
+        history: int | None = None,
+        read_your_writes: bool = False,
+        at: float | None = None,
+    ) -> OpenTurn:
+        """Begin a turn with the person's message: start the providers and recall. A provider that fails raises nothing.
+
+        Args:
+            text: The message: a text, or a list of content parts. Recall in it is removed.
+            turn_id: Id of the turn; default: a new one. If a turn with this id is open, it is continued.
+            author: Name of the person, if several people speak in the conversation.
+            origin: Origin of a message that no person of the conversation wrote, such as "tool" for a mail, a webhook's
+                text or a cron job, or "web" for a page.
+            native: The message as JSON in the form of a framework. It is stored and given to nobody.
+            history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
+            read_your_writes: Wait until the provider has taken what was said before, at most the deadline of `prefetch`.
+            at: Time of the message in seconds since the epoch, from which "last week" counts; default: now.
+
+        Raises:
+            SessionError: A turn with this id is finished, or belongs to another conversation, or there is no such origin.
+            DatabaseUnavailable: The session or the turn could not be stored.
+        """
+        # On a server, one look at the notes and at what waits for the providers is enough for a turn.
+        with self.memory.curated.of(self.session).reading(), self.memory.manager.reading():
+            draft = self.prepare_turn(
+                text,
+                turn_id=turn_id,
+                author=author,
+                origin=origin,
+                native=native,
+                read_your_writes=read_your_writes,
+                at=at,
+            )
+            return self.open_turn(draft, history=history)
+
+    def prepare_turn(
+        self,
+        text: Content,
+        *,
+        turn_id: str = "",
+        author: str = "",
+        origin: Origin | None = None,
+        native: object = None,
+        read_your_writes: bool = False,
+        at: float | None = None,
+    ) -> TurnDraft:
+        """Begin a turn as `turn` does, and do not wait for the recall of the providers; `open_turn` does."""
+        memory, turn_id = self.memory, sqlite_text(str(turn_id or ""))
+        now = memory.sessions.database.now()
+        if origin is not None:
+            origin = message_origin(self._own(), author, origin)
+        expired_before = now - memory.config.sessions.turn_expiry_hours * SECONDS_PER_HOUR
+        self.session, start = memory.read_turn_start(
+            self.session, title=self._title, recent=RECENT_MESSAGES, expired_before=expired_before
+        )
+        if start is None:
+            self._begin()
+        else:
+            memory.continue_session(self.session)
+        if turn_id and (stored := self._open_turns.get(turn_id)) is not None:
+            return TurnDraft(stored)
+        if start is None or start.has_expired_turns:
+            self._open_turns.expire(before=expired_before)
+        clean = without_context(text)
+        if start is None:
+            recent: Sequence[StoredMessage] = memory.sessions.get_messages(self.id, last=RECENT_MESSAGES)
+        else:
+            recent = start.recent
+        if read_your_writes:
+            memory.manager.flush(memory.config.recall.deadline)
+        user: dict[str, Any] = {"role": "user", "content": "" if clean is None else clean}
+        if native is not None:
+            user["native"] = native
+        if origin is not None:
+            user["origin"] = origin
+        stored = StoredOpenTurn(turn_id or uuid.uuid4().hex, self.id, user, author)
+        self._open_turns.create(stored, at=now)
+        # Frozen before recall, which leaves out what the prompt says.
+        prompt = memory.frozen_prompt(self.session, start)
+        messages = [message.as_text() for message in recent]
+        recall = memory.ask_recall(
+            self.session, clean, recent=messages, author=author, origin=origin, at=at, start=start
+        )
+        return TurnDraft(stored, recall, prompt)
+
+    def open_turn(self, draft: TurnDraft, *, history: int | None = None) -> OpenTurn:
+        """Wait for the recall that `prepare_turn` asked for, at most until the deadline, and return the turn."""
+        if draft.recall is None:
+            return self._continue(draft.turn, history)
+        recall = self.memory.collect_recall(draft.recall)
+        stored = dataclasses.replace(draft.turn, contexts=recall.contexts, origin=recall.origin)
+        messages = self._open_turns.set_contexts_and_read(
+            stored.id, recall.contexts, recall.origin, self.session.id
+        )
+        return OpenTurn(self, stored, recall, history, draft.prompt, messages)
+
+    def drop(self, draft: TurnDraft) -> None:
+        """Delete a turn that `prepare_turn` began and nobody waits for."""
+        self._open_turns.delete(draft.turn.id)
+
+    def resume(self, turn_id: str, *, history: int | None = None) -> OpenTurn:
+        """Continue an unfinished turn, which another process may have begun. Nothing is recalled anew.
+
+        Args:
+            turn_id: Id of the turn.
+            history: Largest number of earlier messages in `OpenTurn.messages`; default: all.
+
+        Raises:
+            SessionError: There is no such unfinished turn in this conversation.
+        """
+        turn_id = sqlite_text(str(turn_id))
+        stored = self._open_turns.get(turn_id)
+        if stored is None:
+            fact = "is finished" if self.memory.sessions.has_turn(turn_id) else "is not open"
+            raise SessionError(
+                f"turn {turn_id!r} {fact}",
+                "begin a new turn; unfinished turns expire after `sessions.turn_expiry_hours`",
+            )
+        self._begin()
+        return self._continue(stored, history)
+
+    def _continue(self, stored: StoredOpenTurn, history: int | None) -> OpenTurn:
+        if stored.session_id != self.id:
+            raise SessionError(
+                f"turn {stored.id!r} belongs to another conversation", "give each turn an id of its own"
+            )
+        if stored.contexts is None:  # the process that began the turn died while it waited for the recall
+            question = stored.user["content"]
+            recall = self.memory.collect_recall(
+                self.memory.ask_recall(
+                    self.session,
+                    question,
+                    author=stored.author,
+                    origin=stored.user.get("origin"),
+                    begins_turn=False,
+                )
+            )
+            self._open_turns.set_contexts(stored.id, recall.contexts, recall.origin)
+        else:
+            problems = tuple(self.memory.problem_log.all_of(self.memory.complete(self.session)))
+            recall = TurnRecall(RecallResult(), stored.contexts, problems, stored.origin)
+        return OpenTurn(self, stored, recall, history)
+
+    def _own(self) -> Session:
+        """Return the session of this user. Before the first turn, another user may have begun one of the same id."""
+        self.session = self.memory.complete(self.session)
+        return self.session
+
+    def _begin(self) -> None:
+        """Store the session if it is new, and start the providers for it."""
+        self.session = self.memory.begin_session(self.session, source=self._source, title=self._title)
+
+    # ----------------------------------------------------------------- reading
+
+    @property
+    def system_prompt(self) -> str:
+        """The notes and the provider's block for the system prompt, the same text for the whole conversation.
+
+        The text is stored at the first turn, so that another process sends the same bytes.
+        """
+        return self.memory.frozen_prompt(self._own())
+
+    def history(self, *, last: int | None = None) -> list[StoredMessage]:
+        """Return the messages of finished turns, oldest first.
+
+        Args:
+            last: Return only so many messages at the end; default: all.
+        """
+        return self.memory.sessions.get_messages(self._own().id, last=last)
+
+    def recall(
+        self,
+        text: Content,
+        *,
+        limit: int | None = None,
+        read_your_writes: bool = False,
+        after: str | float | None = None,
+        before: str | float | None = None,
+        at: float | None = None,
+    ) -> RecallReport:
+        """Return a report of the recall that a turn with this message would get; see `Memory.recall`."""
+        return self.memory.recall(
+            text,
+            limit=limit,
+            session=self.session,
+            read_your_writes=read_your_writes,
+            after=after,
+            before=before,
+            at=at,
+        )
+
+    def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
+        """Run a tool that the model called. Errors are in the result, not raised.
+
+        Args:
+            name: Name of the tool.
+            arguments: The arguments as a dict, or as JSON text.
+            call_id: Id that the model gave the call.
+        """
+        return ToolResult.from_text(self.memory.call_tool(self.session, name, arguments, call_id))
+
+    def change_memory(
+        self, action: str, target: str = "memory", content: str = "", old_text: str = ""
+    ) -> dict[str, Any]:
+        """Change the notes of this user with the `memory` tool, and return its result."""
+        return self.memory.change_memory(action, target, content, old_text, session=self.session)
+
+    # --------------------------------------------------------------------- end
+
+    def commit(self) -> None:
+        """Let the provider learn from the conversation so far. The conversation goes on."""
+        self.memory.commit_session(self.session)
+
+    def end(self, reason: EndReason = "close") -> None:
+        """Mark the conversation as ended, and let the provider learn from all of it. A later turn opens it again."""
+        if self.memory.sessions.get_session(self._own().id) is not None:
+            self.memory.end_session(self.session, reason)
+
+    def rewind(self, turns: int = 1) -> list[str]:
+        """Undo the last turns, also at the provider. Return the ids of the undone turns.
+
+        Args:
+            turns: Number of turns.
+
+        Raises:
+            SessionError: The conversation has fewer turns.
+        """
+        return self.memory.rewind(self.session, self.memory.sessions.turn_start(self._own().id, turns))
+
+    def delete(self) -> None:
+        """Delete the conversation with its state; see `Memory.delete_session`."""
+        self.memory.delete_session(self._own().id)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDraft:
+    """A turn of a conversation before its recall has come. `recall` and `prompt` are None if the turn was begun earlier."""
+
+    turn: StoredOpenTurn
+    recall: PendingTurn | None = None
+    prompt: str | None = None
+
+
+class OpenTurn:
+    """A turn that is not finished. `Conversation.turn` and `Conversation.resume` make one.
+
+    Its messages are stored as they come. No search, recall, history or provider gets them before `finish`.
+
+    Attributes:
+        id: Id of the turn, by which another process may continue it.
+        conversation: The conversation of the turn.
+        recall: What was recalled for the person's message.
+        problems: A sentence for each part of the memory that did not work.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        stored: StoredOpenTurn,
+        recall: TurnRecall,
+        history: int | None,
+        prompt: str | None = None,
+        earlier: Sequence[StoredMessage] | None = None,
+    ) -> None:
+        self.id, self.conversation, self.recall = stored.id, conversation, recall
+        self.problems: list[str] = list(recall.problems)
+        self._memory, self._session = conversation.memory, conversation.session
+        self._user, self._author = stored.user, stored.author
+        self._messages: list[Mapping[str, Any]] = list(stored.messages)
+        if earlier is None:
+            earlier = self._memory.sessions.get_messages(self._session.id)
+        self._history = _last_turns(as_conversation(earlier), history)
+        self._open_turns = OpenTurnStore(self._memory.sessions)
+        self._scrubber = StreamingContextScrubber()
+        self._prompt = conversation.system_prompt if prompt is None else prompt
+
+    @property
+    def session(self) -> Session:
+        """The session of the conversation."""
+        return self._session
+
+    @property
+    def text(self) -> str:
+        """The person's message as text, without recall."""
+        return text_of(self._user["content"])
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The request for the model in the OpenAI chat form, for this turn only.
+
+        It has the system prompt if that is not empty, the earlier messages, the person's message with the recall, and
+        what `add` stored.
+        """
+        system = [{"role": "system", "content": self._prompt}] if self._prompt else []
+        return [*system, *self._history, self.request_message, *map(_without_native, self._messages)]
+
+    @property
+    def request_message(self) -> dict[str, Any]:
+        """The person's message with the recall, in the OpenAI chat form, for the request of this turn only."""
+        return {"role": "user", "content": self.recall.inject(self._user["content"])}
+
+    def tools(self, form: ToolForm = "openai") -> list[dict[str, Any]]:
+        """Return the schemas of the tools of memory in the form of a model's API; "plain" is `Memory.tool_schemas`."""
+        return tool_schemas_as(self._memory.tool_schemas(), form)
+
+    def call_tool(self, name: str, arguments: Any, call_id: str = "") -> ToolResult:
+        """Run a tool that the model called; see `Conversation.call_tool`. The result is not added to the turn."""
+        return self.conversation.call_tool(name, arguments, call_id)
+
+    def add(self, *messages: Mapping[str, Any], native: object = None) -> None:
+        """Store messages of the turn, such as tool calls of the model and their results. They are durable on return.
+
+        Args:
+            messages: Messages in the OpenAI chat form. Recall in them is removed, system prompts are left out.
+            native: The last message as JSON in the form of a framework. It is stored and given to nobody.
+
+        Raises:
+            SessionError: A value is no message, or the turn is not open.
+            DatabaseUnavailable: The messages could not be stored.
+        """
+        in_text(messages)  # raises for a value that is no message
+        clean = [self._clean(message) for message in messages if message["role"] not in SYSTEM_ROLES]
+        in_text(clean)  # a role that was nothing but recall
+        if native is not None and clean:
+            clean[-1] = {**clean[-1], "native": native}
+        self._open_turns.add(self.id, clean, at=self._memory.sessions.database.now())
+        self._messages += clean
+
+    def scrub(self, chunk: str, *, end: bool = False) -> str:
+        """Return what the person may see of a piece of the model's streamed answer: recall is removed.
+
+        Args:
+            chunk: The next piece of the answer. Text that may be the beginning of recall is returned with a later piece.
+            end: True for the last piece.
+        """
+        visible = self._scrubber.feed(chunk)
+        return visible + self._scrubber.flush() if end else visible
+
+    def finish(
+        self, answer: Content = None, *, native: object = None, at: float | None = None, warm: bool = True
+    ) -> Turn:
+        """Store the finished turn and its outbox row in one commit. It is durable and searchable on return.
+
+        Args:
+            answer: The model's answer; recall that it repeats is removed. Leave it out if `add` stored it already.
+            native: The answer as JSON in the form of a framework.
+            at: Time of the turn in epoch seconds; default: now.
+            warm: True to let providers prepare the recall of the next turn.
+
+        Raises:
+            SessionError: The turn was cancelled, has expired, or was undone.
+            DatabaseUnavailable: The turn could not be stored.
+        """
+        with self._memory.curated.of(self._session).reading(), self._memory.manager.reading():
+            return self._finish(answer, native, at, warm)
+
+    def _finish(self, answer: Content, native: object, at: float | None, warm: bool) -> Turn:
+        stored, facts = self._read_for_finish()
+        # Another process may have added messages to the turn.
+        messages = [self._user, *(self._messages if stored is None else stored.messages)]
+        last = messages[-1]
+        final = last.get("content") if last["role"] == "assistant" and not last.get("tool_calls") else None
+        if answer is None:
+            if final is None:
+                raise SessionError(f"turn {self.id!r} has no answer", "give it to finish, or cancel the turn")
+            answer = final
+        elif final is None or text_of(final) != text_of(without_context(answer)):
+            messages.append({"role": "assistant", "content": answer})
+        if native is not None:
+            messages[-1] = {**messages[-1], "native": native}
+        if stored is None:
+            self._require_stored(answer)
+        turn = self._memory.end_turn(
+            self._session,
+            self._user["content"],
+            answer,
+            messages=messages,
+            turn_id=self.id,
+            at=at,
+            warm=warm,
+            author=self._author,
+            recalled_origin=self.recall.origin,
+            facts=facts,
+        )
+        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.all_of(self._session)]))
+        return turn
+
+    def _read_for_finish(self) -> tuple[StoredOpenTurn | None, tuple[str, int, Origin] | None]:
+        """Return the stored turn, and the facts that `Memory.end_turn` needs, in one round trip with the notes.
+
+        The facts are None if `end_turn` reads them itself.
+        """
+        sessions, session = self._memory.sessions, self._session
+        if sessions.database.kind == "sqlite":  # there is no round trip to save
+            return self._open_turns.get(self.id), None
+        facts = sessions.database.ask(sessions.id_number_and_origin_statements(session.id, session.owner))
+        stored = self._open_turns.get(self.id)
+        return stored, sessions.id_number_and_origin_from(facts(), session.id, session.owner)
+
+    def _require_stored(self, answer: Content) -> None:
+        """Raise `SessionError` unless the turn is finished with just this answer, by another thread for instance."""
+        if not self._memory.sessions.has_turn(self.id):
+            raise SessionError(
+                f"turn {self.id!r} is not open: it was cancelled, or has expired",
+                "begin a new turn; `sessions.turn_expiry_hours` says after how long one expires",
+            )
+        texts = [text for _, text in self._memory.sessions.turn_messages(self.id)]
+        if not texts or texts[-1] != sqlite_text(text_of(without_context(answer))):
+            raise SessionError(f"turn {self.id!r} is finished with another answer", "begin a new turn")
+
+    def cancel(self) -> None:
+        """Delete the unfinished turn: the person stopped it, or it failed. No provider hears of it."""
+        self._open_turns.delete(self.id)
+        self._memory.origins.forget(self._session)
+
+    def _clean(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message without recall. What a tool answered is stored as it was."""
+        clean = message if message["role"] == "tool" else without_context(dict(message))
+        if clean != message:
+            self.problems.append(
+                "a message of the turn was stored without the recall in it: add the model's own words"
+            )
+        return dict(clean)
+
+
+def tool_schemas_as(schemas: Sequence[Mapping[str, Any]], form: ToolForm) -> list[dict[str, Any]]:
+    """Return schemas of tools (name, description, parameters) in the form of a model's API.
+
+    Raises:
+        SessionError: There is no such form.
+    """
+    if form == "openai":
+        return [{"type": "function", "function": dict(schema)} for schema in schemas]
+    if form == "plain":
+        return [dict(schema) for schema in schemas]
+    key = {"anthropic": "input_schema", "mcp": "inputSchema"}.get(form)
+    if key is None:
+        raise SessionError(
+            f"there is no form {form!r} of tools", f"use one of {', '.join(get_args(ToolForm))}"
+        )
+    return [
+        {"name": schema["name"], "description": schema["description"], key: schema["parameters"]}
+        for schema in schemas
+    ]
+
+
+def _without_native(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != "native"}
+
+
+def _last_turns(history: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
+    """Return at most `limit` messages from the end that begin with a person's message: APIs refuse half a tool call."""
+    if limit is None or len(history) <= limit:
+        return history
+    starts = range(len(history) - max(limit, 0), len(history))
+    first = next((at for at in starts if history[at]["role"] == "user"), len(history))
+    return history[first:]

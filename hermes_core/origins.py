@@ -1,0 +1,239 @@
+"""The origins of texts that are not stored yet: what a model has read in a session since its last stored turn."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hermes_core.config.keys import TRUSTED_TOOLS
+from hermes_core.contract.values import Origin, Session
+from hermes_core.curated.tool import MEMORY_SCHEMA
+from hermes_core.errors import SessionError
+from hermes_core.problems import ProblemLog
+from hermes_core.safety.origin import RANKS, Reading, current_reading, lowest, may_command, report_result
+from hermes_core.sessions.db import SessionDB
+from hermes_core.sessions.open_turns import OpenTurnStore, StoredOpenTurn
+from hermes_core.sessions.records import StoredMessage, text_of
+from hermes_core.sessions.turn_records import TurnRecord
+
+Value = TypeVar("Value")
+Name = TypeVar("Name")
+
+# Begun turns, and results of tools, of which the origin is known until they are stored.
+MAX_REMEMBERED = 4096
+
+# Types of content parts that hold the result of a tool.
+RESULT_PARTS = ("tool_result", "function_call_output")
+
+# Authors of turns that are programs in a chat.
+PROGRAM_AUTHORS = ("bot:", "plugin:")
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """A turn that a host began and that is not stored yet.
+
+    Attributes:
+        text: The message.
+        origin: The lowest origin of its recall.
+        at: Its time in epoch seconds.
+        speaker: Origin of the message.
+        record: What the turn was given; None if it began without recall.
+        updates: The changes of notes that it was given beside the frozen prompt.
+    """
+
+    text: str
+    origin: Origin = "person"
+    at: float = 0.0
+    speaker: Origin = "person"
+    record: TurnRecord | None = None
+    updates: frozenset[str] = frozenset()
+
+
+class OriginLedger:
+    """The origins of begun turns and of results of tools, by session, until the turns are stored.
+
+    Args:
+        sessions: The store, in which the origins of stored messages and of unfinished turns are.
+        trusted_tools: Names of tools whose results count as the agent's own words.
+        problem_log: Gets what can't be read.
+    """
+
+    def __init__(self, sessions: SessionDB, trusted_tools: Sequence[str], problem_log: ProblemLog) -> None:
+        self._sessions, self._trusted, self._problem_log = sessions, trusted_tools, problem_log
+        # What hosts without open turns have begun, and what tools answered, by session: neither is stored yet.
+        self._begun: OrderedDict[str, BegunTurn] = OrderedDict()
+        self._results: OrderedDict[tuple[str, str], Origin] = OrderedDict()
+        self._returned: OrderedDict[str, Origin] = OrderedDict()
+
+    def begin(self, session: Session, begun: BegunTurn) -> BegunTurn:
+        """Remember a turn that begins. Return it with the origin of an earlier turn that nobody has finished."""
+        if earlier := self._begun.get(session.id):  # two turns at once, or one that nobody finished
+            begun = dataclasses.replace(begun, origin=lowest([begun.origin, earlier.origin]), at=earlier.at)
+        remember(self._begun, session.id, begun)
+        return begun
+
+    def begun(self, session: Session) -> BegunTurn | None:
+        """Return the turn that was begun in a session and is not stored; None if there is none."""
+        return self._begun.get(session.id)
+
+    def add_answer(self, session: Session, text: str, origin: Origin) -> None:
+        """Remember the result of a tool of ours, which the model reads before the host adds it to the turn."""
+        self.remember_result(session, text, origin)
+        remember(self._returned, session.id, lowest([self._returned.get(session.id, "person"), origin]))
+
+    def remember_result(self, session: Session, text: str, origin: Origin) -> None:
+        """Remember the origin of a tool's result, which the host adds to the turn later."""
+        remember(self._results, (session.id, _digest(text)), origin)
+
+    def note_read(self, session: Session, origin: Origin) -> None:
+        """Note that the model of a session may have read a text of this origin, which no message of the turn shows."""
+        report_result([origin])
+        if may_command(origin):
+            return
+        begun = self._begun.get(session.id, BegunTurn("", at=time.time()))
+        remember(self._begun, session.id, dataclasses.replace(begun, origin=lowest([origin, begun.origin])))
+
+    def finish(self, session: Session, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Forget a turn whose messages are stored with their origins now."""
+        for message in messages:
+            self._results.pop((session.id, _digest(text_of(message.get("content")))), None)
+        self.forget(session)
+
+    def forget(self, session: Session) -> None:
+        """Forget the turn that was begun in a session and that nobody finishes."""
+        self._begun.pop(session.id, None)
+        self._returned.pop(session.id, None)
+
+    def reading_of(self, session: Session) -> Reading:
+        """Return what the model has read in a session, as far as the memory knows: stored messages, unfinished turns, recall.
+
+        A host whose model reads other texts before it calls a tool adds them with `OpenTurn.add`. `session` is a result of `Memory.complete`.
+        """
+        stored = self._problem_log.read("origins", lambda: self._sessions.lowest_origin(session.id), "import")
+        origins: list[str] = [author_origin(session), stored, self._returned.get(session.id, "person")]
+        said: list[str] = []
+        if begun := self._begun.get(session.id):
+            said += [begun.text] if is_said(begun.speaker) else []
+            origins += [begun.origin, begun.speaker]
+        for turn in self._problem_log.read(
+            "open turns", lambda: OpenTurnStore(self._sessions).open_in(session.id), list[StoredOpenTurn]()
+        ):
+            speaker = author_origin(session, turn.author)
+            read = lowest([turn.origin, stored])
+            messages = self.with_origins(session, [turn.user, *turn.messages], speaker, read)
+            origins += [turn.origin, *(message["origin"] for message in messages)]
+            said += [
+                text_of(m.get("content")) for m in messages if m["role"] == "user" and is_said(m["origin"])
+            ]
+
+        def all_said() -> list[str]:
+            history = self._problem_log.read(
+                "messages", lambda: self._sessions.get_messages(session.id), list[StoredMessage]()
+            )
+            return [*said, *(m.content for m in history if m.role == "user" and is_said(m.origin))]
+
+        return Reading(lowest(origins), all_said)
+
+    def with_origins(
+        self, session: Session, messages: Sequence[Mapping[str, Any]], speaker: Origin, read: Origin
+    ) -> list[dict[str, Any]]:
+        """Return messages with the origin of each: what a model writes has the lowest of what it had read before.
+
+        The "origin" of a message that the host gives may lower its origin, and not raise it.
+
+        Args:
+            speaker: Origin of messages of the role "user".
+            read: The lowest origin of what the model had read before these messages.
+        """
+        names = {
+            call.get("id"): (call.get("function") or call).get("name")
+            for message in messages
+            for call in message.get("tool_calls") or ()
+            if isinstance(call, Mapping)
+        }
+        labelled = []
+        for message in messages:
+            if message["role"] == "user" and not _holds_results(message):
+                origin = speaker
+            elif message["role"] != "assistant":
+                name = (
+                    message.get("name") or message.get("tool_name") or names.get(message.get("tool_call_id"))
+                )
+                origin = self._result_origin(session, str(name or ""), text_of(message.get("content")))
+            else:
+                origin = "assistant" if may_command(read) else read
+            named = str(message.get("origin") or "")
+            origin = lowest([named, origin]) if named in RANKS else origin
+            read = lowest([read, origin])
+            labelled.append({**message, "origin": origin})
+        return labelled
+
+    def _result_origin(self, session: Session, name: str, text: str) -> Origin:
+        """Return the origin of the result `text` of the tool `name` in a session."""
+        if (known := self._results.get((session.id, _digest(text)))) is not None:
+            return known
+        trusted = name in self._trusted and name not in TRUSTED_TOOLS
+        return "assistant" if trusted else "tool"
+
+
+def _holds_results(message: Mapping[str, Any]) -> bool:
+    """Return True if a message of the role "user" has results of tools, as in Anthropic's form."""
+    content = message.get("content")
+    parts = content if isinstance(content, list | tuple) else ()
+    return any(isinstance(part, Mapping) and part.get("type") in RESULT_PARTS for part in parts)
+
+
+def calls_memory(message: Mapping[str, Any]) -> bool:
+    """Return True if a message of the model calls the `memory` tool."""
+    names = [
+        (call.get("function") or call).get("name")
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, Mapping)
+    ]
+    return MEMORY_SCHEMA["name"] in names
+
+
+def author_origin(session: Session, author: str = "") -> Origin:
+    """Return the origin of what the person of a session writes. Programs may speak in a chat too."""
+    if author.lower().startswith(PROGRAM_AUTHORS):
+        return "tool"
+    if session.owner:
+        return "user"
+    return "owner" if session.is_owner else "person"
+
+
+def message_origin(session: Session, author: str, origin: Origin | None) -> Origin:
+    """Return the origin of a message of the role "user": the lower of its author's and the one that the host gives.
+
+    Raises:
+        SessionError: There is no such origin.
+    """
+    if origin is not None and origin not in RANKS:
+        raise SessionError(f"there is no origin {origin!r}", f"use one of {', '.join(RANKS)}")
+    # In a tool, the words are those of the model that calls it.
+    reading = current_reading()
+    read = [] if reading is None or may_command(reading.origin) else [reading.origin]
+    return lowest([author_origin(session, author), *([] if origin is None else [origin]), *read])
+
+
+def is_said(origin: str) -> bool:
+    """Return True if a person of the session's own scope said a text of this origin."""
+    return origin in ("person", "owner", "user")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def remember(table: OrderedDict[Name, Value], key: Name, value: Value) -> None:
+    """Store a value as the newest one, and drop the oldest beyond `MAX_REMEMBERED`."""
+    table.pop(key, None)
+    table[key] = value
+    while len(table) > MAX_REMEMBERED:
+        table.popitem(last=False)

@@ -1,0 +1,191 @@
+"""The problems of a memory: each configured part that does not work, as a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from hermes_core.config import Config
+from hermes_core.contract.values import Session
+from hermes_core.curated.store import MemoryStore
+from hermes_core.errors import MemoryConflict, OutboxError, ProviderError, StorageError
+from hermes_core.loader.extensions import Extensions, unmet_keys
+from hermes_core.loader.load import LoadedProvider
+from hermes_core.loader.parts import HomeParts
+from hermes_core.manager.manager import MemoryManager
+from hermes_core.safety.redact import redact
+from hermes_core.sessions.db import SessionDB
+from hermes_core.storage.inventory import Inventory
+from hermes_core.storage.verdicts import Verdicts
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+class ProblemLog:
+    """The parts of a memory that do not work, and the failures that its methods met.
+
+    Attributes:
+        failures: A sentence by the name of the part that failed last. A part that works again is dropped.
+        load_errors: Errors of providers that could not be loaded, by name.
+
+    Args:
+        config: The configuration of the home.
+        on_server: True if the notes and sessions are on a server.
+        loaded: The loaded providers by name.
+        observer_problems: A sentence for each observer that could not be loaded.
+        extension_problems: Sentences of extensions by any name; "" for none.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        sessions: SessionDB,
+        curated: MemoryStore,
+        manager: MemoryManager,
+        extensions: Extensions,
+        parts: HomeParts,
+        inventory: Inventory,
+        verdicts: Verdicts,
+        on_server: bool,
+        loaded: Mapping[str, LoadedProvider],
+        load_errors: dict[str, ProviderError],
+        observer_problems: Sequence[str],
+        extension_problems: Mapping[str, str],
+    ) -> None:
+        self.failures: dict[str, str] = {}
+        self.load_errors = load_errors
+        self._config, self._sessions, self._curated, self._manager = config, sessions, curated, manager
+        self._extensions, self._parts, self._inventory = extensions, parts, inventory
+        self._verdicts, self._on_server, self._loaded = verdicts, on_server, loaded
+        self._observer_problems, self._extension_problems = observer_problems, extension_problems
+        self._warned = False
+
+    def read(self, what: str, read: Callable[[], Value], default: Value) -> Value:
+        """Return the result of `read`. If a database can't be read, return `default` and let `all_of` report it.
+
+        Args:
+            what: Name of the data, for the log.
+        """
+        try:
+            value = read()
+        except (OutboxError, StorageError) as exc:
+            log.error("%s: %s", what, exc)
+            self.failures[what] = str(exc)
+            return default
+        self.failures.pop(what, None)
+        return value
+
+    def enqueue(self, put: Callable[[], object]) -> None:
+        """Call `put`, which puts a row into the outbox.
+
+        If the outbox refuses the row, go on, and let `outbox` report it.
+        """
+        try:
+            put()
+        except OutboxError as exc:
+            log.error("a write was not accepted for the provider: %s", exc)
+            self.failures["outbox"] = f"the last write was not accepted for the provider: {exc}"
+        else:
+            self.failures.pop("outbox", None)
+
+    @property
+    def outbox(self) -> str:
+        """A sentence that tells why the last write could not be put into the outbox; "" if it could."""
+        return redact(self.failures.get("outbox", ""))
+
+    def all_of(self, session: Session) -> list[str]:
+        """Return all problems. `session` is a result of `Memory.complete`, of the user whose notes are checked."""
+        # Functions that the providers used and that have no effect in this host.
+        late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
+        return [*map(redact, late), *self.of_turn(session)]
+
+    def of_turn(self, session: Session) -> list[str]:
+        """Return the problems that every turn repeats until they are gone. The session is a result of `complete`."""
+        lost = [
+            # If the sessions and notes are on a server, their earlier files may be moved away.
+            str(store)
+            for store in self._inventory.lost()
+            if not (self._on_server and store.is_replaced_by_server)
+        ]
+        problems = [str(error) for error in self.load_errors.values()]
+        problems += lost
+        problems += [
+            *self._observer_problems,
+            *self._extensions.problems(),
+            *self._parts.problems(),
+            *unmet_keys(self._config, self._extensions),
+        ]
+        failures = dict.fromkeys(
+            filter(
+                None,
+                [*self.failures.values(), *self._extension_problems.values(), self._manager.outbox.held_back],
+            )
+        )
+        # A lost state.db is reported once, although everything that reads it fails.
+        problems += [failure for failure in failures if not any(store in failure for store in lost)]
+        problems += filter(None, [self.read("past sessions", lambda: self._sessions.search_problem, "")])
+        unused = self._config.recall.unused_setting(search_enabled=self._config.sessions.search_enabled)
+        problems += filter(None, [self._sessions.vector_fault, unused])
+        notes = self._curated.of(session)
+        with notes.reading():
+            unreadable = notes.problems()
+            problems += [*map(str, unreadable.values()), *notes.base_problems()]
+            problems += [str(fault)] if (fault := self._verdicts.fault) else []
+            origins = notes.origins.read().fault
+        # Of a server that is down, the notes themselves tell.
+        told = self._on_server and bool(unreadable)
+        problems += [origins] if origins and not (told or any(store in origins for store in lost)) else []
+        # A damaged state.db is reported once, although the provider's writes stand in it as well.
+        problems += [
+            problem
+            for problem in self._manager.problems()
+            if not any(earlier in problem for earlier in problems)
+        ]
+        # They reach the person, other programs and models; an error may quote an address with a password.
+        return [redact(problem) for problem in problems]
+
+    def of_sharing(self, owner: str = "") -> str:
+        """Return a sentence if people of this home may see too little or too much of each other's notes, else "".
+
+        Args:
+            owner: `Session.owner` of a user who may have no stored session yet.
+        """
+        if self._config.memory.per_user:
+            if self._config.identity.owners or not self._has_own_texts():
+                return ""
+            return (
+                "the notes and skills of this home are for the person at this machine only, who has no id on other "
+                "platforms yet; if you write there too, name yourself: hermes-memory identity add telegram:123 "
+                "(hermes-memory identity list shows who wrote)"
+            )
+        users = {
+            *self.read("users", lambda: self._sessions.users(limit=2), list[str]()),
+            *filter(None, [owner]),
+        }
+        at_home = self.read("sessions", lambda: bool(self._sessions.list_sessions(user="", limit=1)), False)
+        if len(users) + at_home < 2:
+            return ""
+        return (
+            "memory.per_user is false, so all users of this home see and change the same notes and skills; "
+            "hermes-memory config set memory.per_user true gives each of them their own"
+        )
+
+    def of_first_turn(self, session: Session) -> list[str]:
+        """Return `of_sharing` in the first turn of somebody outside, and nothing later in this process."""
+        if not session.owner or self._warned:
+            return []
+        problem = self.of_sharing(session.owner)
+        self._warned = bool(problem)
+        return [problem] if problem else []
+
+    def _has_own_texts(self) -> bool:
+        """Return True if the person at home has notes, or items of a part such as skills."""
+        with contextlib.suppress(MemoryConflict):
+            if any(self._curated.entries(target) for target in self._curated.enabled_targets):
+                return True
+        return self._parts.has_items_at_home()
