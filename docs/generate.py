@@ -19,10 +19,11 @@ import provider_pages
 from tables import argument_table, cell, docstring_markdown, option_table, walk
 
 from hermes_core import errors
-from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD, Key
+from hermes_core.config import BLOCKS, KEYS, LOAD_PROVIDERS, SEMANTIC, STORAGE, STORAGE_PASSWORD
 from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract import extensions, values
 from hermes_core.contract.hooks import OBSERVER_POLICIES, POLICIES, ObserverHooks, Policy, ProviderHooks
+from hermes_core.contract.values import Field
 from hermes_memory_agent.lifecycle import EVENTS, STEPS
 from hermes_memory_foreign.plugin_source import CATALOG, HOST
 
@@ -135,7 +136,7 @@ def config_page() -> Iterator[str]:
     )
     yield "`hermes-memory config set KEY VALUE` writes a key, `hermes-memory config list` shows all. Commands that change the file keep its comments.\n"
     for block, cls in BLOCKS.items():
-        yield f"## {block}\n\n{inspect.getdoc(cls)}\n"
+        yield f"## {block}\n\n{(inspect.getdoc(cls) or '').partition('Attributes:')[0].strip()}\n"
         for key in KEYS.values():
             if key.name.startswith(f"{block}."):
                 yield from key_section(key)
@@ -144,7 +145,7 @@ def config_page() -> Iterator[str]:
         yield f"### {name}\n\n{text}\n"
 
 
-def key_section(key: Key) -> Iterator[str]:
+def key_section(key: Field) -> Iterator[str]:
     """One key: heading, help, and in a line its type, default and range."""
     kinds = {
         bool: "True or false",
@@ -159,7 +160,7 @@ def key_section(key: Key) -> Iterator[str]:
     limits += [f"at most {key.maximum:g}"] if key.maximum is not None else []
     default = "not set by default" if key.default is None else f"default `{json.dumps(key.default)}`"
     yield f"### {key.name}\n\n{key.help}\n"
-    yield f"{', '.join([kinds[key.kind], *limits, default])}.\n"
+    yield f"{', '.join([kinds[key.type], *limits, default])}.\n"
 
 
 def errors_page() -> Iterator[str]:

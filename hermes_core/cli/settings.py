@@ -16,6 +16,7 @@ from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table, warn
 from hermes_core.config import (
     KEYS,
+    Config,
     ToolsetsConfig,
     Value,
     config_text,
@@ -28,6 +29,7 @@ from hermes_core.config import (
     stored_value,
     unset_value,
 )
+from hermes_core.config.schema import checked, item_type
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome
 from hermes_core.safety.redact import looks_like_key, redact, redact_value
@@ -67,7 +69,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
     home = home_of(ctx)
     loaded, stored = load_config(home), stored_keys(home)
     own = [f"enabled_toolsets.{platform}" for platform, _ in loaded.enabled_toolsets.others]
-    rows = [Setting(key, _value(loaded, key), KEYS[key].default, key in stored) for key in KEYS]
+    rows = [Setting(key, _value(loaded, key), _value(Config(), key), key in stored) for key in KEYS]
     rows += [Setting(key, _value(loaded, key), None, set=True) for key in own]
     if as_json:
         print_document([replace(row, value=_without_secrets(row.value)) for row in rows])
@@ -197,11 +199,11 @@ def _read(key: str, text: str) -> Value:
     if is_provider_key(key):
         return _plain(text)
     known = known_key(key)
-    if known.item:
+    if item_type(known):
         return [item.strip() for item in text.split(",") if item.strip()]
     try:
-        value: Value = known.convert(text)
-    except ValueError:
+        value: Value = checked(known, text)
+    except ConfigError:
         return text
     return value
 

@@ -7,7 +7,6 @@ alone, so that the file can be shared.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import hashlib
 import io
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from hermes_core.config.foreign import HERMES_AGENT_KEYS, foreign_sentence, is_of_hermes_agent
 from hermes_core.config.keys import (
@@ -32,11 +32,11 @@ from hermes_core.config.keys import (
     STORAGE_PASSWORD,
     TOOLSETS,
     Config,
-    Key,
-    RecallConfig,
     Value,
     key_of_platform,
 )
+from hermes_core.config.schema import checked
+from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError
 from hermes_core.home import HermesHome, expanded
 from hermes_core.storage.files import PRIVATE_FILE, locked, read_utf8, write_atomic
@@ -70,18 +70,19 @@ def load_config(home: HermesHome, environ: Mapping[str, str] | None = None) -> C
     config = parse_config(read_utf8(home.config_yaml, ConfigError))
     if env.get(STORAGE):
         _refuse_password(env[STORAGE], STORAGE)
-        config = dataclasses.replace(config, storage=dataclasses.replace(config.storage, url=env[STORAGE]))
+        config = replace(config, storage=replace(config.storage, url=env[STORAGE]))
     if home.path.parent.name == "profiles" and _STORAGE_SCHEMA not in config.configured:
         # Else profiles would share their sessions and notes if all of them got one HERMES_STORAGE. The folder tells,
         # because the home of a profile can be given by its path as well.
         schema = _schema_of(home.path.name)
-        config = dataclasses.replace(config, storage=dataclasses.replace(config.storage, schema=schema))
+        config = replace(config, storage=replace(config.storage, schema=schema))
     if env.get(SEMANTIC):
-        config = dataclasses.replace(config, recall=_semantic(config.recall, env[SEMANTIC]))
+        semantic = checked(KEYS["recall.semantic"], env[SEMANTIC], SEMANTIC, strict=True)
+        config = replace(config, recall=replace(config.recall, semantic=semantic))
     if LOAD_PROVIDERS not in env:
         return config
     names = tuple(name.strip() for name in env[LOAD_PROVIDERS].split(",") if name.strip())
-    return dataclasses.replace(config, providers=dataclasses.replace(config.providers, allow=names))
+    return replace(config, providers=replace(config.providers, allow=names))
 
 
 def _schema_of(profile: str) -> str:
@@ -113,16 +114,11 @@ def override_config(config: Config, values: Mapping[str, Any]) -> Config:
         for name, value in keys.items():
             key = known_key(f"{block}.{name}")
             _refuse_password(value, key.name)
-            try:
-                converted = key.convert(value, strict=True)
-            except ValueError as exc:
-                raise ConfigError(
-                    f"config: {key.name} {key.fault(value)}", "see the configuration reference"
-                ) from exc
+            converted = checked(key, value, f"config: {key.name}", strict=True)
             stored = tuple(converted) if isinstance(converted, list) else converted
-            changed = dataclasses.replace(getattr(config, block), **{str(name): stored})
+            changed = replace(getattr(config, block), **{str(name): stored})
             configured = config.configured | {key.name}
-            config = dataclasses.replace(config, **{block: changed, "configured": configured})
+            config = replace(config, **{block: changed, "configured": configured})
     return config
 
 
@@ -134,14 +130,6 @@ def _refuse_password(value: object, name: str) -> None:
             "write it as postgresql://ROLE@HOST/DATABASE, and put the password into .env: "
             f"{STORAGE_PASSWORD}=...; or into the file of PGPASSFILE",
         )
-
-
-def _semantic(recall: RecallConfig, value: str) -> RecallConfig:
-    key = KEYS["recall.semantic"]
-    fault = key.fault(value)
-    if fault:
-        raise ConfigError(f"{SEMANTIC} {fault}", "correct the variable, or unset it")
-    return dataclasses.replace(recall, semantic="off" if value == "off" else "auto")
 
 
 def parse_config(text: str) -> Config:
@@ -195,9 +183,8 @@ def set_value(home: HermesHome, key: str, value: Value) -> None:
     if not is_provider_key(key):
         known = known_key(key)
         _refuse_password(value, key)
-        fault = known.fault(value)
-        if fault:
-            raise ConfigError(f"{key} {fault}", known.help)
+        if value is not None:
+            checked(known, value, strict=True)
     block, *within, name = key.split(".")
     plain = list(value) if isinstance(value, list | tuple) else value
     with _edited(home) as (tree, expected):
@@ -379,23 +366,23 @@ class _ConfigReader:
         else:
             self._warn_unknown(full, line, siblings, certain=certain)
 
-    def _value(self, key: Key, line: int, node: Any) -> Any:
+    def _value(self, key: Field, line: int, node: Any) -> Any:
         with _yaml_errors(line):
             value = self._loader.construct_object(node, deep=True)
         if value is None:
             return None
         try:
-            return key.convert(value, strict=True)
-        except ValueError:
-            pass
-        name = key.name.rpartition(".")[2]
-        example = (
-            "" if key.default in (None, ()) else f"write for example `{name}: {json.dumps(key.default)}`, or "
-        )
-        self.faults.append(
-            (f"config.yaml line {line}: {key.name} {key.fault(value)}", f"{example}delete the line")
-        )
-        return None
+            return checked(key, value, f"config.yaml line {line}: {key.name}", strict=True)
+        except ConfigError as exc:
+            # A bare `yes`, 010 or 2024-05-01 is a truth value, a number or a date in YAML.
+            is_unquoted = key.type is str and isinstance(node, yaml.ScalarNode)
+            example = str(node.value) if is_unquoted else key.default
+            name = key.name.rpartition(".")[2]
+            advice = (
+                "" if example in (None, ()) else f"write for example `{name}: {json.dumps(example)}`, or "
+            )
+            self.faults.append((exc.message, f"{advice}delete the line"))
+            return None
 
     def _pairs(self, node: Any, where: str) -> dict[str, tuple[int, Any]]:
         """Return line and value node of every key of a mapping. The last one wins if a key is written twice."""
@@ -587,7 +574,7 @@ def _with_quotes(value: Value) -> Any:
     return DoubleQuotedScalarString(value)
 
 
-def known_key(key: str) -> Key:
+def known_key(key: str) -> Field:
     """Return the key of this full name, also for a platform of the host. Raises `ConfigError` with the closest name."""
     if key in KEYS:
         return KEYS[key]

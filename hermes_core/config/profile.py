@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
 
-from hermes_core.config.schema import ValueSchema
+from msgspec import Meta, Struct, ValidationError, convert
+
+from hermes_core.config.schema import checked
+from hermes_core.contract.values import Field
+from hermes_core.errors import ConfigError
 
 TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "boolean": bool}
 
@@ -16,7 +19,7 @@ FIELD_FORM = "{name, type, description}, where type is string, integer, number o
 # Characters of a value: fields share the room of USER.md with all else in it.
 MAX_VALUE_CHARS = 200
 
-_NAME = re.compile(r"[^\W\d_][\w -]{0,39}")
+_NAME = r"[^\W\d_][\w -]{0,39}"
 
 
 def is_field_name(text: str) -> bool:
@@ -27,21 +30,20 @@ def is_field_name(text: str) -> bool:
     >>> is_field_name("- tea"), is_field_name("")
     (False, False)
     """
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileField:
+class ProfileField(Struct, frozen=True, forbid_unknown_fields=True):
     """A typed field of the profile.
 
     Attributes:
         name: Its name in USER.md, as timezone.
-        type: The type of its values: "string", "integer", "number" or "boolean".
+        type: The type of its values.
         description: What the model should put into it.
     """
 
-    name: str
-    type: str = "string"
+    name: Annotated[str, Meta(pattern=rf"\A{_NAME}\Z")]
+    type: Literal["string", "integer", "number", "boolean"] = "string"
     description: str = ""
 
     @classmethod
@@ -51,16 +53,10 @@ class ProfileField:
         Raises:
             ValueError: The item is no field.
         """
-        if not isinstance(value, Mapping) or not all(
-            isinstance(value.get(key, ""), str) for key in ("name", "type", "description")
-        ):
-            raise ValueError(f"{value!r} is not {FIELD_FORM}")
-        field = cls(value.get("name", ""), value.get("type", "string"), value.get("description", ""))
-        if unknown := value.keys() - {"name", "type", "description"}:
-            raise ValueError(f"{min(map(str, unknown))!r} is none of name, type and description")
-        if not _NAME.fullmatch(field.name) or field.type not in TYPES:
-            raise ValueError(f"{value!r} is not {FIELD_FORM}")
-        return field
+        try:
+            return convert(value, cls)
+        except ValidationError as exc:
+            raise ValueError(f"{value!r} is not {FIELD_FORM}: {exc}") from exc
 
     @property
     def json_schema(self) -> dict[str, Any]:
@@ -77,11 +73,10 @@ class ProfileField:
         Raises:
             ValueError: The value has another type, is empty, or has several lines.
         """
-        schema = ValueSchema(kind=TYPES[self.type])
         try:
-            converted = schema.convert(value)
-        except ValueError:
-            raise ValueError(f"{self.name!r} takes {schema.expected}, not {value!r:.100}") from None
+            converted = checked(Field(self.name, TYPES[self.type]), value, repr(self.name))
+        except ConfigError as exc:
+            raise ValueError(exc.message) from None
         text = str(converted).lower() if self.type == "boolean" else f"{converted}".strip()
         if not text or len(text.splitlines()) != 1 or len(text) > MAX_VALUE_CHARS:
             raise ValueError(f"{self.name!r} takes one line of 1 to {MAX_VALUE_CHARS} characters")

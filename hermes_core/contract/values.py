@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 from urllib.parse import quote, unquote
@@ -605,11 +605,13 @@ class Field:
         extras: Values -> the extra of the provider's distribution that they need. Setup installs it.
         default_from: Another setting, and its values -> the default of this one, which setup offers and keeps.
         clamp: Use the nearest value in range instead of refusing, and warn; for settings of hosts that clamp.
+        form: The allowed values in words, if type, choices and range don't say it: "a list of addresses".
+        check: Raises `ValueError` or an error of ours for a value, or an item of a list, that is not allowed.
     """
 
     name: str
     type: type[str] | type[int] | type[float] | type[bool] | type[dict[str, Any]] | type[list[Any]] = str
-    default: str | int | float | bool | None = None
+    default: str | int | float | bool | tuple[Any, ...] | None = None
     help: str = ""
     choices: Sequence[str] = ()
     minimum: float | None = None
@@ -625,3 +627,5 @@ class Field:
     extras: Mapping[str, str] = field(default_factory=dict)
     default_from: tuple[str, Mapping[str, str | int | float | bool]] | None = None
     clamp: bool = False
+    form: str = ""
+    check: Callable[[Any], object] | None = None

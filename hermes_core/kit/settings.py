@@ -11,8 +11,6 @@ one.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
 import json
 import logging
@@ -20,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from hermes_core.config.schema import ValueSchema
+from hermes_core.config.schema import checked, did_you_mean, expected
 from hermes_core.contract.values import Availability, Field
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
@@ -146,17 +144,12 @@ def load_settings(
     sources: dict[str, Source] = {}
     for field in fields:
         source, raw, where = _pick(field, overrides or {}, ask, stored, path)
-        if raw is not None and field.clamp:
-            value = read_value(dataclasses.replace(field, minimum=None, maximum=None), raw, where)
-            nearest = _schema_of(field).clamp(value)
-            if nearest != value:
-                expected = _schema_of(field).expected
-                warnings.append(
-                    f"{field.name!r} in {where} is {raw!r}, so {nearest:g} is used; write {expected}"
-                )
-            raw = nearest
-        values[field.name] = None if raw is None else read_value(field, raw, where)
-        sources[field.name] = source
+        value = None if raw is None else read_value(field, raw, where, clamp=field.clamp)
+        if field.clamp and value is not None and float(raw) != value:
+            warnings.append(
+                f"{field.name!r} in {where} is {raw!r}, so {value:g} is used; write {expected(field)}"
+            )
+        values[field.name], sources[field.name] = value, source
     for warning in warnings:
         log.warning("%s", warning)
     return Settings(name, fields, values, sources, warnings)
@@ -173,7 +166,10 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
     checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in declared:
-            raise ConfigError(f"{name!r} has no setting {key!r}", _did_you_mean(key, declared))
+            raise ConfigError(
+                f"{name!r} has no setting {key!r}",
+                did_you_mean(key, declared, f"the settings are {', '.join(declared)}"),
+            )
         if declared[key].secret:
             raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
         checked[key] = None if value is None else read_value(declared[key], value, str(path))
@@ -318,9 +314,10 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
 
 def _unknown(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
     names = [field.name for field in fields]
+    others = f"the settings are {', '.join(names)}"
     known = {key for field in fields for n in (field.name, *field.aliases) for key in (n, n.split(".")[0])}
     return [
-        f"unknown setting {key!r} in {str(path)!r}; {_did_you_mean(key, names)}"
+        f"unknown setting {key!r} in {str(path)!r}; {did_you_mean(key, names, others)}"
         for key in stored
         if key not in known
     ]
@@ -334,23 +331,10 @@ def _misplaced_secrets(stored: Mapping[str, Any], fields: Sequence[Field], path:
     ]
 
 
-def _did_you_mean(key: str, names: Sequence[str] | Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(key, list(names), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"the settings are {', '.join(names)}"
-
-
-def read_value(field: Field, raw: Any, where: str = "the answer") -> Any:
+def read_value(field: Field, raw: Any, where: str = "the answer", *, clamp: bool = False) -> Any:
     """Return `raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
-    schema = _schema_of(field)
-    try:
-        return schema.convert(_as_text(raw) if field.type is str else raw)
-    except ValueError as exc:
-        shown = "***" if field.secret else repr(raw)
-        raise ConfigError(f"{field.name!r} in {where} is {shown}", f"write {schema.expected}") from exc
-
-
-def _schema_of(field: Field) -> ValueSchema:
-    return ValueSchema(kind=field.type, choices=field.choices, minimum=field.minimum, maximum=field.maximum)
+    text = _as_text(raw) if field.type is str else raw
+    return checked(field, text, f"{field.name!r} in {where}", clamp=clamp)
 
 
 def _as_text(raw: Any) -> Any:

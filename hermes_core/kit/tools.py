@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import inspect
 import json
-import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Any, TypeVar
 
-from hermes_core.config.schema import ValueSchema
-from hermes_core.contract.values import Session, ToolCall
-from hermes_core.errors import BackendRefused, ProviderInvalid, ToolInputInvalid
+from msgspec import Struct
+
+from hermes_core.config.schema import Range as Range
+from hermes_core.config.schema import checked, did_you_mean, expected, field_of, json_schema
+from hermes_core.contract.values import Field, Session, ToolCall
+from hermes_core.errors import BackendRefused, ConfigError, ProviderInvalid, ToolInputInvalid
 from hermes_core.kit.text import storable
 from hermes_core.safety.redact import redact
 
@@ -35,49 +36,12 @@ _SPEC = "_hermes_tool"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Bounds of a number, both included. A value outside is moved to the nearer bound, not refused."""
-
-    minimum: float | None = None
-    maximum: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    """One argument of a tool as the model sees it."""
+class _Spec(Struct, frozen=True):
+    """A tool as the model sees it; `session_argument` is the parameter that gets the session, "" if none does."""
 
     name: str
-    schema: ValueSchema
     description: str
-    required: bool
-
-    @property
-    def json_schema(self) -> dict[str, Any]:
-        schema = self.schema.json_schema
-        return {**schema, "description": self.description} if self.description else schema
-
-    def convert(self, value: Any) -> Any:
-        """Return the value as the function wants it. Raises `ToolInputInvalid`."""
-        try:
-            converted = self.schema.convert(value, clamp=True)
-        except ValueError as exc:
-            shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:79]}…"
-            raise ToolInputInvalid(f"{self.name} can't be {shown}", f"send {self.schema.expected}") from exc
-        if self.schema.kind == list[str]:
-            return [*map(storable, converted)]
-        return storable(converted) if isinstance(converted, str) else converted
-
-    def is_blank(self, value: Any) -> bool:
-        """Return whether it is a text without content. An empty list may mean "none of them"."""
-        return isinstance(value, str) and not self.schema.choices and not value.strip()
-
-
-@dataclass(frozen=True, slots=True)
-class _Spec:
-    name: str
-    description: str
-    parameters: tuple[_Parameter, ...]
+    parameters: tuple[Field, ...]
     session_argument: str
 
     @property
@@ -87,29 +51,41 @@ class _Spec:
             "description": self.description,
             "parameters": {
                 "type": "object",
-                "properties": {p.name: p.json_schema for p in self.parameters},
+                "properties": {p.name: json_schema(p) for p in self.parameters},
                 "required": [p.name for p in self.parameters if p.required],
             },
         }
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the function wants them. Raises `ToolInputInvalid`."""
-        known = {p.name: p for p in self.parameters}
-        unknown = [str(name) for name in arguments if name not in known]
-        if unknown:
-            raise ToolInputInvalid(
-                f"{self.name} takes no {', '.join(map(repr, unknown))}", f"send only {', '.join(known)}"
-            )
+        names = [p.name for p in self.parameters]
+        for name in arguments:
+            if name not in names:
+                advice = f"send only {', '.join(names)}"
+                raise ToolInputInvalid(
+                    f"{self.name} takes no {name!r}", did_you_mean(str(name), names, advice)
+                )
         # Models send null for what they leave out.
-        given = {name: value for name, value in arguments.items() if value is not None}
-        missing = [p for p in self.parameters if p.required and p.name not in given]
-        if missing:
-            raise ToolInputInvalid(f"{missing[0].name} is missing", f"send {missing[0].schema.expected}")
-        read = {name: known[name].convert(value) for name, value in given.items()}
-        blank = [p for p in self.parameters if p.required and p.is_blank(read[p.name])]
-        if blank:
-            raise ToolInputInvalid(f"{blank[0].name} is empty", f"send {blank[0].description or 'some text'}")
-        return read
+        present = [p for p in self.parameters if arguments.get(p.name) is not None]
+        for missing in self.parameters:
+            if missing.required and missing not in present:
+                raise ToolInputInvalid(f"{missing.name} is missing", f"send {expected(missing)}")
+        return {p.name: _argument(p, arguments[p.name]) for p in present}
+
+
+def _argument(parameter: Field, raw: Any) -> Any:
+    try:
+        value = checked(parameter, raw, clamp=parameter.clamp)
+    except ConfigError as exc:
+        raise ToolInputInvalid(exc.message) from exc
+    if isinstance(value, list):
+        return [storable(item) if isinstance(item, str) else item for item in value]
+    if not isinstance(value, str):
+        return value
+    value = storable(value)
+    if parameter.required and not parameter.choices and not value.strip():
+        raise ToolInputInvalid(f"{parameter.name} is empty", f"send {parameter.help or 'some text'}")
+    return value
 
 
 def tool(name: str = "", *, description: str = "") -> Callable[[Function], Function]:
@@ -215,59 +191,20 @@ def _spec(function: Callable[..., Any]) -> _Spec:
 
 def _spec_of(function: Callable[..., Any], name: str, description: str) -> _Spec:
     hints = typing.get_type_hints(function, include_extras=True)
-    parameters: list[_Parameter] = []
+    parameters: list[Field] = []
     session_argument = ""
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name == "self":
-            continue
         hint = hints.get(parameter.name)
         if hint in (Session, Session | None):
             session_argument = parameter.name
-        else:
+        elif parameter.name != "self":
             required = parameter.default is parameter.empty
-            parameters.append(_parameter(name, parameter.name, hint, required))
+            try:
+                parameters.append(field_of(parameter.name, hint, required=required))
+            except TypeError as exc:
+                raise ProviderInvalid(
+                    f"tool {name!r} annotates {parameter.name!r} as {hint!r}",
+                    "use str, int, float, bool, a Literal, or a list of one of these",
+                ) from exc
     text = description or inspect.getdoc(function) or ""
     return _Spec(name, " ".join(text.split()), tuple(parameters), session_argument)
-
-
-def _parameter(tool_name: str, name: str, hint: Any, required: bool) -> _Parameter:
-    kind, notes = _peel(hint)
-    is_list = typing.get_origin(kind) is list
-    if is_list:
-        kind, more = _peel(typing.get_args(kind)[0])
-        notes = [*notes, *more]
-    choices: tuple[Any, ...] = ()
-    if typing.get_origin(kind) is Literal:
-        choices = typing.get_args(kind)
-        kind = type(choices[0])
-    if kind not in (str, int, float, bool):
-        raise ProviderInvalid(
-            f"tool {tool_name!r} annotates {name!r} as {hint!r}",
-            "use str, int, float, bool, a Literal, or a list of one of these",
-        )
-    bounds = next((note for note in notes if isinstance(note, Range)), Range())
-    schema = ValueSchema(
-        kind=types.GenericAlias(list, (kind,)) if is_list else kind,
-        choices=choices,
-        minimum=bounds.minimum,
-        maximum=bounds.maximum,
-    )
-    return _Parameter(name, schema, " ".join(note for note in notes if isinstance(note, str)), required)
-
-
-def _peel(hint: Any) -> tuple[Any, list[Any]]:
-    """Return the bare type under `Annotated` and `| None`, and the notes on it."""
-    notes: list[Any] = []
-    while True:
-        origin = typing.get_origin(hint)
-        if origin is Annotated:
-            hint, *found = typing.get_args(hint)
-            notes.extend(found)
-        elif origin in (Union, types.UnionType) and len(_some(hint)) == 1:
-            hint = _some(hint)[0]
-        else:
-            return hint, notes
-
-
-def _some(union: Any) -> list[Any]:
-    return [argument for argument in typing.get_args(union) if argument is not type(None)]

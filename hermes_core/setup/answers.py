@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.config.keys import COMPOSITE
+from hermes_core.config.schema import did_you_mean
 from hermes_core.contract.values import Field
 from hermes_core.errors import ConfigError, CredentialError, SetupFailed
 from hermes_core.home import HermesHome
@@ -130,9 +130,8 @@ def _need(one: Field) -> str:
 def _unknown(pair: str, name: str, sign: str, names: Sequence[str]) -> str:
     if not sign:
         return f"{pair!r} is no NAME=VALUE"
-    close = get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"its settings are {', '.join(names) or 'none'}"
-    return f"there is no setting {name!r}, {hint}"
+    others = f"its settings are {', '.join(names) or 'none'}"
+    return f"there is no setting {name!r}, {did_you_mean(name, names, others)}"
 
 
 # -------------------------------------------------------------------------------------------------------------- saving

@@ -335,13 +335,14 @@ def test_an_owner_that_no_session_can_have_is_refused(home: HermesHome, item: st
 @pytest.mark.parametrize("key", KEYS)
 def test_every_key_can_be_set_read_and_unset(home: HermesHome, key: str) -> None:
     samples = {bool: False, int: 7, float: 2.5, str: "off", list[str]: ["a", "off"], list: [{"name": "age"}]}
-    value = KEYS[key].choices[-1] if KEYS[key].choices else samples[KEYS[key].kind]
-    if KEYS[key].choices and KEYS[key].item:
+    field = KEYS[key]
+    value = field.choices[-1] if field.choices else samples[field.type]
+    if field.choices and field.type == list[str]:
         value = [value]
     if key == "identity.owners":
         value = ["telegram:42", "telegram/-1007"]
-    if KEYS[key].fault(value):
-        value = KEYS[key].kind(KEYS[key].minimum)
+    if value < (field.minimum or value) or value > (field.maximum or value):
+        value = field.type(field.minimum)
     set_value(home, key, value)
     block, name = key.split(".")
     stored = getattr(getattr(load_config(home, {}), block), name)

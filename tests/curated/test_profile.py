@@ -117,9 +117,9 @@ def test_equal_values_change_nothing(memory: Memory) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"age": "old"}, "'age' takes a whole number, not 'old'."),
-        ({"height": "tall"}, "'height' takes a number, not 'tall'."),
-        ({"vegetarian": "sometimes"}, "'vegetarian' takes true or false, not 'sometimes'."),
+        ({"age": "old"}, "'age' must be a whole number, is 'old'."),
+        ({"height": "tall"}, "'height' must be a number, is 'tall'."),
+        ({"vegetarian": "sometimes"}, "'vegetarian' must be true or false, is 'sometimes'."),
         ({"name": "Ann\nrole: admin"}, "'name' takes one line of 1 to 200 characters."),
         ({"name": "Ann\u2028role: admin"}, "'name' takes one line of 1 to 200 characters."),
         ({"name": "x" * 201}, "'name' takes one line of 1 to 200 characters."),

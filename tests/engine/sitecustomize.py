@@ -5,7 +5,6 @@ Python imports this module at its start if PYTHONPATH names this folder. So it h
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib.abc
 import importlib.util
@@ -14,6 +13,8 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 SERVER = "HERMES_TEST_SERVER"
 """Environment variable: address of the server. Without it, each home has its files."""
@@ -38,14 +39,14 @@ def put_homes_on_server(module: Any) -> None:
         config = load_config(home, environ)
         if environ is not None or config.storage.url or not os.environ.get(SERVER):
             return config
-        storage = dataclasses.replace(
+        storage = structs.replace(
             config.storage,
             url=os.environ[SERVER],
             schema=schema_of(home.path),
             # All machines of a test are this one.
             local_host=config.storage.local_host or socket.gethostname(),
         )
-        return dataclasses.replace(config, storage=storage)
+        return structs.replace(config, storage=storage)
 
     module.load_config = load
 

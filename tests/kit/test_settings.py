@@ -202,7 +202,7 @@ def test_a_setting_may_be_a_table(tmp_path: Path, given: dict[str, object]) -> N
 @pytest.mark.parametrize("wrong", [{"names": ["mel"]}, {"names": "mel"}, {"levels": {"a": 1}}, {"levels": 3}])
 def test_a_table_of_the_wrong_form_is_named(tmp_path: Path, wrong: dict[str, object]) -> None:
     write(tmp_path, wrong)
-    with pytest.raises(ConfigError, match=f"{next(iter(wrong))!r} in .* write a JSON (object|list)"):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))!r} in .* must be a JSON (object|list), is "):
         load_settings(TABLES, tmp_path, "demo", {})
 
 

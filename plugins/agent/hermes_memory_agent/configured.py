@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import replace
 from typing import Any
 
-from hermes_core.config import Config, Credentials
+from hermes_core.config import Config, Credentials, override_config
 from hermes_core.errors import ConfigError
 from hermes_core.memory import Memory
 from hermes_core.sessions.summaries import Summarise
@@ -105,7 +104,7 @@ class ConfiguredModels(AbstractContextManager["ConfiguredModels"]):
         require("memory", memory, Memory, "what open_memory returned")
         config = memory.config
         if name:
-            config = replace(config, model=replace(config.model, name=name))
+            config = override_config(config, {"model": {"name": name}})
         if not config.model.name:
             raise ConfigError(
                 f"no model is set in {str(memory.home.config_yaml)!r}",

@@ -119,8 +119,8 @@ def test_add_search_update_remove_and_list(agent: Any) -> None:
         ({"action": "reason", "entities": []}, "entities is missing"),
         ({"action": "update"}, "fact_id is missing"),
         ({"action": "update", "fact_id": 1}, "nothing to update"),
-        ({"action": "forget"}, "action can't be 'forget'"),
-        ({"action": "add", "content": "x", "category": "people"}, "category can't be 'people'"),
+        ({"action": "forget"}, "action must be one of"),
+        ({"action": "add", "content": "x", "category": "people"}, "category must be one of"),
         ({}, "action is missing"),
     ],
 )
@@ -203,7 +203,7 @@ def test_the_database_may_lie_elsewhere_and_is_then_named_for_backup(
 
 
 def test_a_wrong_setting_is_named(start: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"'hrr_dim'.*holographic\.json is 'big'; write a whole number"):
+    with pytest.raises(ConfigError, match=r"'hrr_dim'.*holographic\.json must be a whole number.*, is 'big'"):
         start(hrr_dim="big")
 
 

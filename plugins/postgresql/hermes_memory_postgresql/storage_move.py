@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from hermes_core.config import STORAGE, Config, load_config, set_value, unset_value
+from hermes_core.config import STORAGE, Config, load_config, override_config, set_value, unset_value
 from hermes_core.curated.journal import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
 from hermes_core.home import HermesHome
@@ -663,9 +663,8 @@ def _telling_how_to_go_on(source: str) -> Iterator[None]:
 def _config_of(config: Config, to: str, schema: str) -> Config:
     """Return the configuration with another store."""
     if to == FILES:
-        return dataclasses.replace(config, storage=dataclasses.replace(config.storage, url=""))
-    changes: dict[str, Any] = {"url": to, **({"schema": schema} if schema else {})}
-    return dataclasses.replace(config, storage=dataclasses.replace(config.storage, **changes))
+        return override_config(config, {"storage": {"url": ""}})
+    return override_config(config, {"storage": {"url": to, **({"schema": schema} if schema else {})}})
 
 
 def _place(config: Config) -> tuple[str, str]:

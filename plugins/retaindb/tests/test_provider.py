@@ -332,7 +332,7 @@ def test_context_comes_with_its_hash_and_with_reasons_on_request(agent: Agent) -
     [
         ("remember", {"content": " \x00 "}, "content is empty"),
         ("remember", {"content": "x" * 10_001}, "over 10000"),
-        ("remember", {"content": "x", "memory_type": "rumour"}, "memory_type can't be 'rumour'"),
+        ("remember", {"content": "x", "memory_type": "rumour"}, "is 'rumour'"),
         ("search", {"query": ""}, "query is empty"),
         ("context", {"query": "\n"}, "query is empty"),
         ("forget", {"memory_id": ""}, "memory_id is empty"),
