@@ -62,6 +62,7 @@ def field_of(name: str, hint: Any, default: Any = None, **attributes: Any) -> Fi
         elif origin in (list, tuple) and not is_list:
             kind, is_list = parts[0], True
         else:
+            kind = dict if kind == dict[str, Any] else kind
             break
     if origin is Literal:
         kind, attributes["choices"] = type(parts[0]), parts

@@ -14,16 +14,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hermes_core.config.credentials import Credentials
 from hermes_core.config.schema import checked, did_you_mean, expected
 from hermes_core.contract.values import Availability, Field
 from hermes_core.errors import ConfigError, StorageError
 from hermes_core.home import FOLDER_PREFIX, HermesHome
 from hermes_core.safety.redact import redact
-from hermes_core.storage.files import locked, write_atomic
+from hermes_core.storage.files import locked, read_utf8, write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,7 @@ class Settings:
         self.warnings = tuple(warnings)
 
     def __getattr__(self, name: str) -> Any:
-        values = self.__dict__.get("_values", {})
-        if name in values:
+        if name in (values := self.__dict__.get("_values", {})):
             return values[name]
         raise AttributeError(f"{self.__dict__.get('_name', '')!r} declares no setting {name!r}")
 
@@ -58,8 +58,11 @@ class Settings:
         return self._values[name]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{field.name}={self._shown(field)}" for field in self._fields)
-        return f"Settings({self._name!r}, {shown})"
+        shown = [
+            f"{name}={value if value == '***' else redact(repr(value))}"
+            for name, value in self.as_dict().items()
+        ]
+        return f"Settings({self._name!r}, {', '.join(shown)})"
 
     def source(self, name: str) -> Source:
         """Return the place that the value of this setting came from."""
@@ -69,46 +72,34 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values by name, for status and setup. A secret that is set shows as "***"."""
-        secret = {field.name for field in self._fields if field.secret}
-        return {n: "***" if n in secret and v else v for n, v in self._values.items()}
+        return {f.name: "***" if f.secret and self[f.name] else self[f.name] for f in self._fields}
 
     @property
     def fingerprint(self) -> str:
         """Short hash of the fields that identify an account, "" if there are none. Rows of the outbox carry it."""
-        identity = {f.name: self._values[f.name] for f in self._fields if f.identity}
-        if not identity:
-            return ""
+        identity = {f.name: self[f.name] for f in self._fields if f.identity}
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if identity else ""
 
     @property
     def missing(self) -> tuple[Field, ...]:
         """Required fields without a value. A field counts only if the other settings ask for it."""
-        return tuple(f for f in self._fields if f.required and self.asks(f) and self._empty(f))
+        return tuple(f for f in self._fields if f.required and self.asks(f) and self[f.name] in (None, ""))
 
     @property
     def availability(self) -> Availability:
         """Available if nothing required is missing: the answer of `is_available` if nothing else can be wrong."""
-        if not self.missing:
-            return Availability()
-        field = self.missing[0]
-        where = (
-            f"set {field.env} in the environment or .env"
-            if field.env
-            else f"set it in {self._name.removeprefix(FOLDER_PREFIX)}.json"
-        )
-        return Availability.no(f"{field.name!r} is not set", f"{where} ({field.url})" if field.url else where)
+        for field in self.missing:
+            place = f"set it in {self._name.removeprefix(FOLDER_PREFIX)}.json"
+            where = f"set {field.env} in the environment or .env" if field.env else place
+            return Availability.no(
+                f"{field.name!r} is not set", f"{where} ({field.url})" if field.url else where
+            )
+        return Availability()
 
     def asks(self, field: Field) -> bool:
         """Return whether the other settings make this field necessary (`Field.when`)."""
         return all(self._values.get(name) == value for name, value in field.when.items())
-
-    def _empty(self, field: Field) -> bool:
-        return self._values[field.name] in (None, "")
-
-    def _shown(self, field: Field) -> str:
-        value = self._values[field.name]
-        return "***" if field.secret and value else redact(repr(value))
 
 
 def load_settings(
@@ -138,12 +129,21 @@ def load_settings(
     """
     path = _file_of(home, name, fields)
     stored = _of_this_host(_read_file(path), home)
-    warnings = [*_unknown(stored, fields, path), *_misplaced_secrets(stored, fields, path)]
-    ask = get_secret or _variables(home, environ)
+    warnings = [*_without_effect(stored, fields, path)]
+    ask = get_secret or Credentials(HermesHome(home), environ).get
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
+    source: Source
     for field in fields:
-        source, raw, where = _pick(field, overrides or {}, ask, stored, path)
+        if overrides and field.name in overrides:
+            source, raw, where = "override", overrides[field.name], "the caller"
+        # Before the file: a container or a shell overrides one run without touching the home.
+        elif field.env and (variable := ask(field.env)):
+            source, raw, where = "env", variable, f"the environment or .env as {field.env}"
+        elif not field.secret and (held := _stored(field, stored)) is not None:
+            source, raw, where = "file", held, str(path)
+        else:
+            source, raw, where = "default", field.default, "its declaration"
         value = None if raw is None else read_value(field, raw, where, clamp=field.clamp)
         if field.clamp and value is not None and float(raw) != value:
             warnings.append(
@@ -163,28 +163,42 @@ def save_settings(fields: Sequence[Field], home: Path, name: str, values: Mappin
     """
     path = _path(home, name)
     declared = {field.name: field for field in fields}
-    checked: dict[str, Any] = {}
+    new: dict[str, Any] = {}
     for key, value in values.items():
         if key not in declared:
-            raise ConfigError(
-                f"{name!r} has no setting {key!r}",
-                did_you_mean(key, declared, f"the settings are {', '.join(declared)}"),
-            )
+            raise ConfigError(f"{name!r} has no setting {key!r}", _nearest(key, fields))
         if declared[key].secret:
             raise ConfigError(f"{key!r} is a secret and {path.name!r} is no place for it", "put it in .env")
-        checked[key] = None if value is None else read_value(declared[key], value, str(path))
+        new[key] = None if value is None else read_value(declared[key], value, str(path))
     # Hermes Agent, a wizard and this process may save at once: read, change and replace under one lock.
     with locked(path):
         source = _file_of(home, name, fields)
-        stored = _read_file(source)
-        if source != path:
-            stored = {key: value for key, value in stored.items() if key in _kept_keys(fields)}
-        merged = _with_values(stored, checked, home)
-        write_atomic(path, f"{json.dumps(merged, indent=2, ensure_ascii=False)}\n".encode())
+        data = _read_file(source)
+        if source != path:  # without the secrets of the older file, and without what is no setting
+            kept = {one.split(".")[0] for f in fields if not f.secret for one in (f.name, *f.aliases)}
+            data = {key: value for key, value in data.items() if key in kept}
+        own = _block(data, home)
+        target = data if own is None else own
+        for key, value in new.items():
+            for place in (data, target) if value is None else (target,):
+                _put(place, key, value)
+        write_atomic(path, f"{json.dumps(data, indent=2, ensure_ascii=False)}\n".encode())
         # A network folder may accept a write and lose it; setup must not report what is not there.
-        if _read_file(path) != merged:
+        if _read_file(path) != data:
             raise StorageError(f"{str(path)!r} does not read back as written", "check the disk")
     return path
+
+
+def read_value(field: Field, raw: Any, where: str = "the answer", *, clamp: bool = False) -> Any:
+    """Return `raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
+    if field.type is str:
+        if isinstance(raw, int) and not isinstance(
+            raw, bool
+        ):  # an account number is often written without quotes
+            raw = str(raw)
+        elif isinstance(raw, list):
+            raw = ", ".join(raw) if all(isinstance(entry, str) for entry in raw) else json.dumps(raw)
+    return checked(field, raw, f"{field.name!r} in {where}", clamp=clamp)
 
 
 def _path(home: Path, name: str) -> Path:
@@ -199,38 +213,24 @@ def _path(home: Path, name: str) -> Path:
     return HermesHome(home).provider_json(name)
 
 
-def _pick(
-    field: Field,
-    overrides: Mapping[str, Any],
-    ask: Callable[[str], str | None],
-    stored: Mapping[str, Any],
-    path: Path,
-) -> tuple[Source, Any, str]:
-    """Return the first source that has a value for the field, the value, and the place for an error to name."""
-    if field.name in overrides:
-        return "override", overrides[field.name], "the caller"
-    # Before the file: a container or a shell overrides one run without touching the home.
-    if field.env and (found := ask(field.env)):
-        return "env", found, f"the environment or .env as {field.env}"
-    if not field.secret and (raw := _stored(field, stored)) is not None:
-        return "file", raw, str(path)
-    return "default", field.default, "its declaration"
-
-
-def _variables(home: Path, environ: Mapping[str, str] | None) -> Callable[[str], str | None]:
-    def get(name: str) -> str | None:
-        from hermes_core.config import Credentials
-
-        return Credentials(HermesHome(home), environ).get(name)
-
-    return get
-
-
 def _file_of(home: Path, name: str, fields: Sequence[Field]) -> Path:
     path = _path(home, name)
     older = HermesHome(home).path / name.removeprefix(FOLDER_PREFIX) / "config.json"
     known = any(field.aliases for field in fields)
     return older if known and not path.exists() and older.is_file() else path
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = read_utf8(path, ConfigError)
+        data = json.loads(text) if text or path.exists() else {}
+    except json.JSONDecodeError as exc:
+        raise ConfigError(
+            f"{str(path)!r} is not JSON: {exc.msg} in line {exc.lineno}", "correct it or delete the file"
+        ) from exc
+    if not isinstance(data, dict):
+        raise ConfigError(f"{str(path)!r} holds {type(data).__name__!r}", "write a JSON object of settings")
+    return data
 
 
 def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
@@ -243,57 +243,6 @@ def _stored(field: Field, stored: Mapping[str, Any]) -> Any:
             if value is not None:
                 return value
     return None
-
-
-def _kept_keys(fields: Sequence[Field]) -> set[str]:
-    """Return the top-level keys of a file that hold a setting and no secret."""
-    return {n.split(".")[0] for field in fields if not field.secret for n in (field.name, *field.aliases)}
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        return {}
-    except json.JSONDecodeError as exc:
-        raise ConfigError(
-            f"{str(path)!r} is not JSON: {exc.msg} in line {exc.lineno}", "correct it or delete the file"
-        ) from exc
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"can't read {str(path)!r}: {exc}", "check its owner, mode and encoding") from exc
-    if not isinstance(data, dict):
-        raise ConfigError(f"{str(path)!r} holds {type(data).__name__!r}", "write a JSON object of settings")
-    return data
-
-
-def _block(data: Mapping[str, Any], home: Path) -> dict[str, Any] | None:
-    """Return this host's block in a file that several programs share, None if there is none."""
-    hosts = data.get("hosts")
-    if not isinstance(hosts, dict):
-        return None
-    profile = home.name if home.parent.name == "profiles" else ""
-    names = [f"hermes_{profile}", f"hermes.{profile}"] if profile else [data.get("defaultHost"), "hermes"]
-    return next((hosts[name] for name in names if isinstance(hosts.get(name), dict)), None)
-
-
-def _of_this_host(data: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    if not isinstance(data.get("hosts"), dict):
-        return dict(data)
-    shared = {key: value for key, value in data.items() if key not in ("hosts", "defaultHost")}
-    own = _block(data, home) or {}
-    return {**shared, **{key: value for key, value in own.items() if value is not None}}
-
-
-def _with_values(data: dict[str, Any], values: Mapping[str, Any], home: Path) -> dict[str, Any]:
-    """Return `data` with these values set where they take effect. None removes a value from every place."""
-    own = _block(data, home)
-    for name, value in values.items():
-        for place in (data, own or {}):
-            if value is None:
-                _put(place, name, None)
-        if value is not None:
-            _put(data if own is None else own, name, value)
-    return data
 
 
 def _put(data: dict[str, Any], name: str, value: Any) -> None:
@@ -312,35 +261,35 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
         data[last] = value
 
 
-def _unknown(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
-    names = [field.name for field in fields]
-    others = f"the settings are {', '.join(names)}"
+def _block(data: Mapping[str, Any], home: Path) -> dict[str, Any] | None:
+    """Return this host's block in a file that several programs share, None if there is none."""
+    hosts = data.get("hosts")
+    if not isinstance(hosts, dict):
+        return None
+    profile = home.name if home.parent.name == "profiles" else ""
+    names = [f"hermes_{profile}", f"hermes.{profile}"] if profile else [data.get("defaultHost"), "hermes"]
+    return next((hosts[name] for name in names if isinstance(hosts.get(name), dict)), None)
+
+
+def _of_this_host(data: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    if not isinstance(data.get("hosts"), dict):
+        return dict(data)
+    shared = {key: value for key, value in data.items() if key not in ("hosts", "defaultHost")}
+    own = _block(data, home) or {}
+    return shared | {key: value for key, value in own.items() if value is not None}
+
+
+def _without_effect(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> Iterator[str]:
+    """Yield a sentence for each unknown key of the file, and for each secret in it."""
     known = {key for field in fields for n in (field.name, *field.aliases) for key in (n, n.split(".")[0])}
-    return [
-        f"unknown setting {key!r} in {str(path)!r}; {did_you_mean(key, names, others)}"
-        for key in stored
-        if key not in known
-    ]
+    for key in stored:
+        if key not in known:
+            yield f"unknown setting {key!r} in {str(path)!r}; {_nearest(key, fields)}"
+    for field in fields:
+        if field.secret and _stored(field, stored):
+            yield f"{field.name!r} is a secret and is not read from {str(path)!r}; move it to .env as {field.env}"
 
 
-def _misplaced_secrets(stored: Mapping[str, Any], fields: Sequence[Field], path: Path) -> list[str]:
-    return [
-        f"{field.name!r} is a secret and is not read from {str(path)!r}; move it to .env as {field.env}"
-        for field in fields
-        if field.secret and _stored(field, stored)
-    ]
-
-
-def read_value(field: Field, raw: Any, where: str = "the answer", *, clamp: bool = False) -> Any:
-    """Return `raw`, as a person or a file gives it, in the field's type. Raises `ConfigError` that names `where`."""
-    text = _as_text(raw) if field.type is str else raw
-    return checked(field, text, f"{field.name!r} in {where}", clamp=clamp)
-
-
-def _as_text(raw: Any) -> Any:
-    # Account numbers and the like are often written without quotes.
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return str(raw)
-    if isinstance(raw, list):
-        return ", ".join(raw) if all(isinstance(entry, str) for entry in raw) else json.dumps(raw)
-    return raw
+def _nearest(key: str, fields: Sequence[Field]) -> str:
+    names = [field.name for field in fields]
+    return did_you_mean(key, names, f"the settings are {', '.join(names)}")

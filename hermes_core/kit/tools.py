@@ -91,8 +91,8 @@ def _argument(parameter: Field, raw: Any) -> Any:
 def tool(name: str = "", *, description: str = "") -> Callable[[Function], Function]:
     """Mark a function or method as a tool, by default with its own name and its docstring as description.
 
-    Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, or a `list` of one of these. `| None` and
-    a default make a parameter optional, `Annotated` adds a description and a `Range`. A parameter annotated
+    Parameters are `str`, `int`, `float`, `bool`, a `Literal` of them, a `list` of one of these, or a `dict`. `| None`
+    and a default make a parameter optional, `Annotated` adds a description and a `Range`. A parameter annotated
     `Session` gets the caller's session and is not shown to the model. A text without a default must not be
     blank. Raises `ProviderInvalid` for any other annotation.
     """
@@ -204,7 +204,7 @@ def _spec_of(function: Callable[..., Any], name: str, description: str) -> _Spec
             except TypeError as exc:
                 raise ProviderInvalid(
                     f"tool {name!r} annotates {parameter.name!r} as {hint!r}",
-                    "use str, int, float, bool, a Literal, or a list of one of these",
+                    "use str, int, float, bool, dict, a Literal, or a list of one of these",
                 ) from exc
     text = description or inspect.getdoc(function) or ""
     return _Spec(name, " ".join(text.split()), tuple(parameters), session_argument)

@@ -6,9 +6,10 @@ Secrets go to `.env`, settings to the provider's own place. Each is read back be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from hermes_core.config import Credentials, load_config, set_value
 from hermes_core.config.keys import COMPOSITE
@@ -20,13 +21,12 @@ from hermes_core.kit.settings import load_settings, read_value, save_settings
 from hermes_core.safety.redact import redact
 
 
-@dataclass
-class Answers:
+class Answers(Struct):
     """The answers so far. `known` are the values in force before, with secrets; `new` are the new values, typed."""
 
     fields: tuple[Field, ...]
     known: Mapping[str, Any]
-    new: dict[str, Any] = field(default_factory=dict)
+    new: dict[str, Any] = {}
 
     def value(self, name: str) -> Any:
         """Return the new value of a setting, else the known one."""
@@ -40,58 +40,55 @@ class Answers:
 
     def default(self, one: Field) -> Any:
         """Return the default of a setting, which may follow from another answer."""
-        if one.default_from is not None:
-            other, offered = one.default_from
-            return offered.get(_text(self.value(other)), one.default)
-        return one.default
+        other, offered = one.default_from or ("", {})
+        return offered.get(_text(self.value(other)), one.default)
 
     def settle(self) -> None:
         """Store the defaults that follow from other answers, for settings without a value; the provider can't derive them."""
         for one in self.asked():
-            if (
-                one.default_from is not None
-                and self.value(one.name) in (None, "")
-                and self.default(one) is not None
-            ):
+            if one.default_from and self._lacks(one) and self.default(one) is not None:
                 self.give(one.name, self.default(one))
 
     @property
     def missing(self) -> tuple[Field, ...]:
         """Required settings without a value."""
-        return tuple(one for one in self.asked() if one.required and self.value(one.name) in (None, ""))
+        return tuple(one for one in self.asked() if one.required and self._lacks(one))
 
     @property
     def settings(self) -> dict[str, Any]:
         """New values for the provider's file."""
-        return {name: value for name, value in self.new.items() if not self.field_of(name).secret}
+        return {one.name: value for one, value in self._new() if not one.secret}
 
     def variables(self, *, secret: bool) -> dict[str, str]:
         """Return new values of settings that name a variable, by variable: the secrets, or the others."""
-        chosen = [(self.field_of(name), value) for name, value in self.new.items()]
-        return {one.env: _text(value) for one, value in chosen if one.env and one.secret == secret}
+        return {one.env: _text(value) for one, value in self._new() if one.env and one.secret == secret}
 
     def give(self, name: str, raw: Any) -> None:
-        """Store an answer. Raises `ConfigError` for a value that the setting does not accept."""
-        self.new[name] = read_value(self.field_of(name), raw)
+        """Store an answer. Raises `ConfigError` for an unknown setting, and for a value that it does not accept."""
+        one = next((one for one in self.fields if one.name == name), None)
+        if one is None:
+            names = [one.name for one in self.fields]
+            hint = did_you_mean(name, names, f"its settings are {', '.join(names) or 'none'}")
+            raise ConfigError(f"there is no setting {name!r}, {hint}")
+        if one in unstorable_secrets(self.fields):
+            raise ConfigError(f"{name} is a secret that names no variable, so there is no place to keep it")
+        self.new[name] = read_value(one, raw)
 
-    def field_of(self, name: str) -> Field:
-        """Return the declaration of a setting."""
-        return next(one for one in self.fields if one.name == name)
+    def _new(self) -> list[tuple[Field, Any]]:
+        return [(one, self.new[one.name]) for one in self.fields if one.name in self.new]
+
+    def _lacks(self, one: Field) -> bool:
+        return self.value(one.name) in (None, "")
 
 
 def parse_pairs(answers: Answers, pairs: Sequence[str]) -> None:
     """Store `key=value` texts as answers. Raises `SetupFailed`, which names every wrong pair."""
     faults: list[str] = []
-    names = [one.name for one in answers.fields]
     for pair in pairs:
         name, sign, raw = pair.partition("=")
-        if not sign or name not in names:
-            faults.append(_unknown(pair, name, sign, names))
-            continue
-        if _is_unstorable(answers.field_of(name)):
-            faults.append(f"{name} is a secret that names no variable, so there is no place to keep it")
-            continue
         try:
+            if not sign:
+                raise ConfigError(f"{pair!r} is no NAME=VALUE")
             answers.give(name, raw)
         except ConfigError as exc:
             faults.append(str(exc))
@@ -101,37 +98,24 @@ def parse_pairs(answers: Answers, pairs: Sequence[str]) -> None:
 
 def require_complete(answers: Answers, provider: str) -> None:
     """Raise `SetupFailed` that names every required setting without a value."""
-    if answers.missing:
-        listed = "; ".join(map(_need, answers.missing))
+    listed = [
+        f"{one.name}{f' ({one.env})' if one.env else ''}{f', get it at {one.url}' if one.url else ''}"
+        for one in answers.missing
+    ]
+    if listed:
         raise SetupFailed(
-            f"{provider} needs settings that have no value: {listed}",
+            f"{provider} needs settings that have no value: {'; '.join(listed)}",
             "give each with --set NAME=VALUE; no setting was changed",
         )
 
 
 def unstorable_secrets(fields: Sequence[Field]) -> list[Field]:
     """Return the secrets that name no variable: `.env` can't hold them, and nothing else may."""
-    return [one for one in fields if _is_unstorable(one)]
+    return [one for one in fields if one.secret and not one.env]
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _is_unstorable(one: Field) -> bool:
-    return one.secret and not one.env
-
-
-def _need(one: Field) -> str:
-    where = f" ({one.env})" if one.env else ""
-    return f"{one.name}{where}{f', get it at {one.url}' if one.url else ''}"
-
-
-def _unknown(pair: str, name: str, sign: str, names: Sequence[str]) -> str:
-    if not sign:
-        return f"{pair!r} is no NAME=VALUE"
-    others = f"its settings are {', '.join(names) or 'none'}"
-    return f"there is no setting {name!r}, {did_you_mean(name, names, others)}"
 
 
 # -------------------------------------------------------------------------------------------------------------- saving
@@ -147,8 +131,7 @@ class StoresSettings(Protocol):
         """Store these settings, none of them secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavedAnswer:
+class SavedAnswer(Struct, frozen=True):
     """An answer that was written and read back; `note` says why it has no effect, "" if it has."""
 
     name: str
@@ -160,17 +143,49 @@ def persist(home: HermesHome, name: str, answers: Answers, provider: object) -> 
     """Write the new answers, secrets first, and return what was saved. Equal values are not written again.
 
     A provider that stores its settings itself gets them. Those that name a variable also go to `.env`, because such a
-    provider may read nothing else.
+    provider may read nothing else. If it writes no file of its name, ours holds the settings too, so that a second run
+    and `status` know them.
 
     Raises:
         CredentialError, ConfigError, StorageError: Something can't be written. The provider is not selected yet.
         SetupFailed: A value does not read back as it was written.
     """
     # Secrets first: a kill in between then leaves settings that still work with the old provider.
-    secrets = [_save_variable(home, *one) for one in answers.variables(secret=True).items()]
-    if not isinstance(provider, StoresSettings):
-        return [*secrets, *_save_settings(home, name, answers)]
-    return [*secrets, *_plain_variables(home, answers), *_pass_settings(home, name, answers, provider)]
+    saved = [_save_variable(home, *one) for one in answers.variables(secret=True).items()]
+    own_store = provider if isinstance(provider, StoresSettings) else None
+    for variable, value in answers.variables(secret=False).items() if own_store else ():
+        try:
+            saved.append(_save_variable(home, variable, value))
+        except CredentialError as exc:
+            saved.append(SavedAnswer(variable, "its own settings only", redact(exc.message)))
+    fields, path, settings = (
+        [one for one in answers.fields if not one.secret],
+        home.provider_json(name),
+        answers.settings,
+    )
+
+    def on_disk() -> dict[str, Any]:
+        """Return the values in the provider's file, without environment and defaults, {} if it can't be read."""
+        try:
+            found = load_settings(fields, home.path, name, {}, get_secret=lambda _: None)
+        except ConfigError:
+            return {}
+        return {one.name: found[one.name] for one in fields if found.source(one.name) == "file"}
+
+    if not settings.items() <= on_disk().items():
+        # A provider may write the file of its name in a form of its own, which ours must not overwrite.
+        is_ours, before = not path.exists() or bool(on_disk()), _version(path)
+        if own_store:
+            own_store.store_settings(settings)
+            if not (is_ours and _version(path) == before) and not settings.items() <= on_disk().items():
+                note = "it keeps its settings in a form of its own, so this was not read back"
+                return saved + [SavedAnswer(key, "its own settings", note) for key in settings]
+        save_settings(fields, home.path, name, settings)
+    in_force = load_settings(fields, home.path, name).as_dict() if settings else {}
+    return saved + [
+        SavedAnswer(key, path.name, "" if in_force[key] == value else _OVERRIDDEN)
+        for key, value in settings.items()
+    ]
 
 
 def select_provider(home: HermesHome, name: str) -> None:
@@ -182,7 +197,7 @@ def select_provider(home: HermesHome, name: str) -> None:
     if config.memory.provider == COMPOSITE and name in config.composite.members:
         return
     # An equal value is not written, so that the comments and the time of the file stay.
-    if load_config(home).memory.provider != name:
+    if config.memory.provider != name:
         set_value(home, "memory.provider", name)
     if load_config(home).memory.provider != name:
         raise SetupFailed(
@@ -202,70 +217,9 @@ def _save_variable(home: HermesHome, variable: str, value: str) -> SavedAnswer:
     return SavedAnswer(variable, ".env", _OVERRIDDEN if other else "")
 
 
-def _plain_variables(home: HermesHome, answers: Answers) -> Iterator[SavedAnswer]:
-    for variable, value in answers.variables(secret=False).items():
-        try:
-            yield _save_variable(home, variable, value)
-        except CredentialError as exc:
-            yield SavedAnswer(variable, "its own settings only", redact(exc.message))
-
-
-def _save_settings(home: HermesHome, name: str, answers: Answers) -> Iterator[SavedAnswer]:
-    if not answers.settings:
-        return
-    fields, path = _plain(answers), home.provider_json(name)
-    if not _reads_back(home, name, answers):
-        save_settings(fields, home.path, name, answers.settings)
-    if not _reads_back(home, name, answers):
-        raise SetupFailed(f"the settings of {name} do not read back from {str(path)!r}", "check the disk")
-    now = load_settings(fields, home.path, name)
-    for key, value in answers.settings.items():
-        yield SavedAnswer(key, path.name, "" if getattr(now, key) == value else _OVERRIDDEN)
-
-
-def _pass_settings(
-    home: HermesHome, name: str, answers: Answers, provider: StoresSettings
-) -> Iterator[SavedAnswer]:
-    """Pass a provider its settings to store.
-
-    If it writes no file of its name, ours holds the settings too, so that a second run and `status` know them.
-    """
-    path = home.provider_json(name)
-    if not answers.settings or _reads_back(home, name, answers):
-        yield from (SavedAnswer(key, path.name) for key in answers.settings)
-        return
-    # A provider may write the file of its name in a form of its own, which ours must not overwrite.
-    ours, before = not path.exists() or bool(_on_disk(home, name, answers)), _version(path)
-    provider.store_settings(answers.settings)
-    if (ours and _version(path) == before) or _reads_back(home, name, answers):
-        yield from _save_settings(home, name, answers)
-    else:
-        note = "it keeps its settings in a form of its own, so this was not read back"
-        yield from (SavedAnswer(key, "its own settings", note) for key in answers.settings)
-
-
 def _version(path: Path) -> tuple[int, ...]:
     """Return facts that change when the file is written again, () if there is no file."""
     if not path.exists():
         return ()
     now = path.stat()
     return now.st_ino, now.st_mtime_ns, now.st_size
-
-
-def _plain(answers: Answers) -> list[Field]:
-    return [field for field in answers.fields if not field.secret]
-
-
-def _reads_back(home: HermesHome, name: str, answers: Answers) -> bool:
-    found = _on_disk(home, name, answers)
-    return all(found.get(key) == value for key, value in answers.settings.items())
-
-
-def _on_disk(home: HermesHome, name: str, answers: Answers) -> dict[str, Any]:
-    """Return the values in the provider's file, without environment and defaults, {} if it can't be read."""
-    fields = _plain(answers)
-    try:
-        found = load_settings(fields, home.path, name, {}, get_secret=lambda _: None)
-    except ConfigError:
-        return {}
-    return {field.name: found[field.name] for field in fields if found.source(field.name) == "file"}

@@ -123,6 +123,7 @@ def test_a_check_of_its_own_says_what_the_value_must_be() -> None:
         (tuple[Any, ...], Field("x", list), "a JSON list"),
         (list[Annotated[int, Meta(le=9)]], Field("x", list[int], maximum=9),
          "a list, each item a whole number of at most 9"),
+        (dict[str, Any], Field("x", dict), "a JSON object"),
         (Annotated[str, {"secret": True, "env": "KEY"}], Field("x", secret=True, env="KEY"), "a string"),
     ],
 )  # fmt: skip

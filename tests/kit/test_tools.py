@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from hermes_core import Session, ToolCall
 from hermes_core.errors import BackendUnavailable, ProviderInvalid, ToolInputInvalid
@@ -81,6 +82,27 @@ def test_numbers_out_of_range_are_moved_to_the_bound() -> None:
     assert call(query="x", limit=-3)["limit"] == 1
 
 
+def test_a_range_of_msgspec_is_kept_and_a_range_of_ours_moves_a_number() -> None:
+    @tool()
+    def pour(cups: Annotated[int, Meta(ge=1, le=9)], warmth: Annotated[int, Range(1, 9)] = 5) -> Any:
+        return [cups, warmth]
+
+    box = ToolBox(pour)
+    answers = [json.loads(box.dispatch(ToolCall("pour", {"cups": cups, "warmth": 80}))) for cups in (3, 80)]
+    assert answers == [[3, 9], {"error": "cups must be a whole number from 1 up to 9, is 80"}]
+
+
+def test_an_object_is_an_argument_too() -> None:
+    @tool()
+    def label(tags: Annotated[dict[str, Any], "names and values"]) -> Any:
+        return tags
+
+    assert ToolBox(label).schemas[0]["parameters"]["properties"] == {
+        "tags": {"type": "object", "description": "names and values"}
+    }
+    assert json.loads(ToolBox(label).dispatch(ToolCall("label", {"tags": {"a": 1}}))) == {"a": 1}
+
+
 def test_null_means_left_out() -> None:
     assert call(query="x", kind=None, limit=None)["kind"] == "book"
 
@@ -92,6 +114,14 @@ def test_null_means_left_out() -> None:
         ({"query": None}, "query is missing; send a string"),
         ({"query": ["x"]}, "query must be a string, is ['x']"),
         ({"query": "x", "limit": "many"}, "limit must be a whole number from 1 up to 50, is 'many'"),
+        ({"query": "x", "limit": [1]}, "limit must be a whole number from 1 up to 50, is [1]"),
+        ({"query": "x", "limit": "010"}, "limit must be a whole number from 1 up to 50, is '010'"),
+        ({"query": "x", "weight": 10**400}, "weight must be a number, is 1000000"),
+        ({"query": "x", "weight": 10**5000}, "weight must be a number, is a number that is too large"),
+        ({"query": "x", "weight": float("nan")}, "weight must be a number, is nan"),
+        ({"query": {"text": "x"}}, "query must be a string, is {'text': 'x'}"),
+        ({"query": 5}, "query must be a string, is 5"),
+        ({"query": " \x00 "}, "query is empty; send words to look for"),
         ({"query": "x", "limit": True}, "limit must be a whole number from 1 up to 50, is True"),
         ({"query": "x", "limit": 1.5}, "limit must be a whole number from 1 up to 50, is 1.5"),
         ({"query": "x", "weight": "nan"}, "weight must be a number, is 'nan'"),

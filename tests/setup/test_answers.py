@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hermes_core import Field
-from hermes_core.errors import SetupFailed
+from hermes_core.errors import ConfigError, SetupFailed
 from hermes_core.setup.answers import Answers, parse_pairs, require_complete, unstorable_secrets
 
 KEY = Field("api_key", env="X_API_KEY", secret=True, required=True, url="https://x.example/keys")
@@ -42,6 +44,25 @@ def test_every_wrong_pair_is_named_at_once() -> None:
         parse_pairs(answers(), ["limt=3", "limit=99", "mode=local", "nothing"])
     for part in ("did you mean 'limit'", "up to 50", "'cloud', 'self'", "'nothing' is no NAME=VALUE"):
         assert part in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "sentence"),
+    [
+        ("limit", "ten", "'limit' in the answer must be a whole number from 1 up to 50, is 'ten'"),
+        ("limit", "010", "'limit' in the answer must be a whole number from 1 up to 50, is '010'"),
+        ("limit", "1e9", "'limit' in the answer must be a whole number from 1 up to 50, is '1e9'"),
+        ("limit", "nan", "'limit' in the answer must be a whole number from 1 up to 50, is 'nan'"),
+        ("mode", "", "'mode' in the answer must be one of 'cloud', 'self', is ''"),
+        ("modes", "self", "there is no setting 'modes', did you mean 'mode'?"),
+        ("zebra", "1", "there is no setting 'zebra', its settings are api_key, mode, server, limit"),
+    ],
+)
+def test_a_wrong_answer_is_refused_with_what_to_write(name: str, raw: str, sentence: str) -> None:
+    found = answers()
+    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
+        found.give(name, raw)
+    assert found.new == {}
 
 
 def test_every_missing_setting_is_named_with_variable_and_address() -> None:
