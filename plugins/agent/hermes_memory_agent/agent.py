@@ -24,10 +24,10 @@ from types import NoneType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
+from hermes_core import Memory, TurnRecall
 from hermes_core.contract.values import Delegation, Origin, Session
 from hermes_core.errors import ContextOverflow, ModelError, SessionError
 from hermes_core.manager import at_exit
-from hermes_core.memory import Memory
 from hermes_core.origins import message_origin
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.origin import current_reading, lowest, report_result
@@ -35,7 +35,6 @@ from hermes_core.safety.templates import without_turns
 from hermes_core.sessions.records import text_of
 from hermes_core.stopping import current_stop, stopped_by
 from hermes_core.storage.verdicts import Verdicts
-from hermes_core.turn_recall import TurnRecall
 from hermes_memory_agent.answer import ORIGIN, ChatMessage, Messages, Usage
 from hermes_memory_agent.cancel import Cancel, Cancelled, ignore
 from hermes_memory_agent.compression import Compressor, ContextLimits, ContextUsage, SummaryCompressor

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Protocol
 
+from hermes_core import sanitize_context
 from hermes_core.config import AgentConfig
 from hermes_core.contract.values import ORIGIN_NAMES, Origin, Session
 from hermes_core.errors import ModelError
-from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.origin import in_scope, lowest, may_command
 from hermes_core.safety.templates import without_turns
 from hermes_core.safety.terminal import counted

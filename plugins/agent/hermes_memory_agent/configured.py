@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from typing import Any
 
+from hermes_core import Memory
 from hermes_core.config import Config, Credentials, override_config
 from hermes_core.errors import ConfigError
-from hermes_core.memory import Memory
 from hermes_core.sessions.summaries import Summarise
 from hermes_core.stopping import current_stop
 from hermes_memory_agent.agent import Agent

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hermes_core.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
-from hermes_core.safety.redact import redact
+from hermes_core.kit import redact
 from hermes_core.sessions.records import sqlite_text
 from hermes_memory_agent.cancel import Cancel, call_later, ignore
 

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hermes_core import Memory, MemoryStore
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import entry_fault, entry_handle, measure, normalize_entry
 from hermes_core.curated.edits import Edit, Operation, apply
-from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, HermesError
-from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading, lowest
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.records import read_meta

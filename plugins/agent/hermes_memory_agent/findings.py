@@ -9,12 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_core import HermesHome
 from hermes_core.config import Config, Credentials
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import ModelRefused
 from hermes_core.health.files import notice_findings
 from hermes_core.health.finding import Finding, run_check
-from hermes_core.home import HermesHome
 from hermes_memory_agent.skills.store import open_skills
 
 if TYPE_CHECKING:

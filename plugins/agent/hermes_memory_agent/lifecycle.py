@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
+from hermes_core import Memory
 from hermes_core.config import AgentConfig
 from hermes_core.contract.values import EndReason, Session, SessionSwitch
 from hermes_core.errors import HermesError, LockTimeout, SessionError
+from hermes_core.kit import redact
 from hermes_core.manager import at_exit
 from hermes_core.manager.call import attempt
-from hermes_core.memory import Memory
-from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import Relation, StoredMessage, meta_key, read_meta
 from hermes_core.stopping import stopped, stopped_by, wait_unless_stopped
 from hermes_core.storage.leases import Lease

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
+from hermes_core import HermesHome, Memory
 from hermes_core.errors import LockTimeout, StorageError
-from hermes_core.home import HermesHome
-from hermes_core.memory import Memory
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import ensure_folder, locked
 from hermes_core.storage.leases import LEASE_S, Lease, drop_expired

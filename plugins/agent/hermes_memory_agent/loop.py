@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 
+from hermes_core import StreamingContextScrubber, sanitize_context
 from hermes_core.contract.values import Origin, Session
 from hermes_core.errors import ContextOverflow, HermesError
 from hermes_core.recall.tokens import count_tokens
-from hermes_core.safety.fence import sanitize_context
 from hermes_core.safety.origin import Reading, lowest, may_command
-from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_memory_agent.answer import (
     ORIGIN,
     Answer,

@@ -19,10 +19,10 @@ from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 from hermes_core.errors import ConfigError, ContextOverflow, ModelError, ModelRefused, ModelUnavailable
+from hermes_core.kit import redact
 from hermes_core.kit.http import retry_after_seconds
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.packages import install_remedy
-from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import sqlite_text
 from hermes_memory_agent.answer import (
     ECHO,

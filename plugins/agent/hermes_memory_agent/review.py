@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from hermes_core import Memory
 from hermes_core.contract.values import Session
 from hermes_core.curated.store import changed_something
 from hermes_core.errors import HermesError, ModelError, StorageError
-from hermes_core.kit.text import clip, fold_space
-from hermes_core.memory import Memory
+from hermes_core.kit import clip, fold_space
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.sessions.records import meta_key, read_meta
 from hermes_memory_agent.answer import HIDDEN, ChatMessage, Messages, ToolRequest

@@ -12,19 +12,18 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal, cast
 
+from hermes_core import Memory, TurnRecall, sanitize_context
 from hermes_core.contract.values import Message, Origin, Session
 from hermes_core.errors import SessionError, StorageError
+from hermes_core.kit import redact
 from hermes_core.lifecycle import known_context
 from hermes_core.manager.manager import RecallResult
-from hermes_core.memory import Memory
 from hermes_core.origins import is_said
-from hermes_core.safety.fence import sanitize_context, without_context
+from hermes_core.safety.fence import without_context
 from hermes_core.safety.origin import lowest, may_command
-from hermes_core.safety.redact import redact
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.lineage import clean_title
 from hermes_core.sessions.records import StoredMessage, sqlite_text, text_of, turn_of_ref, turn_ref
-from hermes_core.turn_recall import TurnRecall
 from hermes_memory_agent.answer import ECHO, HIDDEN, ORIGIN, ChatMessage, Messages, ToolRequest, Usage
 from hermes_memory_agent.compression import SUMMARY_MARK, is_summary
 from hermes_memory_agent.tools import sendable

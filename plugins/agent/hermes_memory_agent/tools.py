@@ -28,16 +28,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from hermes_core import Memory
 from hermes_core.config.keys import TRUSTED_TOOLS
 from hermes_core.contract.values import LONGEST_TOOL_NAME, TOOL_NAME_LETTERS, Origin, Session
 from hermes_core.errors import ConfigError, HermesError
+from hermes_core.kit import redact
 from hermes_core.loader.extras import ProviderExtras
 from hermes_core.manager.call import attempt, ends_program
 from hermes_core.manager.providers import schema_fault
-from hermes_core.memory import Memory
 from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import current_reading, report_result
-from hermes_core.safety.redact import redact
 from hermes_core.sessions.records import text_of
 from hermes_memory_agent.answer import Messages, ToolRequest
 from hermes_memory_agent.cancel import Cancel, interruptible

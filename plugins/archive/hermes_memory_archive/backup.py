@@ -22,12 +22,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import quote
 
+from hermes_core import HermesHome, Memory
 from hermes_core.config import Config, load_config
 from hermes_core.errors import DatabaseCorrupt, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.kit import printable
 from hermes_core.loader.parts import recorded_parts
-from hermes_core.memory import Memory
-from hermes_core.safety.terminal import printable
 from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, remedy_for
 from hermes_core.storage.inventory import FILE_NAME as INVENTORY
 from hermes_core.storage.inventory import STATE_DB

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from hermes_core import open_memory
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, moment, print_document, progress_bar
 from hermes_core.config import load_config
+from hermes_core.kit import printable
 from hermes_core.loader.parts import HomeParts
-from hermes_core.memory import open_memory
 from hermes_core.packages import program_version
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.safety.terminal import counted, hanging
 from hermes_memory_archive.backup import opened_backup, outside_paths
 from hermes_memory_archive.restore import RestoreReport, holds_files, restore_backup
 from hermes_memory_archive.schedule import back_up_now

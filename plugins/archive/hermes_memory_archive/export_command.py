@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
+from hermes_core import open_memory
 from hermes_core.cli import Failure, extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar
 from hermes_core.config import backup_folder, load_config
 from hermes_core.contract.values import ORIGIN_NAMES, parse_outside_id
+from hermes_core.kit import printable, redact
 from hermes_core.loader.parts import HomeParts
-from hermes_core.memory import open_memory
-from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import counted, escape_hidden, hanging, printable
+from hermes_core.safety.terminal import counted, escape_hidden, hanging
 from hermes_core.storage.output_file import check_output_file
 from hermes_memory_archive.archive import KINDS, Archive, Manifest
 from hermes_memory_archive.home_export import describe_home, export_home

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes_core import Memory
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.errors import HermesError
-from hermes_core.home import file_name_of
-from hermes_core.memory import Memory
+from hermes_core.kit import file_name_of
 from hermes_core.packages import program_version
 from hermes_core.sessions.transfer import session_document
 from hermes_core.storage.output_file import refuse_existing

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from hermes_core import Memory
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import MemoryRecord, parse_outside_id
 from hermes_core.curated.origins import entry_hash
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, ImportFailed, SessionError
-from hermes_core.home import file_name_of
+from hermes_core.kit import file_name_of
 from hermes_core.loader.parts import HomeParts
-from hermes_core.memory import Memory
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.transfer import check_document, import_session
 from hermes_memory_archive.archive import KINDS, Archive, ContentHash

@@ -7,13 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import unquote
 
+from hermes_core import HermesHome, Memory, MemoryManager
 from hermes_core.contract.values import BUILTIN_NAME, MemoryPage, MemoryRecord, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, HermesError, SessionError
-from hermes_core.home import HermesHome, file_name_of
-from hermes_core.kit.text import storable
-from hermes_core.manager.manager import MemoryManager
-from hermes_core.memory import Memory
-from hermes_core.safety.redact import redact
+from hermes_core.kit import file_name_of, redact, storable
 
 MAX_PAGES = 100_000
 """Pages of one user after which an export is taken for endless."""

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
+from hermes_core import HermesHome, open_memory
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.output import finish, json_option, print_document, progress_bar, warn
-from hermes_core.home import HermesHome
-from hermes_core.memory import open_memory
-from hermes_core.safety.redact import redact, redact_value
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.kit import printable, redact
+from hermes_core.safety.redact import redact_value
+from hermes_core.safety.terminal import counted, hanging
 from hermes_memory_archive.export_command import chosen_users, user_option
 from hermes_memory_archive.provider_move import (
     MovePlan,

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
+from hermes_core import HermesHome
 from hermes_core.contract.values import MemoryAction, MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.journal import PORTABLE_COLUMNS, NoteJournal
@@ -17,7 +18,6 @@ from hermes_core.curated.note_places import NotePlaces, note_places, owner_of_fo
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, entry_hash
 from hermes_core.curated.places import NotePlace
 from hermes_core.errors import ImportFailed, MemoryConflict
-from hermes_core.home import HermesHome
 from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import LOCK_TIMEOUT

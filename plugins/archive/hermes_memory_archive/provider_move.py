@@ -16,20 +16,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from hermes_core import HermesHome, Memory, MemoryManager, load_provider
 from hermes_core.config import load_config, set_value
 from hermes_core.contract.hooks import POLICIES
 from hermes_core.contract.values import MemoryRecord, MemoryWrite, Session, parse_outside_id
 from hermes_core.errors import BackendRefused, BackendUnavailable, ConfigError, ProviderUnavailable
-from hermes_core.home import HermesHome
-from hermes_core.loader.load import load_provider
+from hermes_core.kit import redact, write_atomic
 from hermes_core.logs import LogFile
-from hermes_core.manager.manager import MemoryManager
-from hermes_core.memory import Memory, account_of
+from hermes_core.memory import account_of
 from hermes_core.outbox.recovery import outbox_of_home
-from hermes_core.safety.redact import redact
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.sessions.records import CompletedTurn
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, write_atomic
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder
 from hermes_memory_archive.memories import (
     UNSEEN,
     ProviderMemories,

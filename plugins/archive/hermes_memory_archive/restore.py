@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
+from hermes_core import HermesHome
 from hermes_core.errors import StorageError
-from hermes_core.home import HermesHome
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.storage.files import PRIVATE_FOLDER, ensure_folder, remedy_for, sync_folder
 from hermes_memory_archive.backup import (

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from hermes_core import HermesHome, Memory
 from hermes_core.config import Config, backup_folder
 from hermes_core.errors import HermesError, LockTimeout
-from hermes_core.home import HermesHome
-from hermes_core.memory import Memory
 from hermes_core.storage.files import locked
 from hermes_core.storage.output_file import check_output_file
 from hermes_memory_archive.backup import BackupReport, make_backup, outside_paths

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes_core.kit import redact
 from hermes_core.loader.parts import recorded_parts
-from hermes_core.safety.redact import redact, redact_value
+from hermes_core.safety.redact import redact_value
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 

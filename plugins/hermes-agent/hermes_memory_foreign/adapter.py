@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.config import Credentials, load_config
 from hermes_core.contract.hooks import HOOK_NAMES, TranscriptReader
 from hermes_core.contract.provider import MemoryProvider
@@ -38,7 +39,7 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import ProviderError, ProviderInvalid, SetupFailed
-from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.home import FOLDER_PREFIX
 from hermes_core.loader.extras import ChatCommand, ProviderExtras
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.safety.redact import redact_value

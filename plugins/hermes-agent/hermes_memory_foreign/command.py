@@ -10,15 +10,16 @@ from typing import Any
 
 import click
 
+from hermes_core import HermesHome
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import json_option, print_document, print_table, warn
 from hermes_core.cli.packages import provider_entries
 from hermes_core.cli.shell import complete_provider
 from hermes_core.errors import HermesError, SetupFailed
-from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.home import FOLDER_PREFIX
+from hermes_core.kit import printable
 from hermes_core.loader.discover import FOLDERS, ProviderEntry, discover
 from hermes_core.safety.redact import looks_like_key
-from hermes_core.safety.terminal import printable
 from hermes_memory_foreign.export_command import export
 from hermes_memory_foreign.plugin_folders import (
     InstalledPlugin,

@@ -16,9 +16,10 @@ from typing import Any
 
 import click
 
-from hermes_core.home import HermesHome
+from hermes_core import HermesHome
+from hermes_core.kit import write_atomic
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.storage.files import ensure_folder, locked, write_atomic
+from hermes_core.storage.files import ensure_folder, locked
 from hermes_memory_foreign.environment import get_hermes_home
 
 logger = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.config import LENT, Credentials
 from hermes_core.contract.values import LOCAL_PLATFORMS, Session
 from hermes_core.errors import CredentialError
-from hermes_core.home import HermesHome
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from hermes_core import HermesHome, MemoryManager, load_provider
 from hermes_core.contract.values import (
     AgentContext,
     Availability,
@@ -32,13 +33,10 @@ from hermes_core.contract.values import (
     Turn,
 )
 from hermes_core.errors import HermesError, ProviderUnavailable
-from hermes_core.home import HermesHome
-from hermes_core.kit.settings import load_settings, save_settings
+from hermes_core.kit import load_settings, redact, save_settings
 from hermes_core.loader.entry_points import LoadControl
 from hermes_core.loader.guard import ForeignError, call_foreign
-from hermes_core.loader.load import LoadedProvider, load_provider
-from hermes_core.manager.manager import MemoryManager
-from hermes_core.safety.redact import redact
+from hermes_core.loader.load import LoadedProvider
 from hermes_memory_foreign.turn_authors import author_text
 
 log = logging.getLogger(__name__)

@@ -10,13 +10,15 @@ from pathlib import Path
 import click
 import yaml
 
+from hermes_core import HermesHome
 from hermes_core.cli import Failure, home_of
 from hermes_core.cli.shell import complete_provider
-from hermes_core.home import HermesHome, expanded
+from hermes_core.home import expanded
+from hermes_core.kit import write_atomic
 from hermes_core.loader.discover import BUNDLED, EXPORTED, ProviderCandidate, discover, select
 from hermes_core.loader.entry_points import normalise
 from hermes_core.packages import CORE, OWN_PACKAGES, install_words
-from hermes_core.storage.files import ensure_folder, write_atomic
+from hermes_core.storage.files import ensure_folder
 from hermes_memory_foreign.export import host_name
 
 HOST = "hermes-agent"

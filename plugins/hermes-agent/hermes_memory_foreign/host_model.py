@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.config import Config, Credentials, load_config
 from hermes_core.errors import ConfigError
-from hermes_core.home import HermesHome
 from hermes_core.kit.http import Api
 from hermes_memory_foreign.environment import get_hermes_home, warn_once
 

@@ -35,10 +35,12 @@ from typing import Any
 
 import click
 
+from hermes_core import HermesHome
 from hermes_core.errors import ConfigError
-from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.home import FOLDER_PREFIX
+from hermes_core.kit import write_atomic
 from hermes_core.loader.folder_import import FOLDER_PACKAGE
-from hermes_core.storage.files import ensure_folder, locked, write_atomic
+from hermes_core.storage.files import ensure_folder, locked
 from hermes_memory_foreign import host_model, host_sessions, host_tools, turn_authors
 from hermes_memory_foreign.environment import (
     get_hermes_home,

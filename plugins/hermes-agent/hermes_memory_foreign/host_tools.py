@@ -20,11 +20,10 @@ from typing import Any, Generic, TypeVar
 
 import click
 
+from hermes_core import HermesHome, StreamingContextScrubber, sanitize_context
 from hermes_core.errors import HermesError
-from hermes_core.home import HermesHome
-from hermes_core.safety.fence import build_memory_context_block, sanitize_context
+from hermes_core.safety.fence import build_memory_context_block
 from hermes_core.safety.scan import first_threat
-from hermes_core.safety.scrubber import StreamingContextScrubber
 from hermes_memory_foreign.environment import get_hermes_home, warn_once
 from hermes_memory_foreign.host_model import call_llm, extract_content_or_reasoning
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.errors import StorageError
+from hermes_core.kit import write_atomic
 from hermes_core.loader.discover import ProviderCandidate, folder_candidate
 from hermes_core.loader.sources import module_path, python_files, read_source
-from hermes_core.storage.files import write_atomic
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import importlib_metadata
 
+from hermes_core import HermesHome
 from hermes_core.errors import ProviderError, ProviderUnavailable
-from hermes_core.home import HermesHome
 from hermes_core.loader.discover import ProviderCandidate
 from hermes_core.loader.entry_points import PLUGIN_GROUP, installed_entry_points, normalise
 from hermes_core.loader.guard import ForeignError, call_foreign

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hermes_core import HermesHome
 from hermes_core.contract.values import Availability
 from hermes_core.errors import (
     ProviderError,
@@ -24,7 +25,7 @@ from hermes_core.errors import (
     ProviderUnavailable,
     ProviderUnconfigured,
 )
-from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.home import FOLDER_PREFIX
 from hermes_core.loader.discover import name_owner
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_core.loader.load import LOAD_TIMEOUT_S, load_folder

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.config import load_config
 from hermes_core.errors import SetupFailed
-from hermes_core.home import FOLDER_PREFIX, HermesHome
+from hermes_core.home import FOLDER_PREFIX
+from hermes_core.kit import write_atomic
 from hermes_core.loader.discover import BUNDLED, FOLDERS, discover, name_owner, read_manifest, select
-from hermes_core.storage.files import ensure_folder, locked, write_atomic
+from hermes_core.storage.files import ensure_folder, locked
 from hermes_memory_foreign.plugin_check import FirstLoad, check_plugin
 from hermes_memory_foreign.plugin_source import (
     PluginSource,

@@ -19,9 +19,9 @@ import yaml
 
 from hermes_core.errors import BackendNotFound, ProviderError, SetupFailed
 from hermes_core.home import expanded
+from hermes_core.kit import redact
 from hermes_core.kit.http import Api
 from hermes_core.loader.discover import BUNDLED
-from hermes_core.safety.redact import redact
 from hermes_core.storage.files import PRIVATE_FOLDER
 from hermes_memory_foreign.archives import ARCHIVE_SUFFIXES, copy_folder, unpack_archive
 from hermes_memory_foreign.inspection import plugin_candidate

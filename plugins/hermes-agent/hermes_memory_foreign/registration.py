@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.errors import ProviderError
-from hermes_core.home import HermesHome
 from hermes_core.loader.guard import ForeignError, call_foreign
 from hermes_memory_foreign.companion_files import login_of, sibling
 from hermes_memory_foreign.environment import environment_of

@@ -10,10 +10,10 @@ import uuid
 import click
 from click.core import ParameterSource
 
+from hermes_core import Memory, open_memory
 from hermes_core.config import Credentials
 from hermes_core.kit.cli import command_home
 from hermes_core.loopback import listen
-from hermes_core.memory import Memory, open_memory
 from hermes_core.safety.terminal import hanging
 from hermes_memory_mcp.server import (
     http_server,

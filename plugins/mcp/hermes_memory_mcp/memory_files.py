@@ -13,14 +13,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from hermes_core import Memory
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import ENTRY_DELIMITER, entry_handle, split_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.errors import HermesError, MemoryConflict, ToolInputInvalid
-from hermes_core.kit.text import storable
-from hermes_core.memory import Memory
+from hermes_core.kit import redact, storable
 from hermes_core.safety.origin import Reading, current_reading, lowest
-from hermes_core.safety.redact import redact
 from hermes_memory_mcp.toolset import MAX_INPUT, ToolAnswer, ToolSet
 
 ROOT = "/memories"

@@ -41,7 +41,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hermes_core.config import Credentials
-from hermes_core.kit.text import storable
+from hermes_core.kit import storable
 from hermes_core.loopback import HOST
 from hermes_memory_mcp.toolset import MAX_INPUT, ToolSet
 

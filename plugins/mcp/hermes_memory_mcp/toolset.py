@@ -12,16 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from hermes_core import Memory, MemoryStore
 from hermes_core.contract.values import ORIGIN_NAMES, MemoryTarget, Origin, Session, ToolCall
-from hermes_core.curated.store import DataNote, MemoryStore
+from hermes_core.curated.store import DataNote
 from hermes_core.curated.tool import MEMORY_SCHEMA, memory_schema_without_prompt
 from hermes_core.errors import HermesError, SessionError
-from hermes_core.kit.text import clip, storable
-from hermes_core.kit.tools import Range, ToolBox, tool
-from hermes_core.memory import Memory
+from hermes_core.kit import Range, ToolBox, clip, redact, storable, tool
 from hermes_core.safety.fence import clean_result, without_context
 from hermes_core.safety.origin import Reading, as_origin, current_reading, lowest, may_command, report_result
-from hermes_core.safety.redact import redact, secrets_in
+from hermes_core.safety.redact import secrets_in
 from hermes_core.sessions.tool import MAX_ANSWER_CHARS, MIN_MESSAGE_CHARS, SESSION_SEARCH_SCHEMA
 from hermes_core.turn_recall import RecallHit, render_notes
 

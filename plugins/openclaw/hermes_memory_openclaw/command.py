@@ -8,11 +8,11 @@ from typing import get_args
 
 import click
 
+from hermes_core import open_memory
 from hermes_core.cli import Failure, Group, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_styled, print_table, warn
-from hermes_core.memory import open_memory
-from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import escape_hidden, printable
+from hermes_core.kit import printable, redact
+from hermes_core.safety.terminal import escape_hidden
 from hermes_memory_openclaw.migration import (
     MigrationOptions,
     MigrationPlan,

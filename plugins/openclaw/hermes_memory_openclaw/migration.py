@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hermes_core.contract.values import MemoryTarget
-from hermes_core.safety.redact import redact, redact_value
-from hermes_core.storage.files import write_atomic
+from hermes_core.kit import redact, write_atomic
+from hermes_core.safety.redact import redact_value
 
 Status = Literal["migrated", "archived", "skipped", "conflict", "error"]
 STATUSES: tuple[Status, ...] = ("migrated", "archived", "skipped", "conflict", "error")

@@ -21,7 +21,7 @@ from dotenv import dotenv_values
 
 from hermes_core.errors import ImportFailed, StorageError
 from hermes_core.home import expanded
-from hermes_core.kit.text import storable
+from hermes_core.kit import storable
 from hermes_memory_openclaw.migration import RemainingFile, SourceFile, SourceTree, Workspace
 
 # OpenClaw was renamed twice; the folder of a person who upgraded may have an earlier name.

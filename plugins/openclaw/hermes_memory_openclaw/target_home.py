@@ -15,20 +15,17 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from hermes_core import HermesHome, Memory
 from hermes_core.config import Credentials
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import TARGETS, Result
 from hermes_core.errors import HermesError, ImportFailed, StorageError
-from hermes_core.home import HermesHome
 from hermes_core.importers.stream import json_digest
-from hermes_core.kit.text import storable
-from hermes_core.memory import Memory
+from hermes_core.kit import Database, redact, storable, write_atomic
 from hermes_core.safety.origin import Reading
-from hermes_core.safety.redact import redact
-from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked, write_atomic
-from hermes_core.storage.sqlite import Database
+from hermes_core.storage.files import PRIVATE_FILE, ensure_folder, locked
 from hermes_memory_openclaw.migration import (
     AddEntries,
     ArchiveFile,

@@ -10,8 +10,9 @@ import click
 from hermes_core.cli import extensions_of, home_of
 from hermes_core.cli.output import finish, json_option, print_document, print_table, progress_bar
 from hermes_core.config import load_config
+from hermes_core.kit import printable
 from hermes_core.loader.parts import HomeParts
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.safety.terminal import counted, hanging
 from hermes_memory_postgresql.storage_move import (
     StorageMove,
     StorageMovePlan,

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_core import HermesHome
 from hermes_core.config import Config
 from hermes_core.errors import HermesError
 from hermes_core.health.finding import Finding, failed
-from hermes_core.home import HermesHome
+from hermes_core.kit import Database
 from hermes_core.safety.terminal import counted
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.storage.inventory import NOTE_STORES
 from hermes_core.storage.moved import read_mark
-from hermes_core.storage.sqlite import Database
 from hermes_memory_postgresql.notes import is_mirror
 from hermes_memory_postgresql.postgres import PostgresDatabase
 from hermes_memory_postgresql.schema import index_statements

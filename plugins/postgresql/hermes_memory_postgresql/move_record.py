@@ -7,9 +7,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hermes_core import HermesHome
 from hermes_core.errors import StorageError
-from hermes_core.home import HermesHome
-from hermes_core.storage.files import sync_folder, write_atomic
+from hermes_core.kit import write_atomic
+from hermes_core.storage.files import sync_folder
 
 
 @dataclass(frozen=True, slots=True)

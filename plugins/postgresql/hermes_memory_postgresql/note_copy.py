@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from hermes_core import HermesHome
 from hermes_core.contract.values import MemoryTarget, Session
 from hermes_core.curated.document import join_entries, split_entries
 from hermes_core.curated.journal import CHANGES, EVENTS, NoteJournal, journal_database
@@ -19,10 +20,10 @@ from hermes_core.curated.origins import NoteOrigin, NoteOrigins
 from hermes_core.curated.places import NoteFile, fingerprint
 from hermes_core.curated.project import KeyFile
 from hermes_core.errors import LockTimeout, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.kit import write_atomic
 from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.files import PRIVATE_FILE, write_atomic
+from hermes_core.storage.files import PRIVATE_FILE
 from hermes_core.storage.inventory import ORIGINS, Inventory, remove_from_inventory
 from hermes_core.storage.moved import StoreMark, read_mark
 from hermes_core.storage.sqlite import database_files

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.contract.values import MemoryTarget
 from hermes_core.curated.journal import CHANGES
 from hermes_core.curated.note_places import NotePlaces
@@ -31,10 +32,9 @@ from hermes_core.curated.origins import (
 from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged, NoteText
 from hermes_core.curated.project import FolderKey, KnownKeys, Repository
 from hermes_core.errors import MemoryConflict, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.kit import write_atomic
 from hermes_core.safety.origin import as_origin
 from hermes_core.storage.engine import Engine, Statement
-from hermes_core.storage.files import write_atomic
 from hermes_core.storage.inventory import ORIGINS
 
 log = logging.getLogger(__name__)

@@ -19,16 +19,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from hermes_core import HermesHome
 from hermes_core.config import STORAGE, Config, load_config, override_config, set_value, unset_value
 from hermes_core.curated.journal import EVENTS
 from hermes_core.errors import ConfigError, DatabaseUnavailable, HermesError, StorageError
-from hermes_core.home import HermesHome
+from hermes_core.kit import write_atomic
 from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.home_store import Moving, open_sessions
 from hermes_core.sessions.maintenance import exclusive
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.files import locked, sync_folder, write_atomic
+from hermes_core.storage.files import locked, sync_folder
 from hermes_core.storage.inventory import remove_from_inventory
 from hermes_core.storage.moved import StoreMark, read_mark
 from hermes_core.storage.sqlite import database_files

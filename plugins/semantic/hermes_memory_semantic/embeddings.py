@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_core import HermesHome
 from hermes_core.config.credentials import Credentials
 from hermes_core.config.keys import RecallConfig
 from hermes_core.errors import BackendUnavailable, ConfigError
-from hermes_core.home import HermesHome
-from hermes_core.kit.text import clip
+from hermes_core.kit import clip, redact
 from hermes_core.packages import install_remedy
-from hermes_core.safety.redact import redact
 from hermes_memory_semantic.dense import DISTRIBUTION, cut
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from hermes_core.kit import Database
 from hermes_core.sessions.records import read_meta
 from hermes_core.sessions.search.index import note_change
 from hermes_core.sessions.search.protocol import (
@@ -31,7 +32,6 @@ from hermes_core.sessions.search.protocol import (
     Vector,
 )
 from hermes_core.storage.files import PRIVATE_FILE
-from hermes_core.storage.sqlite import Database
 
 if TYPE_CHECKING:
     import numpy

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from filelock import Timeout
 
+from hermes_core import HermesHome
 from hermes_core.config import Config
 from hermes_core.errors import BackendUnavailable, ConfigError, DatabaseCorrupt, HermesError
-from hermes_core.home import HermesHome
+from hermes_core.kit import Database, redact
 from hermes_core.packages import install_remedy
 from hermes_core.recall.tokens import words
-from hermes_core.safety.redact import redact
 from hermes_core.sessions.search.protocol import (
     INT8_SCALE,
     MAX_NEAREST,
@@ -36,7 +36,6 @@ from hermes_core.sessions.search.protocol import (
     VectorStore,
 )
 from hermes_core.storage.engine import Engine
-from hermes_core.storage.sqlite import Database
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vector_store import SqliteVectors
 

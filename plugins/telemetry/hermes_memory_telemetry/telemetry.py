@@ -25,15 +25,16 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from hermes_core import MemoryManager, TurnRecall
 from hermes_core.config.keys import CAPTURE_CONTENT
 from hermes_core.contract.hooks import hookimpl
 from hermes_core.contract.values import Event, MemoryWrite, Recall, Session, SessionSwitch, Turn
 from hermes_core.manager.call import attempt
-from hermes_core.manager.manager import MemoryManager, ProviderHealth
+from hermes_core.manager.manager import ProviderHealth
 from hermes_core.outbox.rows import DELIVERED_ROW, TRACE_CONTEXT, trace_of
 from hermes_core.recall.tokens import count_tokens
 from hermes_core.safety.redact import redact_value
-from hermes_core.turn_recall import PendingTurn, RecallReport, TurnRecall
+from hermes_core.turn_recall import PendingTurn, RecallReport
 
 log = logging.getLogger(__name__)
 

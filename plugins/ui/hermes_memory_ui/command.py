@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import click
 
+from hermes_core import open_memory
 from hermes_core.kit.cli import command_home
 from hermes_core.loopback import listen
-from hermes_core.memory import open_memory
 from hermes_core.safety.terminal import hanging
 from hermes_memory_ui.access import Access
 from hermes_memory_ui.server import http_page_server, serve_page

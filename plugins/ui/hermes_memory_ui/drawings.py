@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from hermes_core.kit.text import clip
+from hermes_core.kit import clip
 from hermes_core.safety.terminal import escape_controls
 
 MAX_LABEL_CHARS = 18

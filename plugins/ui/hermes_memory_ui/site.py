@@ -13,11 +13,11 @@ import jinja2
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from hermes_core import Memory
 from hermes_core.actions.notes import session_of_user
 from hermes_core.contract.values import ORIGIN_NAMES
 from hermes_core.errors import ConfigError, HermesError, SessionError
-from hermes_core.memory import Memory
-from hermes_core.safety.redact import redact
+from hermes_core.kit import redact
 from hermes_core.safety.terminal import counted, escape_controls, escape_hidden
 from hermes_core.sessions.records import local_time
 from hermes_core.sessions.tool import SessionSearchTool

@@ -18,14 +18,14 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import click
 
+from hermes_core import HermesHome, open_memory
 from hermes_core.cli import DEGRADED, INTERRUPTED, home_of
 from hermes_core.cli.output import json_option, print_document, warn
 from hermes_core.curated.edits import preview
 from hermes_core.errors import HermesError
-from hermes_core.home import HermesHome
+from hermes_core.kit import printable
 from hermes_core.logs import LogFile
-from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.safety.terminal import counted, hanging
 from hermes_core.stopping import current_stop, wait_unless_stopped
 from hermes_core.storage.verdicts import Verdicts, find_context_file, read_for_prompt
 from hermes_memory_agent import Agent, ConfiguredModels, TurnResult

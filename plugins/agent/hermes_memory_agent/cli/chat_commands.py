@@ -8,14 +8,12 @@ from collections.abc import Callable, Mapping
 
 import click
 
+from hermes_core import Memory, MemoryStore
 from hermes_core.cli.output import moment, print_table, warn
 from hermes_core.cli.review import ReviewDialog
 from hermes_core.cli.sessions import print_hits
-from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import CuratedMemoryError, ModelError, SessionError
-from hermes_core.memory import Memory
-from hermes_core.safety.redact import redact
-from hermes_core.safety.terminal import printable
+from hermes_core.kit import printable, redact
 from hermes_core.sessions.records import PROGRAM_SOURCES
 from hermes_memory_agent import OpenAIModel, TurnResult
 from hermes_memory_agent.cli.chat_terminal import TerminalChat

@@ -14,7 +14,8 @@ from hermes_core.cli.output import console, warn
 from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.waiting import waiting_sentence
 from hermes_core.health.provider import selected_health
-from hermes_core.safety.terminal import counted, hanging, printable
+from hermes_core.kit import printable
+from hermes_core.safety.terminal import counted, hanging
 from hermes_memory_agent import Agent, ToolRequest, TurnResult
 from hermes_memory_agent.locks import SessionLock
 

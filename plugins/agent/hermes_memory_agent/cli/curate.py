@@ -9,15 +9,15 @@ from typing import cast, get_args
 
 import click
 
+from hermes_core import MemoryStore, open_memory
 from hermes_core.actions.notes import deliver, session_of_user
 from hermes_core.cli import home_of
 from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import finish, json_option, print_document, warn
 from hermes_core.contract.values import MemoryTarget, Session
-from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import HermesError
-from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import hanging, printable
+from hermes_core.kit import printable
+from hermes_core.safety.terminal import hanging
 from hermes_memory_agent.configured import ConfiguredModels
 from hermes_memory_agent.curator import accept, propose
 from hermes_memory_agent.model import ChatModel

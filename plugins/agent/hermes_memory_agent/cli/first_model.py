@@ -6,12 +6,12 @@ from contextlib import closing
 
 import click
 
+from hermes_core import HermesHome
 from hermes_core.cli import Failure
 from hermes_core.cli.output import warn
 from hermes_core.config import Config, Credentials, load_config, set_value
 from hermes_core.errors import ConfigError, HermesError, ModelError
-from hermes_core.home import HermesHome
-from hermes_core.safety.terminal import printable
+from hermes_core.kit import printable
 from hermes_memory_agent import ModelSettings, OpenAIModel
 
 # Names of a server's list that are printed; routers list hundreds.

@@ -15,8 +15,8 @@ from rich.markdown import Heading, Markdown
 from rich.segment import Segment
 from rich.text import Text
 
+from hermes_core.kit import printable
 from hermes_core.safety.scan import invisible_characters
-from hermes_core.safety.terminal import printable
 
 # The colours of the terminal's own theme, which its person can read on its background.
 CODE_THEME = "ansi_dark"

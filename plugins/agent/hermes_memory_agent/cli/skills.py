@@ -6,13 +6,13 @@ from contextlib import closing
 
 import click
 
+from hermes_core import open_memory
 from hermes_core.actions.notes import session_of_user
 from hermes_core.cli import Group, home_of
 from hermes_core.cli.memory import user_option
 from hermes_core.cli.output import json_option, moment, print_document, print_table, warn
 from hermes_core.config import load_config
-from hermes_core.memory import open_memory
-from hermes_core.safety.terminal import printable
+from hermes_core.kit import printable
 from hermes_memory_agent.skills.store import SkillStore, open_skills
 
 

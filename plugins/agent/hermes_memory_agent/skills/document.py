@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from hermes_core.errors import SkillError
-from hermes_core.kit.text import clip
+from hermes_core.kit import clip
 
 MAX_SKILL_CHARS = 64 * 1024
 """Limit of one SKILL.md; longer text belongs into files beside it."""

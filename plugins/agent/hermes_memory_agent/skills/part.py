@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes_core import HermesHome
 from hermes_core.config import Config
 from hermes_core.contract.extensions import PartItem
 from hermes_core.curated.origins import entry_hash
 from hermes_core.curated.waiting import HASH_DIGITS
-from hermes_core.home import HermesHome
 from hermes_core.storage.chain import ChainReport
 from hermes_core.storage.inventory import Inventory
 from hermes_memory_agent.skills.document import read_skill

@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from hermes_core import HermesHome
 from hermes_core.curated.origins import NoteOrigins
 from hermes_core.errors import ImportFailed
-from hermes_core.home import HermesHome
 from hermes_core.safety.origin import RANKS, as_origin
 from hermes_core.storage.inventory import ORIGINS
 from hermes_memory_agent.skills.document import normalize_lines

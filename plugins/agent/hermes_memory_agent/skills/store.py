@@ -18,28 +18,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_core import HermesHome, sanitize_context
 from hermes_core.config import Config
 from hermes_core.contract.values import Origin, Session
 from hermes_core.curated.origins import UNKNOWN, NoteOrigins, entry_hash
 from hermes_core.errors import SkillError, StorageError
-from hermes_core.home import HermesHome, expanded
-from hermes_core.kit.text import clip, storable
-from hermes_core.safety.fence import sanitize_context
+from hermes_core.home import expanded
+from hermes_core.kit import Database, Migration, clip, storable, write_atomic
 from hermes_core.safety.neutral import neutralize
 from hermes_core.safety.origin import RANKS, Reading, in_scope, lowest, may_command, origin_of_text
 from hermes_core.safety.scan import Scan, first_threat
 from hermes_core.safety.templates import without_turns
 from hermes_core.storage.chain import ChainReport, EventChain, text_digest
-from hermes_core.storage.files import (
-    PRIVATE_FILE,
-    locked,
-    open_at_once,
-    remedy_for,
-    write_atomic,
-    write_checked,
-)
+from hermes_core.storage.files import PRIVATE_FILE, locked, open_at_once, remedy_for, write_checked
 from hermes_core.storage.inventory import ORIGINS
-from hermes_core.storage.sqlite import SCHEMA_1, Database, Migration
+from hermes_core.storage.sqlite import SCHEMA_1
 from hermes_core.storage.verdicts import ScannedText, Verdicts
 from hermes_memory_agent.skills.document import (
     MAX_SKILL_CHARS,

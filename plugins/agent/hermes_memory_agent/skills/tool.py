@@ -8,9 +8,9 @@ from typing import Any
 
 from hermes_core.contract.values import Session
 from hermes_core.errors import HermesError, SkillError
+from hermes_core.kit import redact
 from hermes_core.safety.fence import clean_result
 from hermes_core.safety.origin import current_reading, report_result
-from hermes_core.safety.redact import redact
 from hermes_memory_agent.skills.store import SkillStore
 
 SKILL_VIEW_SCHEMA: dict[str, Any] = {
