@@ -66,7 +66,9 @@ def call_of(function: Callable[..., Any]) -> str:
         default = (
             "" if p.default is p.empty else f" = {getattr(p.default, '__name__', None) or repr(p.default)}"
         )
-        shown.append(f"{star}{p.name}: {p.annotation}{default}")
+        # The fields of a Struct have types and no text.
+        kind = p.annotation.__name__ if isinstance(p.annotation, type) else p.annotation
+        shown.append(f"{star}{p.name}: {kind}{default}")
     answer = (
         ""
         if signature.return_annotation in (None, "None", inspect.Signature.empty)

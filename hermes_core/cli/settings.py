@@ -115,7 +115,7 @@ def get_key(ctx: click.Context, key: str, as_json: bool) -> None:
 @click.argument("value")
 @click.pass_context
 def set_key(ctx: click.Context, key: str, value: str) -> None:
-    """Write VALUE for KEY into config.yaml and keep the comments; write a list with commas.
+    """Write VALUE for KEY into config.yaml and keep the comments; write a list with commas, or as JSON.
 
     KEY may be memory.NAME.KEY in the block of a provider. Its VALUE is a number, true, false, JSON or text.
     A running program keeps its old value until its next start.
@@ -195,16 +195,12 @@ def _require(ctx: click.Context, key: str) -> None:
 
 
 def _read(key: str, text: str) -> Value:
-    """Return a typed value. Text that the key does not take stays text, and `set_value` refuses it."""
+    """Return a typed value. Raises `ConfigError` for one that the key does not take."""
     if is_provider_key(key):
         return _plain(text)
     known = known_key(key)
-    if item_type(known):
-        return [item.strip() for item in text.split(",") if item.strip()]
-    try:
-        value: Value = checked(known, text)
-    except ConfigError:
-        return text
+    is_list = item_type(known) is not None and not text.lstrip().startswith("[")
+    value: Value = checked(known, [*filter(None, map(str.strip, text.split(",")))] if is_list else text)
     return value
 
 

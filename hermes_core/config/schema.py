@@ -94,13 +94,11 @@ def expected(field: Field) -> str:
         return field.form
     item = item_type(field)
     noun = f"one of {', '.join(map(repr, field.choices))}" if field.choices else _TYPES[item or field.type][0]
-    match field.minimum, field.maximum:
-        case float() | int() as low, float() | int() as high:
-            noun += f" from {low:g} up to {high:g}"
-        case float() | int() as low, None:
-            noun += f" of at least {low:g}"
-        case None, float() | int() as high:
-            noun += f" of at most {high:g}"
+    low, high = field.minimum, field.maximum
+    if low is not None:
+        noun += f" of at least {low:g}" if high is None else f" from {low:g} up to {high:g}"
+    elif high is not None:
+        noun += f" of at most {high:g}"
     return f"a list, each item {noun}" if item else noun
 
 
@@ -150,7 +148,8 @@ def _converted(field: Field, raw: Any, strict: bool) -> Any:
         raw = next((choice for choice in field.choices if choice in words), raw)
     elif isinstance(raw, str) and not strict and kind is not str:
         raw = raw.strip()
-        raw = json.loads(raw) if kind in (dict, list) else _BOOL_WORDS.get(raw.lower(), raw)
+        is_json = kind in (dict, list) or (raw.startswith("[") and item_type(field) is not None)
+        raw = json.loads(raw) if is_json else _BOOL_WORDS.get(raw.lower(), raw)
     return raw if type(raw) is kind else msgspec.convert(raw, kind, strict=strict)
 
 

@@ -14,11 +14,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urljoin, urlsplit
+
+from msgspec import Struct
 
 from hermes_core.errors import (
     BackendAuthError,
@@ -67,16 +68,14 @@ _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXY_SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """A file as the backend sent it: `type` is its media type in lower case, "" if the backend names none."""
 
     content: bytes
     type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """A whole HTTP answer."""
 
     status: int

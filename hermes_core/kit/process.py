@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct
 
 from hermes_core.errors import BackendUnavailable, ProviderUnavailable
 from hermes_core.kit.text import clip, fold_space
@@ -43,8 +44,7 @@ _BASE_VARIABLES = (
 _NETWORK_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
+class ProgramResult(Struct, frozen=True):
     """Exit code and output of a program that ended by itself."""
 
     code: int

@@ -7,10 +7,11 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.config import load_config
 from hermes_core.contract.values import Field
@@ -46,8 +47,7 @@ class HasWizard(Protocol):
         """Ask, save the answers, and select the provider."""
 
 
-@dataclass(frozen=True, slots=True)
-class MissingRequirements:
+class MissingRequirements(Struct, frozen=True):
     """The packages and programs that a provider lacks. Programs are installed by hand."""
 
     packages: tuple[str, ...] = ()

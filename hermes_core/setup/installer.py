@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import importlib_metadata
+from msgspec import Struct
 
 from hermes_core.config import load_config
 from hermes_core.errors import SetupFailed
@@ -38,8 +38,7 @@ _INDEX_VARIABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InstallStep:
+class InstallStep(Struct, frozen=True):
     """Packages that one call of the installer installs.
 
     Attributes:

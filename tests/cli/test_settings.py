@@ -37,6 +37,8 @@ def test_a_value_is_written_beside_what_is_there_and_read_back(
         ("model.name", "12", "12\n"),
         ("agent.compress_at", "0.5", "0.5\n"),
         ("providers.block", "honcho, mem0", "honcho\nmem0\n"),
+        ("providers.block", '["honcho", "mem, 0"]', "honcho\nmem, 0\n"),
+        ("providers.block", "[]", ""),
     ],
 )
 def test_a_value_is_what_its_key_takes(hermes: Hermes, key: str, typed: str, shown: str) -> None:
@@ -56,6 +58,11 @@ def test_a_value_is_what_its_key_takes(hermes: Hermes, key: str, typed: str, sho
             ("set", "agent.max_iterations", "ten"),
             "agent.max_iterations must be a whole number of at least 1, is 'ten'",
         ),
+        (("set", "agent.max_iterations", "010"), "is '010'; write for example 40"),
+        (("set", "agent.compress_at", "nan"), "must be a number from 0.1 up to 0.95, is 'nan'"),
+        (("set", "providers.block", '["a", 1]'), "must be a list, each item a string, is '[\"a\", 1]'"),
+        (("set", "memory.accepted_origins", "web, wab"), "is ['web', 'wab']"),
+        (("set", "identity.owners", "42"), "must be a list of ids, each as telegram:123"),
         (("set", "agent.max_iterations", ""), "must be a whole number"),
         (
             ("set", "agent.max_iterations", "-1"),
