@@ -145,7 +145,8 @@ def load_settings(
         else:
             source, raw, where = "default", field.default, "its declaration"
         value = None if raw is None else read_value(field, raw, where, clamp=field.clamp)
-        if field.clamp and value is not None and float(raw) != value:
+        is_moved = field.clamp and value is not None and value in (field.minimum, field.maximum)
+        if is_moved and float(raw) != value:
             warnings.append(
                 f"{field.name!r} in {where} is {raw!r}, so {value:g} is used; write {expected(field)}"
             )

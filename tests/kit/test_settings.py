@@ -105,6 +105,14 @@ def test_a_number_that_used_to_be_clamped_still_is_and_a_warning_says_so(
         save_settings(fields, tmp_path, "demo", {"results": 50})
 
 
+@pytest.mark.parametrize("field", [Field("on", bool, clamp=True), Field("on", float, minimum=1, clamp=True)])
+def test_a_setting_that_no_range_moves_gives_no_warning(tmp_path: Path, field: Field) -> None:
+    for raw in ("1", None):
+        write(tmp_path, {"on": raw})
+        settings = load_settings((field,), tmp_path, "demo", {})
+        assert (settings.on, settings.warnings) == (raw and 1, ())
+
+
 def test_numbers_that_a_wizard_stored_as_text_are_read(tmp_path: Path) -> None:
     write(tmp_path, {"limit": "20", "weight": "0.25"})
     assert (load(tmp_path).limit, load(tmp_path).weight) == (20, 0.25)

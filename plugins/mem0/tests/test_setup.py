@@ -87,7 +87,7 @@ def test_status_and_doctor_say_that_it_works(home: HermesHome, models: Models) -
         ([], r"api_key (MEM0_API_KEY), get it at https://app.mem0.ai"),
         (["mode=selfhosted"], "host (MEM0_HOST)"),
         (["mode=oss", "vector_store=pgvector"], "database_url (MEM0_DATABASE_URL)"),
-        (["mode=cloud"], "write one of 'platform', 'selfhosted', 'oss'"),
+        (["mode=cloud"], "must be one of 'platform', 'selfhosted', 'oss'"),
         (["mdoe=oss"], "did you mean 'mode'?"),
     ],
     ids=str,
