@@ -136,7 +136,7 @@ def load_settings(
     source: Source
     for field in fields:
         if overrides and field.name in overrides:
-            source, raw, where = "override", overrides[field.name], "the caller"
+            source, raw, where = "override", overrides[field.name], "the overrides"
         # Before the file: a container or a shell overrides one run without touching the home.
         elif field.env and (variable := ask(field.env)):
             source, raw, where = "env", variable, f"the environment or .env as {field.env}"
