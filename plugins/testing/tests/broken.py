@@ -1210,7 +1210,10 @@ def _with_field(*fields: Field) -> tuple[Field, ...]:
     return (*Notebook.settings, *fields)
 
 
-@caught_by("test_settings_are_declared_soundly", "choice")
+@caught_by(
+    "test_settings_are_declared_soundly",
+    "'ink' in its declaration must be one of 'black', 'blue', is 'green'",
+)
 class BadDefault(Notebook):
     settings = _with_field(Field("ink", default="green", choices=("black", "blue"), help="colour"))
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import pytest
 
 from hermes_core import Field, HermesError, HermesHome, load_provider
 from hermes_core.contract.provider import contract_faults
+from hermes_core.kit import ConfigError, load_settings
 from hermes_memory_testing.contract.failure import hook_arguments
 from hermes_memory_testing.contract.inputs import sample
 from hermes_memory_testing.contract.suite import TORTOISE, Run, Suite
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NO_HOME = Path("no-such-home")
 _WRONG: dict[Any, Any] = {int: "seven", float: "a lot", bool: "perhaps"}
 
 
@@ -183,20 +186,10 @@ def _field_faults(fields: Sequence[Field]) -> Iterator[str]:
 
 
 def _default_faults(field: Field) -> Iterator[str]:
-    value = field.default
-    if value is None:
-        return
-    kinds = (int, float) if field.type is float else (field.type,)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and field.type is not bool):
-        yield f"the default {value!r} of {field.name} is not of type {field.type.__name__}"
-        return
-    if field.choices and value not in field.choices:
-        yield f"the default {value!r} of {field.name} is not among its choices"
-    low, high = field.minimum, field.maximum
-    if isinstance(value, int | float) and (
-        (low is not None and value < low) or (high is not None and value > high)
-    ):
-        yield f"the default {value!r} of {field.name} is out of its range"
+    try:
+        load_settings((replace(field, clamp=False),), NO_HOME, "demo", {})
+    except ConfigError as exc:
+        yield exc.message
 
 
 GROUP = "hermes_core.providers"
