@@ -6,11 +6,10 @@ import contextlib
 import shlex
 import shutil
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-import importlib_metadata
 from msgspec import Struct
 
 from hermes_core.config import load_config
@@ -31,9 +30,7 @@ from hermes_core.memory import account_of
 from hermes_core.outbox.recovery import outbox_of_home
 from hermes_core.sessions.home_store import open_sessions
 from hermes_core.setup.answers import Answers, select_provider
-
-if TYPE_CHECKING:
-    from packaging.markers import Marker
+from hermes_core.setup.installer import missing_dependencies
 
 
 @runtime_checkable
@@ -116,7 +113,8 @@ def missing_requirements(home: HermesHome, name: str) -> MissingRequirements:
 def missing_extras(loaded: LoadedProvider, answers: Answers) -> tuple[str, ...]:
     """Return the missing packages that these answers require."""
     extras = {one.extras.get(str(answers.value(one.name)), "") for one in answers.asked()} - {""}
-    return tuple(missing_packages(extra_requirements(loaded.entry.distribution, extras)))
+    name = loaded.entry.distribution
+    return tuple(missing_dependencies([f"{name}[{','.join(sorted(extras))}]"])) if name and extras else ()
 
 
 def questions(home: HermesHome, loaded: LoadedProvider) -> Answers:
@@ -198,29 +196,9 @@ def _known(found: Settings, field: Field) -> Any:
 CHECK_TIMEOUT_S = 5.0
 
 
-def extra_requirements(distribution: str, extras: Collection[str]) -> list[str]:
-    """Return the requirements of these extras, [] if the distribution is not installed as a package."""
-    from packaging.requirements import Requirement
-
-    try:
-        listed = importlib_metadata.requires(distribution) if distribution and extras else None
-    except importlib_metadata.PackageNotFoundError:
-        return []
-    wanted = [Requirement(need) for need in listed or ()]
-    wanted = [one for one in wanted if one.marker and _is_of(one.marker, extras)]
-    for one in wanted:
-        one.marker = None
-    return [str(one) for one in wanted]
-
-
 def missing_tools(tools: Iterable[ExternalTool]) -> list[ExternalTool]:
     """Return the programs whose check fails here."""
     return [tool for tool in tools if not _is_there(tool)]
-
-
-def _is_of(marker: Marker, extras: Collection[str]) -> bool:
-    """Return True if one of the extras meets the marker, and no extra does not."""
-    return not marker.evaluate({"extra": ""}) and any(marker.evaluate({"extra": one}) for one in extras)
 
 
 def _is_there(tool: ExternalTool) -> bool:

@@ -11,8 +11,8 @@ import pytest
 from hermes_core.errors import SetupFailed
 from hermes_core.loader.discover import ExternalTool
 from hermes_core.loader.requirements import missing_packages
-from hermes_core.setup.candidate import extra_requirements, missing_tools
-from hermes_core.setup.installer import InstallStep, install_command
+from hermes_core.setup.candidate import missing_tools
+from hermes_core.setup.installer import InstallStep, install_command, missing_dependencies
 
 PLUGGY = importlib.metadata.version("pluggy")
 
@@ -102,6 +102,6 @@ def test_what_an_extra_asks_for_is_told_and_nothing_else(
         "absent-windows; extra == 'local' and python_version < '3'",
         "absent-server; extra == 'server'",
     )
-    assert extra_requirements(name, {"local"}) == ["absent-vectors>=2"]
-    assert extra_requirements(name, {"local", "server"}) == ["absent-vectors>=2", "absent-server"]
-    assert extra_requirements(name, set()) == extra_requirements("not-there-at-all", {"local"}) == []
+    assert missing_dependencies([f"{name}[local]"]) == ["absent-vectors>=2"]
+    assert missing_dependencies([f"{name}[local,server]"]) == ["absent-vectors>=2", "absent-server"]
+    assert missing_dependencies([name]) == missing_dependencies(["not-there-at-all[local]"]) == []
