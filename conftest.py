@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import sysconfig
 import tempfile
@@ -25,6 +26,12 @@ from importlib_metadata import PathDistribution
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
 from tests.temp_folder import DISK, put_temp_folders_in_memory
+
+# What a shell runs in the background ignores Ctrl-C, and so would the programs that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _temp_folder = put_temp_folders_in_memory()
 
