@@ -62,8 +62,20 @@ check: lint types architecture
 suite: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-# `make -j2 test` checks the types while the tests are collected. The tests of the architecture are in the suite.
-test: lint types suite
+# Everything. Types are checked beside the tests, which wait a lot, and printed after them.
+test: lint
+	@$(BIN)/mypy >$(VENV)/types.txt 2>&1 & types=$$!; trap "kill $$types" INT TERM; \
+	$(MAKE) --no-print-directory suite; suite=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((suite || types))
+
+# The tests of one distribution: make test-core, make test-agent, make test-langchain. Those in tests/bench and tests/docs are
+# about the whole repository. Few tests need no workers, which take a second each to start.
+test-core: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --ignore=tests/bench --ignore=tests/docs tests
+
+test-%: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n $(if $(filter agent postgresql,$*),$(WORKERS),0) \
+		$(or $(wildcard plugins/$*/tests integrations/$*/tests),$(error there is no plugins/$* or integrations/$*))
 
 # The suite on each engine: on SQLite, then what uses a store on PostgreSQL, out of a wheel or the server of
 # HERMES_TEST_POSTGRES. There each home has a schema of its own. Tests about files are skipped, and counted by their reason.

@@ -1,7 +1,8 @@
 """Settings of the whole suite: what hypothesis may do, and what a test does not pay for.
 
 Thousands of tests open a memory. Closing it runs the garbage collector over everything the process holds, and opening it
-reads the metadata of every installed package. In a test process that is most of the work.
+reads the metadata of every installed package and the specifications of all hooks. In a test process that is most of the
+work.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
+import ssl
 import sys
 import sysconfig
 import tempfile
@@ -18,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pluggy
 import pytest
 from hypothesis import HealthCheck, settings
 from importlib_metadata import PathDistribution
@@ -25,6 +29,12 @@ from importlib_metadata import PathDistribution
 from tests.engine import sitecustomize
 from tests.postgres_server import drop_schema, server_url
 from tests.temp_folder import DISK, put_temp_folders_in_memory
+
+# What a shell runs in the background ignores Ctrl-C, and so would the programs that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _temp_folder = put_temp_folders_in_memory()
 
@@ -103,9 +113,42 @@ def read_metadata_once() -> None:
     PathDistribution.metadata = property(metadata_once)  # type: ignore[assignment]
 
 
+def read_hook_specifications_once() -> None:
+    """Keep what pluggy reads of the classes of our hooks: each memory that is opened makes a dozen plugin managers."""
+
+    @cache
+    def options_of(project: str, namespace: Any, name: str) -> Any:
+        return parse_options(pluggy.PluginManager(project), namespace, name)
+
+    def options_once(self: pluggy.PluginManager, namespace: Any, name: str) -> Any:
+        options = options_of(self.project_name, namespace, name)
+        return None if options is None else dict(options)
+
+    parse_options = pluggy.PluginManager.parse_hookspec_opts
+    pluggy.PluginManager.parse_hookspec_opts = options_once  # type: ignore[method-assign]
+
+
+def make_ssl_contexts_once() -> None:
+    """Share the contexts of clients that never speak TLS here: each reads the certificates of the system, for 15 ms."""
+    make = ssl.create_default_context
+
+    @cache
+    def context_of(_paths: tuple[str | None, ...], *purpose: Any, **certificates: Any) -> ssl.SSLContext:
+        return make(*purpose, **certificates)
+
+    def context_once(*purpose: Any, **certificates: Any) -> ssl.SSLContext:
+        # OpenSSL reads these itself.
+        paths = (os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        return context_of(paths, *purpose, **certificates)
+
+    ssl.create_default_context = context_once
+
+
 def pytest_configure() -> None:
     """Run once in each process of the suite."""
     read_metadata_once()
+    read_hook_specifications_once()
+    make_ssl_contexts_once()
 
 
 @pytest.hookimpl(trylast=True)

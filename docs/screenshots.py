@@ -24,6 +24,9 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
+HERMES = [sys.executable, "-m", "hermes_core"]
+"""Command that stands for `hermes-memory`."""
+
 WIDE = 200
 """Columns for a table, so that nothing is folded; the picture is as wide as its longest line."""
 
@@ -94,7 +97,7 @@ def take(shots: list[Shot], folder: Path) -> Iterator[Path]:
 
 def run(command: str, home: Path, columns: int) -> str:
     """What the command prints, with its colours. It must work: exit code 3 is for what a reader should not see."""
-    words = [sys.executable, "-m", "hermes_core", *shlex.split(command)[1:]]
+    words = [*HERMES, *shlex.split(command)[1:]]
     # Whether to search by meaning is for the one who takes the pictures to say; none shows it, and its model takes long.
     kept = {
         name: value

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,12 +22,6 @@ from hermes_core.loader.discover import BUNDLED
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 
 import json_page
-
-# What a shell runs in the background ignores Ctrl-C, and so would the programs that the tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No test pays for a model, nor for its thread, but those of search by meaning.
 os.environ["HERMES_SEMANTIC"] = "off"

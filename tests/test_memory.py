@@ -812,9 +812,10 @@ def test_a_greeting_that_was_said_before_finds_nothing(hermes_home: HermesHome) 
         assert "beagle" in memory.begin_turn(session, "where does Biscuit sleep?").context
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_turn_that_asks_nothing_of_memory_gets_nothing(hermes_home: HermesHome) -> None:
+    talk = [f"{FAR} Number {number}." for number in range(100)]
+    repeats = ["continue", "try again"] * 10
+    texts = (
         "Write a limerick about a lighthouse.",
         "What's the difference between a stack and a queue?",
         "Rename this variable everywhere.",
@@ -824,16 +825,13 @@ def test_a_greeting_that_was_said_before_finds_nothing(hermes_home: HermesHome) 
         "ok, thanks!",
         "/help",
         "and the weather?",
-    ],
-)
-def test_a_turn_that_asks_nothing_of_memory_gets_nothing(hermes_home: HermesHome, text: str) -> None:
-    talk = [f"{FAR} Number {number}." for number in range(100)]
-    repeats = ["continue", "try again"] * 10
+    )
     with with_past(hermes_home, "the deploy key is in the red folder", *talk, *repeats) as memory:
-        session = memory.start_session()
+        for text in texts:
+            session = memory.start_session()
 
-        assert memory.begin_turn(session, text).context == ""
-        assert "red folder" in memory.begin_turn(session, "where is the deploy key?").context
+            assert memory.begin_turn(session, text).context == "", text
+            assert "red folder" in memory.begin_turn(session, "where is the deploy key?").context, text
 
 
 def test_the_present_conversation_opens_no_recall_of_others(hermes_home: HermesHome) -> None:

@@ -8,11 +8,13 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_a_small_run_measures_both_engines_and_gets_the_same_answers(
-    postgres_url: str, tmp_path: Path
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = importlib.util.spec_from_file_location("bench_engines", BENCH / "engines.py")
     assert spec is not None
@@ -20,6 +22,9 @@ def test_a_small_run_measures_both_engines_and_gets_the_same_answers(
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    monkeypatch.setattr("sessions_corpus.QUERIES", 3)
+    monkeypatch.setattr(module, "SIZED_MESSAGES", 50)
+    monkeypatch.setattr(module, "START_S", 1.5)
 
     options = Namespace(
         messages=400,

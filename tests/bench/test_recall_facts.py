@@ -1,20 +1,37 @@
 from __future__ import annotations
 
+import importlib
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "bench" / "recall_facts.py"
-
+BENCH = Path(__file__).parents[2] / "bench"
 
 pytest.importorskip("dateparser")
 
 
-def test_facts_are_told_and_asked_for_beside_other_talk(tmp_path: Path) -> None:
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program, with a few lines of each language and one store of each kind of change."""
+    monkeypatch.syspath_prepend(BENCH)
+    bench = importlib.import_module("recall_facts")
+    blocks = bench._blocks
+
+    def first_lines(path: Path) -> list[tuple[str, str, list[str]]]:
+        length = {bench.TIMES: 4, bench.CHANGED: 16}.get(path)
+        return [(kind, language, lines[:length]) for kind, language, lines in blocks(path)]
+
+    monkeypatch.setattr(bench, "_blocks", first_lines)
+    monkeypatch.setattr(bench, "measure_changes", partial(bench.measure_changes, copies=1))
+    return bench
+
+
+def test_facts_are_told_and_asked_for_beside_other_talk(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     talk = [
         {"speaker": "AB"[i % 2] + "nn", "dia_id": f"D1:{i}", "text": f"We talked of thing{i} today."}
         for i in range(10)
@@ -25,10 +42,10 @@ def test_facts_are_told_and_asked_for_beside_other_talk(tmp_path: Path) -> None:
         "qa": [{"question": "What of thing7?", "evidence": ["D1:7"], "category": 4}],
     }
     (tmp_path / "realtalk-locomo-format.json").write_text(json.dumps([chat]))
-    command = [sys.executable, str(PROGRAM), "--panel", str(tmp_path), "--size=5", "--half=held", "--json"]
-    done = subprocess.run([*command, "--step=30"], capture_output=True, text=True, check=True)
 
-    figures = json.loads(done.stdout)
+    assert bench.main(["--panel", str(tmp_path), "--size=5", "--half=held", "--step=30", "--json"]) == 0
+
+    figures = json.loads(capsys.readouterr().out)
 
     assert {row["language"]: row["right"] for row in figures["words"]}["es"] >= 0.9
     assert {row["language"] for row in figures["times"]} == {"en", "de", "fr", "es", "ru", "zh"}

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from hermes_core.contract.hooks import HOOK_NAMES, OBSERVER_HOOK_NAMES
 from hermes_core.home import HermesHome
 from hermes_core.loader.extensions import load_extensions
 from hermes_core.packages import KNOWN_EXTENSIONS
+from tests.forked import python
 from tests.table import table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,12 +231,12 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
     if package and importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed; `make frameworks` runs the page")
     program = f"exec(compile({code!r}, {str(page)!r}, 'exec'), {{'__name__': 'page'}})"
-    # A framework may warn of itself.
-    warnings = {} if package else {"PYTHONWARNINGS": "error"}
-    environment = {**os.environ, "HERMES_HOME": str(tmp_path / "home"), **warnings}
+    if not package:  # a framework may warn of itself
+        program = f"import warnings; warnings.simplefilter('error'); {program}"
+    environment = {**os.environ, "HERMES_HOME": str(tmp_path / "home")}
     environment.pop("HERMES_PROFILE", None)
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True
+        [*python(), "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.docs.test_docs import PAGES, ROOT, generate
+from tests.forked import python
 
 
 def load_script() -> ModuleType:
@@ -37,7 +38,8 @@ def words_of(picture: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_pictures_can_be_taken_anew(tmp_path: Path) -> None:
+def test_the_pictures_can_be_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screenshots, "HERMES", [*python(), "-m", "hermes_core"])
     for path in screenshots.take(SHOTS, tmp_path):
         told, kept = words_of(path), words_of(screenshots.IMAGES / path.name)
         assert str(ROOT) not in told

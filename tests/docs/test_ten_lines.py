@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked import python
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Where do we deploy the billing service?"
@@ -19,7 +20,7 @@ def run_ten_lines(home: Path, text: str) -> str:
     assert QUESTION in code
     program = f"{code}    print(turn.messages[-1]['content'])\n".replace(QUESTION, text)
     return subprocess.run(
-        [sys.executable, "-c", program],
+        [*python(), "-c", program],
         env={**os.environ, "HERMES_HOME": str(home)},
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hermes_memory_testing.model_server import ModelServer, Reply
 from tests.docs.test_docs import FENCE, ROOT
+from tests.forked import python
 
 # What makes the environment, in which this test is already, and the model of the last step.
 PREPARATIONS = ("git", "python3", ".", "pip", "cd", "export")
@@ -18,7 +19,7 @@ STEP = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 
 def run(words: list[str], folder: Path, *, typed: str = "", **variables: str) -> str:
-    programs = {"python": [sys.executable], "hermes-memory": [sys.executable, "-m", "hermes_core"]}
+    programs = {"python": [sys.executable], "hermes-memory": [*python(), "-m", "hermes_core"]}
     environment = {**os.environ, "HERMES_HOME": str(folder / "home"), **variables}
     done = subprocess.run(
         [*programs[words[0]], *words[1:]],

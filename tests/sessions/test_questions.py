@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hermes_core.contract.values import Session
 from hermes_core.sessions.db import SessionDB
 from hermes_core.sessions.tool import SessionSearchTool
+from tests.rounds import rounds
 from tests.table import table
 
 STORED = {
@@ -147,6 +148,7 @@ def pasted(chance: random.Random, text: str) -> str:
     return " ".join(words[at : at + length])
 
 
+@pytest.mark.shortened
 def test_words_pasted_from_a_message_find_it_among_the_first_ten(tmp_path: Path) -> None:
     chance, db = random.Random(9), SessionDB(tmp_path / "state.db")
     vocabulary = ["".join(chance.choices("aeioubcdfglmnprst", k=chance.randint(3, 8))) for _ in range(2_000)]
@@ -163,14 +165,14 @@ def test_words_pasted_from_a_message_find_it_among_the_first_ten(tmp_path: Path)
         ids = db.append_turn(f"s{number}", turn, f"t{number}", 1)
         texts.update(zip(ids, (str(m["content"]) for m in turn), strict=True))
 
-    found = 0
-    for message_id in chance.sample(sorted(texts), 300):
+    found, count = 0, rounds(300)
+    for message_id in chance.sample(sorted(texts), count):
         query = pasted(chance, texts[message_id])
         hits = db.search(query, limit=10)
         found += any(hit.message_id == message_id or query in hit.text for hit in hits)
     db.close()
 
-    assert found >= 0.98 * 300
+    assert found >= 0.98 * count
 
 
 # ---------------------------------------------------------------------- what no one may see

@@ -35,7 +35,7 @@ def counts(stage: Stage, first: str, last: Agent) -> dict[str, Any]:
     }
 
 
-def conversation(home: Path, *, fresh: bool, reply: Any, config: str = "", turns: int = 30) -> dict[str, Any]:
+def conversation(home: Path, *, fresh: bool, reply: Any, config: str = "", turns: int = 20) -> dict[str, Any]:
     """The same conversation, with an agent for each message or one for all of them."""
     stage = Stage(home)
     try:

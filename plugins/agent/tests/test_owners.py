@@ -15,6 +15,7 @@ from hermes_memory_agent import Agent
 from hermes_memory_mcp.memory_files import MemoryFiles
 from hermes_memory_mcp.toolset import ToolSet
 from hermes_memory_testing.model_server import Reply
+from tests.rounds import ALL
 
 if TYPE_CHECKING:
     from plugins.agent.tests.conftest import Stage
@@ -82,8 +83,16 @@ def shown(memory: Memory, session: Session) -> str:
     return "\n".join(parts)
 
 
-@pytest.mark.parametrize("config", ["", OWNERS, "recall: {sessions: auto}\n"])
-@pytest.mark.parametrize("stranger", STRANGERS, ids=lambda fields: json.dumps(fields))
+@pytest.mark.shortened
+@pytest.mark.parametrize(
+    ("config", "stranger"),
+    [
+        (config, stranger)
+        for config in (OWNERS, "", "recall: {sessions: auto}\n")
+        for stranger in (STRANGERS if ALL or config == OWNERS else STRANGERS[:4])
+    ],
+    ids=lambda value: json.dumps(value),
+)
 def test_nobody_else_is_shown_what_is_the_homes_or_another_users(
     stage: Stage, stranger: dict[str, str], config: str
 ) -> None:

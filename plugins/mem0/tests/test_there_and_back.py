@@ -1,4 +1,4 @@
-"""500 facts from Holographic to Mem0 and back, with a kill on each way: counts and hashes stay equal."""
+"""Hundreds of facts from Holographic to Mem0 and back, with a kill on each way: counts and hashes stay equal."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ import pytest
 
 from hermes_core import HermesHome, MemoryRecord, Session, load_provider
 from plugins.mem0.tests.stand_in import Models
+from tests.rounds import rounds
 
 pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL"),
     pytest.mark.timeout(580),
+    pytest.mark.shortened,
 ]
 
-FACTS = 500
-BEFORE_KILL = 60
+FACTS = rounds(500)
+BEFORE_KILL = FACTS // 8
 """Facts that have arrived when the move is killed."""
 
 

@@ -19,6 +19,7 @@ from hermes_memory_postgresql.engine import PostgresEngine
 from hermes_memory_semantic import dense
 from hermes_memory_semantic.vectors import VectorIndex
 from hermes_memory_testing.fakes import RecordingProvider
+from tests.table import table
 
 MAX_PER_TURN = 6
 MAX_PER_SEARCH = 5
@@ -144,11 +145,11 @@ def storage_of(memory: Memory) -> dict[str, str]:
     return {"url": memory.config.storage.url, "schema": memory.config.storage.schema}
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@table("question", QUESTIONS)
 def test_a_turn_and_its_recall_take_few_round_trips(
     memory: Memory, proxy: CountingProxy, question: str
 ) -> None:
-    session = memory.start_session("new", user_id="ann", platform="telegram")
+    session = memory.start_session(f"new {question}", user_id="ann", platform="telegram")
     memory.begin_turn(session, "Hello")  # asks also who shares the notes
     memory.end_turn(session, "Hello", "Hello!")
     for _ in range(2):
@@ -162,10 +163,8 @@ def test_a_turn_and_its_recall_take_few_round_trips(
 
 
 @pytest.mark.skipif(not dense.installed(), reason="needs the local model")
-@pytest.mark.parametrize(
-    "question", [*QUESTIONS, "Does the kumquat tree of Ghana stand, and do I remember it?"]
-)
 @pytest.mark.parametrize("common", [5, 400], ids=["common words", "rare words"])
+@table("question", [*QUESTIONS, "Does the kumquat tree of Ghana stand, and do I remember it?"])
 def test_a_search_by_meaning_takes_few_round_trips(
     memory: Memory, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch, question: str, common: int
 ) -> None:
@@ -197,14 +196,14 @@ def test_a_turn_that_a_provider_gets_takes_as_few(
 
 
 @pytest.mark.parametrize("with_provider", [False, True])
-@pytest.mark.parametrize("question", QUESTIONS)
+@table("question", QUESTIONS)
 def test_a_turn_of_a_conversation_takes_few_round_trips(
     memory: Memory, proxy: CountingProxy, tmp_path: Path, question: str, with_provider: bool
 ) -> None:
     provider = RecordingProvider() if with_provider else None
     config = {"storage": storage_of(memory), "recall": {"sessions": "auto"}}
     with open_memory(tmp_path / "other", config=config, provider=provider) as other:
-        chat = other.conversation("new", user_id="ann", platform="telegram")
+        chat = other.conversation(f"new {question}", user_id="ann", platform="telegram")
         chat.turn(question).finish("In Ghana.")  # stores the session and its prompt
         other.flush(10)
         other.manager.outbox.on_row = lambda _provider: None  # no worker sends meanwhile

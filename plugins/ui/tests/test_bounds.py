@@ -25,6 +25,7 @@ from hermes_memory_ui.answers import PageRequest
 from hermes_memory_ui.routes import PAGES
 from hermes_memory_ui.site import Site
 from hermes_memory_ui.views import facts, notes, providers, timeline
+from tests.rounds import rounds
 
 MAX_STATEMENTS = 250
 MAX_ROWS = 1500
@@ -131,12 +132,12 @@ def work_of(home: HermesHome, count: int, monkeypatch: pytest.MonkeyPatch) -> di
 
 
 @pytest.mark.sqlite_only("steps of SQLite are counted")
-@pytest.mark.slow
+@pytest.mark.shortened
 def test_each_view_does_as_much_for_a_hundred_thousand_sessions_as_for_a_thousand(
     hermes_home: HermesHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = work_of(HermesHome(hermes_home.path / "small"), 1_000, monkeypatch)
-    large = work_of(HermesHome(hermes_home.path / "large"), 100_000, monkeypatch)
+    large = work_of(HermesHome(hermes_home.path / "large"), rounds(100_000), monkeypatch)
     for view, work in large.items():
         assert work.statements <= MAX_STATEMENTS, (view, work)
         assert work.rows <= MAX_ROWS, (view, work)
