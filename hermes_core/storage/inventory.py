@@ -158,6 +158,12 @@ class Inventory:
             if self._is_lost(path := self.folder / name)
         ]
 
+    def lost_at(self, path: Path) -> LostStore | None:
+        """Return the store at `path` of this home if it held data and is empty or missing now."""
+        name = self._name(path)
+        since = self._entries().get(name)
+        return LostStore(name, path, since) if since is not None and self._is_lost(path) else None
+
     def accept(self) -> list[LostStore]:
         """Take the lost stores off the inventory, so that they begin anew. Return them.
 
