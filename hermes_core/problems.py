@@ -98,6 +98,11 @@ class ProblemLog:
             self.failures.pop("outbox", None)
 
     @property
+    def met(self) -> list[str]:
+        """The failures that methods of the memory met last, without a look at its parts."""
+        return list(map(redact, self.failures.values()))
+
+    @property
     def outbox(self) -> str:
         """A sentence that tells why the last write could not be put into the outbox; "" if it could."""
         return redact(self.failures.get("outbox", ""))
@@ -108,17 +113,21 @@ class ProblemLog:
         late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
         notes = self._curated.of(session)
         with notes.reading():
-            return [*map(redact, late), *self.of_turn(notes)]
+            return [*map(redact, late), *self.of_turn(notes, all_users=True)]
 
-    def of_turn(self, notes: MemoryStore) -> list[str]:
-        """Return the problems that every turn repeats until they are gone. `notes` are those of the session."""
-        lost = [
+    def of_turn(self, notes: MemoryStore, *, all_users: bool = False) -> list[str]:
+        """Return the problems that every turn repeats until they are gone.
+
+        Args:
+            notes: The notes of the session.
+            all_users: True to look at the notes of all users too. There may be thousands.
+        """
+        lost = []
+        for store in self._inventory.lost(None if all_users else notes.folder):
             # If the sessions and notes are on a server, their earlier files may be moved away.
-            str(store)
-            for store in self._inventory.lost()
-            if not (self._on_server and store.is_replaced_by_server)
-        ]
-        problems = [str(error) for error in self.load_errors.values()]
+            if not (self._on_server and store.is_replaced_by_server):
+                lost.append(str(store))
+        problems = list(map(str, self.load_errors.values()))
         problems += [*lost, *self._observer_problems, *self._extensions.problems(), *self._parts.problems()]
         problems += self._unmet
         failures = (*self.failures.values(), *self._extension_problems.values())

@@ -265,7 +265,7 @@ class MemoryStore:
         self._places = note_places(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
         self._per_user = per_user
         self._base = shared_base
-        self._owner, self._folder = "", home.memories
+        self._owner, self.folder = "", home.memories
         # Their files and settings stay the same, so that the turns of one user share a store.
         self._of_owners: OrderedDict[str, MemoryStore] = OrderedDict()
         self._trust: Trust = trust
@@ -314,9 +314,9 @@ class MemoryStore:
         # A shallow copy: settings, journal and refusals are shared, only the files and the snapshot are the user's own.
         own = copy.copy(self)
         own._files = self._places.of_owner(owner)
-        own._owner, own.project, own._folder = owner, None, self._home.folder_of(owner)
+        own._owner, own.project, own.folder = owner, None, self._home.folder_of(owner)
         own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
-        own.origins = self._places.origins(own._folder)
+        own.origins = self._places.origins(own.folder)
         own._snapshot = NotesSnapshot()
         return remembered(self._of_owners, owner, own)
 
@@ -365,7 +365,7 @@ class MemoryStore:
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager within which notes on a server are read at most once. Files are read each time."""
-        return self._places.reading(self._files.values(), self._folder)
+        return self._places.reading(self._files.values(), self.folder)
 
     @property
     def targets(self) -> tuple[MemoryTarget, ...]:
