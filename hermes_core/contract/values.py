@@ -1,7 +1,8 @@
 """The frozen values that hooks take and return.
 
 A later version may add fields; within one `CONTRACT_VERSION` no field is renamed or gets another meaning. Texts are
-`str`, times are seconds since the epoch as `float`, and sizes have the unit that the field names.
+`str`, times are seconds since the epoch as `float`, and sizes have the unit that the field names. Import them from here,
+or from `hermes_core`, which has those that most hosts and providers need.
 """
 
 from __future__ import annotations
