@@ -494,7 +494,7 @@ class OpenTurn:
             recalled_origin=self.recall.origin,
             facts=facts,
         )
-        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.all_of(self._session)]))
+        self.problems = list(dict.fromkeys([*self.problems, *self._memory.problem_log.met]))
         return turn
 
     def _read_for_finish(self) -> tuple[StoredOpenTurn | None, tuple[str, int, Origin] | None]:

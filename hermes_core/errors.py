@@ -1,4 +1,4 @@
-"""Errors that this package raises on purpose.
+"""Errors that this package raises on purpose. Import them from `hermes_core.errors`.
 
     HermesError
     ├── ConfigError                a value in config.yaml, a provider's file or the environment is wrong

@@ -137,8 +137,9 @@ class MemorySessions:
     ) -> Session:
         """Store a session, if it is new, and start the providers for it; see `start_session`. Return it as stored."""
         chosen = self.complete(session)
-        if started_at is not None and self.sessions.get_session(chosen.id) is None:
-            self._set_clock(chosen, epoch_seconds(started_at))
+        moment = epoch_seconds(started_at)
+        if moment is not None and self.sessions.get_session(chosen.id) is None:
+            self._set_clock(chosen, moment)
 
         def create(session: Session) -> Session:
             self.sessions.create_session(
@@ -365,10 +366,9 @@ class MemorySessions:
                 connection.execute(sql)
                 self.sessions.set_meta(SHARED_NOTES_KEY, "0")
 
-    def _set_clock(self, session: Session, at: float | None) -> None:
+    def _set_clock(self, session: Session, at: float) -> None:
         """Let the clock of a session go on from `at`, if the host gave a time: it may replay a conversation of last year."""
-        if at is not None:
-            remember(self._clock_offsets, session.id, at - time.time())
+        remember(self._clock_offsets, session.id, at - time.time())
 
     def _now(self, session: Session) -> float:
         """Return the time of the session in epoch seconds: the machine's, unless the host gave another one."""

@@ -64,6 +64,10 @@ class ProblemLog:
         self._verdicts, self._on_server, self._loaded = verdicts, on_server, loaded
         self._observer_problems, self._extension_problems = observer_problems, extension_problems
         self._warned = False
+        # What config.yaml sets in vain stays so until the memory is opened anew.
+        self._unmet = unmet_keys(config, extensions)
+        if unused := config.recall.unused_setting(search_enabled=config.sessions.search_enabled):
+            self._unmet.append(unused)
 
     def read(self, what: str, read: Callable[[], Value], default: Value) -> Value:
         """Return the result of `read`. If a database can't be read, return `default` and let `all_of` report it.
@@ -94,6 +98,11 @@ class ProblemLog:
             self.failures.pop("outbox", None)
 
     @property
+    def met(self) -> list[str]:
+        """The failures that methods of the memory met last, without a look at its parts."""
+        return list(map(redact, self.failures.values()))
+
+    @property
     def outbox(self) -> str:
         """A sentence that tells why the last write could not be put into the outbox; "" if it could."""
         return redact(self.failures.get("outbox", ""))
@@ -102,52 +111,47 @@ class ProblemLog:
         """Return all problems. `session` is a result of `Memory.complete`, of the user whose notes are checked."""
         # Functions that the providers used and that have no effect in this host.
         late = [warning for loaded in self._loaded.values() for warning in loaded.late_warnings()]
-        return [*map(redact, late), *self.of_turn(session)]
-
-    def of_turn(self, session: Session) -> list[str]:
-        """Return the problems that every turn repeats until they are gone. The session is a result of `complete`."""
-        lost = [
-            # If the sessions and notes are on a server, their earlier files may be moved away.
-            str(store)
-            for store in self._inventory.lost()
-            if not (self._on_server and store.is_replaced_by_server)
-        ]
-        problems = [str(error) for error in self.load_errors.values()]
-        problems += lost
-        problems += [
-            *self._observer_problems,
-            *self._extensions.problems(),
-            *self._parts.problems(),
-            *unmet_keys(self._config, self._extensions),
-        ]
-        failures = dict.fromkeys(
-            filter(
-                None,
-                [*self.failures.values(), *self._extension_problems.values(), self._manager.outbox.held_back],
-            )
-        )
-        # A lost state.db is reported once, although everything that reads it fails.
-        problems += [failure for failure in failures if not any(store in failure for store in lost)]
-        problems += filter(None, [self.read("past sessions", lambda: self._sessions.search_problem, "")])
-        unused = self._config.recall.unused_setting(search_enabled=self._config.sessions.search_enabled)
-        problems += filter(None, [self._sessions.vector_fault, unused])
         notes = self._curated.of(session)
         with notes.reading():
-            unreadable = notes.problems()
-            problems += [*map(str, unreadable.values()), *notes.base_problems()]
-            problems += [str(fault)] if (fault := self._verdicts.fault) else []
-            origins = notes.origins.read().fault
+            return [*map(redact, late), *self.of_turn(notes, all_users=True)]
+
+    def of_turn(self, notes: MemoryStore, *, all_users: bool = False) -> list[str]:
+        """Return the problems that every turn repeats until they are gone.
+
+        Args:
+            notes: The notes of the session.
+            all_users: True to look at the notes of all users too. There may be thousands.
+        """
+        lost = []
+        for store in self._inventory.lost(None if all_users else notes.folder):
+            # If the sessions and notes are on a server, their earlier files may be moved away.
+            if not (self._on_server and store.is_replaced_by_server):
+                lost.append(str(store))
+        problems = list(map(str, self.load_errors.values()))
+        problems += [*lost, *self._observer_problems, *self._extensions.problems(), *self._parts.problems()]
+        problems += self._unmet
+        failures = (*self.failures.values(), *self._extension_problems.values())
+        for failure in dict.fromkeys((*failures, self._manager.outbox.held_back)):
+            # A lost state.db is reported once, although everything that reads it fails.
+            if failure and not any(store in failure for store in lost):
+                problems.append(failure)
+        search = self.read("past sessions", lambda: self._sessions.search_problem, "")
+        unreadable = notes.problems()
+        problems += filter(None, (search, self._sessions.vector_fault, *map(str, unreadable.values())))
+        problems += notes.base_problems()
+        if fault := self._verdicts.fault:
+            problems.append(str(fault))
+        origins = notes.origins.read().fault
         # Of a server that is down, the notes themselves tell.
         told = self._on_server and bool(unreadable)
-        problems += [origins] if origins and not (told or any(store in origins for store in lost)) else []
-        # A damaged state.db is reported once, although the provider's writes stand in it as well.
-        problems += [
-            problem
-            for problem in self._manager.problems()
-            if not any(earlier in problem for earlier in problems)
-        ]
+        if origins and not (told or any(store in origins for store in lost)):
+            problems.append(origins)
+        for problem in self._manager.problems():
+            # A damaged state.db is reported once, although the provider's writes stand in it as well.
+            if not any(earlier in problem for earlier in problems):
+                problems.append(problem)
         # They reach the person, other programs and models; an error may quote an address with a password.
-        return [redact(problem) for problem in problems]
+        return list(map(redact, problems))
 
     def of_sharing(self, owner: str = "") -> str:
         """Return a sentence if people of this home may see too little or too much of each other's notes, else "".

@@ -9,10 +9,11 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from hermes_core.contract.values import Message, Origin, Query, Recall, Session, ToolCall, Turn
-from hermes_core.curated.store import DataNote
+from hermes_core.curated.store import DataNote, MemoryStore
 from hermes_core.curated.tool import MEMORY_SCHEMA, call_memory_tool
 from hermes_core.errors import StorageError
 from hermes_core.lifecycle import SHARED_NOTES_KEY, MemorySessions
@@ -161,11 +162,11 @@ class MemoryTurns(MemorySessions):
             # In one round trip, because a server may be far away.
             own, last_number, lineage = self.problem_log.read(
                 "turns so far",
-                lambda: self.sessions.id_number_and_lineage(session.id, session.owner),
+                partial(self.sessions.id_number_and_lineage, session.id, session.owner),
                 (session.id, 0, frozenset([session.id])),
             )
             session = self._with_id(session, own)
-        if begins_turn:
+        if begins_turn and at is not None:
             self._set_clock(session, at)
         speaker = message_origin(session, author, origin)
         query = self._query(text_of(text), recent, self._now(session) if at is None else at)
@@ -184,20 +185,20 @@ class MemoryTurns(MemorySessions):
     @traced
     def collect_recall(self, pending: PendingTurn) -> TurnRecall:
         """Wait for the recall that `ask_recall` asked for, at most until the deadline, and return it."""
-        with self.curated.of(pending.session).reading():
-            return self._collect_recall(pending)
+        notes = self.curated.of(pending.session)
+        with notes.reading():
+            return self._collect_recall(pending, notes)
 
-    def _collect_recall(self, pending: PendingTurn) -> TurnRecall:
+    def _collect_recall(self, pending: PendingTurn, store: MemoryStore) -> TurnRecall:
         query, session = pending.query, pending.session
         recall = self.manager.collect_recall(pending.recall)
-        seen = SeenTexts(
-            (self.manager.frozen_system_prompt(session), *(message["content"] for message in query.recent))
-        )
-        notes, updates, given = self._notes_of_turn(pending)
-        seen.add(note.entry for note in notes)
+        prompt = self.manager.frozen_system_prompt(session)
+        seen = SeenTexts([prompt, *map(itemgetter("content"), query.recent)])
+        notes, updates, given = self._notes_of_turn(pending, store)
+        seen.add(map(attrgetter("entry"), notes))
         answered, recall = recall, seen.without_repeats(recall)
         past = self.problem_log.read(
-            "past sessions", lambda: self._past.for_turn(query, session, seen, pending.lineage), Recall()
+            "past sessions", partial(self._past.for_turn, query, session, seen, pending.lineage), Recall()
         )
         parts = [
             (NOTES_LABEL, render_notes(notes)),
@@ -205,26 +206,21 @@ class MemoryTurns(MemorySessions):
             *recall.contexts,
             (SESSIONS_LABEL, past.render()),
         ]
-        origin = lowest(
-            [
-                *(note.origin.origin for note in notes),
-                *(["provider"] if recall.contexts else []),
-                *(item.origin for item in past.items),
-            ]
-        )
-        record = recall_record(
-            self.manager.frozen_system_prompt(session), answered, recall, notes, past, seen.left_out
-        )
+        origins = [note.origin.origin for note in notes] + [item.origin for item in past.items]
+        origin = lowest([*origins, "provider"] if recall.contexts else origins)
+        record = recall_record(prompt, answered, recall, notes, past, seen.left_out)
         begun = BegunTurn(query.text, origin, pending.at, pending.speaker, record, given)
         begun = self.origins.begin(session, begun)
         # In the first turn of a session only: it looks through the home, or asks a server.
         sharing = self.problem_log.of_first_turn(session) if pending.is_first else []
-        problems = (*self.problem_log.of_turn(session), *sharing, *seen.left_out)
-        return TurnRecall(recall, tuple(part for part in parts if part[1]), problems, begun.origin)
+        problems = (*self.problem_log.of_turn(store), *sharing, *seen.left_out)
+        return TurnRecall(recall, tuple(filter(itemgetter(1), parts)), problems, begun.origin)
 
-    def _notes_of_turn(self, pending: PendingTurn) -> tuple[list[DataNote], str, frozenset[str]]:
+    def _notes_of_turn(
+        self, pending: PendingTurn, notes: MemoryStore
+    ) -> tuple[list[DataNote], str, frozenset[str]]:
         """Return the notes that a turn gets as data, the changes that its frozen prompt does not show, and all their texts."""
-        session, notes = pending.session, self.curated.of(pending.session)
+        session = pending.session
         if self.config.memory.refresh == "session":
             return (notes.recalled_notes() if pending.is_first else []), "", frozenset()
         data = notes.recalled_notes()
@@ -288,7 +284,8 @@ class MemoryTurns(MemorySessions):
         stored = self.origins.with_origins(session, tuple(messages) or both, speaker, read)
         self._lower_notes(session, stored, begun)
         moment = epoch_seconds(at)
-        self._set_clock(session, moment)
+        if moment is not None:
+            self._set_clock(session, moment)
         turn = Turn(
             # A host may give the number of its chat, or half a surrogate pair, which SQLite does not take.
             id=sqlite_text(str(turn_id or "")) or uuid.uuid4().hex,
@@ -305,7 +302,7 @@ class MemoryTurns(MemorySessions):
         self.origins.finish(session, stored)  # a turn that could not be stored may be stored by another call
         if self.sessions.database.kind == "sqlite":
             self.inventory.add(self.home.state_db)
-        if warm:
+        if warm and self.manager.prepares_recall:
             self.manager.queue_prefetch_all(self._query(question, stored, self._now(session)), session)
         return turn
 
@@ -389,15 +386,10 @@ class MemoryTurns(MemorySessions):
         return clean
 
     def _query(self, text: str, recent: Sequence[Mapping[str, Any]], now: float) -> Query:
-        clean = [
-            without_context(message) for message in in_text(recent) if message["role"] not in SYSTEM_ROLES
-        ]
-        return Query(
-            text=without_context(text),
-            budget=self.config.recall.budget,
-            recent=in_text(clean),
-            now=now,
-        )
+        messages = in_text(recent)
+        if messages:
+            messages = in_text(without_context(m) for m in messages if m["role"] not in SYSTEM_ROLES)
+        return Query(without_context(text), self.config.recall.budget, messages, now)
 
     def tool_schemas(self) -> list[dict[str, Any]]:
         """Return the schemas of all tools as `{"name", "description", "parameters"}`.
@@ -538,7 +530,7 @@ class MemoryTurns(MemorySessions):
             )
         tokens = sum(count_tokens(hit.text) for hit in hits if hit.injected)
         elapsed = round((time.monotonic() - pending.recall.began) * 1000, 3)
-        problems = (*self.problem_log.of_turn(session), *seen.left_out)
+        problems = (*self.problem_log.of_turn(notes), *seen.left_out)
         report = RecallReport(query.text, tuple(hits), tokens, elapsed, problems)
         # A host may give it to the model, which then has read it.
         self.origins.note_read(session, report.origin)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeVar
 
 from hermes_core.config import Config
@@ -144,7 +145,7 @@ class SeenTexts:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.left_out: list[str] = []
-        self._texts = [_comparable(text) for text in texts]
+        self._texts = list(map(_comparable, texts))
 
     def without_repeats(self, recall: RecallResult) -> RecallResult:
         """Return the recall without items whose text the model already sees.
@@ -165,7 +166,7 @@ class SeenTexts:
 
     def add(self, texts: Iterable[str]) -> None:
         """Add texts that the model sees."""
-        self._texts += [_comparable(text) for text in texts]
+        self._texts += map(_comparable, texts)
 
     def add_new(self, items: Iterable[RecallItem]) -> tuple[RecallItem, ...]:
         """Return the items whose text the model does not see yet. Add their texts to the seen ones."""
@@ -442,7 +443,7 @@ def render_notes(notes: Sequence[DataNote]) -> str:
     >>> render_notes([DataNote("memory", "Open from 9 to 5", NoteOrigin("web", 1746230400.0))])
     '- (from a web page, 3 May 2025) Open from 9 to 5'
     """
-    return "\n".join(f"- ({_source(note)}) {note.entry}" for note in notes)
+    return "\n".join(map(_note_line, notes))
 
 
 def recall_record(
@@ -463,9 +464,7 @@ def recall_record(
         past: The messages of past sessions that the turn is given.
         left_out: A sentence for each recall that was left out.
     """
-    sources = [
-        _provider_source(before, after) for before, after in zip(answered.parts, recall.parts, strict=True)
-    ]
+    sources = list(map(_provider_source, answered.parts, recall.parts))
     if notes:
         items = [
             RecalledItem(
@@ -489,10 +488,10 @@ def recall_record(
         sources.append(_source_of("sessions", items))
     return TurnRecord(
         _prompt_tokens(prompt),
-        sum(source.tokens for source in sources),
+        sum(map(attrgetter("tokens"), sources)),
         round(answered.elapsed_ms, 3),
         tuple(sources),
-        tuple(sentence[:MAX_REASON_CHARS] for sentence in left_out),
+        tuple([sentence[:MAX_REASON_CHARS] for sentence in left_out] if left_out else ()),
     )
 
 
@@ -534,7 +533,8 @@ def _source_of(name: str, items: Sequence[RecalledItem]) -> RecalledSource:
     return RecalledSource(name, tokens=tokens, items=tuple(items[:MAX_ITEMS]), count=len(items))
 
 
-def _source(note: DataNote) -> str:
+def _note_line(note: DataNote) -> str:
     day = _day(note.origin.at) if note.origin.at else ""
     source = f"from {ORIGIN_NAMES[note.origin.origin]}"
-    return ", ".join(filter(None, (source, day, "flagged by the safety scan" if note.flag else "")))
+    about = filter(None, (source, day, "flagged by the safety scan" if note.flag else ""))
+    return f"- ({', '.join(about)}) {note.entry}"

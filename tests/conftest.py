@@ -57,7 +57,9 @@ def documents_in(printed: str) -> list[Any]:
 LOCKBOX = '''
 from pathlib import Path
 
-from hermes_core import BackendAuthError, BackendUnavailable, Check, Field, HermesHome, MemoryProvider
+from hermes_core import Field, HermesHome, MemoryProvider
+from hermes_core.contract.values import Check
+from hermes_core.errors import BackendAuthError, BackendUnavailable
 from hermes_core.kit import load_settings
 
 FIELDS = (

@@ -18,13 +18,13 @@ from hermes_core import (
     Query,
     Recall,
     RecallItem,
-    Refused,
     Session,
     ToolResult,
     Turn,
     hookimpl,
     open_memory,
 )
+from hermes_core.contract.values import Refused
 from hermes_core.errors import ConfigError, SessionError
 from hermes_core.forget import forget_user
 from hermes_core.home import HermesHome

@@ -19,7 +19,8 @@ from hermes_memory_testing.fakes import RecordingProvider
 DIARY = """
 'A MemoryProvider that records.'
 import os
-from hermes_core import BackendUnavailable, Field
+from hermes_core import Field
+from hermes_core.errors import BackendUnavailable
 from hermes_memory_testing import RecordingProvider
 
 class Diary(RecordingProvider):

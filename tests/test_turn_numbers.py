@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hermes_core import BackendUnavailable, Memory, Turn, open_memory
+from hermes_core import Memory, Turn, open_memory
 from hermes_core.contract.values import Session
+from hermes_core.errors import BackendUnavailable
 from hermes_core.home import HermesHome
 from hermes_memory_testing.fakes import RecordingProvider
 

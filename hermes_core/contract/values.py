@@ -1,7 +1,8 @@
 """The frozen values that hooks take and return.
 
 A later version may add fields; within one `CONTRACT_VERSION` no field is renamed or gets another meaning. Texts are
-`str`, times are seconds since the epoch as `float`, and sizes have the unit that the field names.
+`str`, times are seconds since the epoch as `float`, and sizes have the unit that the field names. Import them from here,
+or from `hermes_core`, which has those that most hosts and providers need.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypedDict
 from urllib.parse import quote, unquote
 
@@ -197,16 +199,21 @@ class Session:
         >>> Session("s1", platform="irc", user_id="mel\\0").outside_id
         'irc/user_id=mel%00'
         """
-        platform = _quoted(self.platform)
-        if self.user_id:
-            if _CHANGED_CHARACTERS.search(self.platform + self.user_id):
-                return f"{platform}/user_id={_quoted(self.user_id)}"
-            return f"{self.platform.replace('%', '%25').replace(':', '%3A')}:{self.user_id}"
-        if self.chat_id:
-            return f"{platform}/{_quoted(self.chat_id)}"
-        names = ("gateway_session_key",) if self.gateway_session_key else _OUTSIDE_FIELDS
-        known = "&".join(f"{name}={_quoted(getattr(self, name))}" for name in names if getattr(self, name))
-        return f"{platform}/{known}" if known or self.platform not in LOCAL_PLATFORMS else ""
+        key = self.gateway_session_key
+        return _outside_id(
+            self.platform,
+            self.user_id,
+            self.chat_id,
+            (("gateway_session_key", key),)
+            if key
+            else (
+                ("user_id_alt", self.user_id_alt),
+                ("user_name", self.user_name),
+                ("chat_name", self.chat_name),
+                ("chat_type", self.chat_type),
+                ("thread_id", self.thread_id),
+            ),
+        )
 
     @property
     def primary(self) -> bool:
@@ -221,6 +228,20 @@ class Session:
     def from_dict(cls, data: Mapping[str, Any]) -> Session:
         """Read the data of `to_dict`. Unknown fields, written by a later version, are left out."""
         return cls(**{key: value for key, value in data.items() if key in cls.__slots__})
+
+
+@lru_cache(maxsize=4096)  # each step of a turn asks whose memory it is
+def _outside_id(platform: str, user_id: str, chat_id: str, names: tuple[tuple[str, str], ...]) -> str:
+    """Return `Session.outside_id`. `names` are further fields, which name the chat if nothing else does."""
+    quoted = _quoted(platform)
+    if user_id:
+        if _CHANGED_CHARACTERS.search(platform + user_id):
+            return f"{quoted}/user_id={_quoted(user_id)}"
+        return f"{platform.replace('%', '%25').replace(':', '%3A')}:{user_id}"
+    if chat_id:
+        return f"{quoted}/{_quoted(chat_id)}"
+    known = "&".join(f"{name}={_quoted(value)}" for name, value in names if value)
+    return f"{quoted}/{known}" if known or platform not in LOCAL_PLATFORMS else ""
 
 
 def _quoted(text: str) -> str:

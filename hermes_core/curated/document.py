@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_core.contract.values import MemoryTarget
@@ -82,6 +83,7 @@ class NoteFileContent:
     canonical: bool = True
 
 
+@lru_cache(maxsize=64)  # each step of a turn looks at the same notes
 def parse_note_file(data: bytes) -> NoteFileContent:
     """Parse the bytes of a file. Bytes that are not UTF-8 text give a `conflict`; no exception is raised."""
     try:

@@ -20,6 +20,7 @@ from hermes_core.storage.engine import Engine
 from hermes_core.storage.files import LOCK_TIMEOUT
 from hermes_core.storage.inventory import ORIGINS, Inventory
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 # Files, and tables of origins, of users that are remembered.
@@ -90,18 +91,19 @@ class NotePlaces:
 
     def place(self, path: Path, owner: str, target: MemoryTarget) -> NotePlace:  # noqa: ARG002  of rows
         """Return the place of the notes that a home without a server has in the file `path`."""
-        return _remembered(self._files, path, lambda: NoteFile(path, self.key(path)))
+        file = self._files.get(path)
+        return remembered(self._files, path, NoteFile(path, self.key(path))) if file is None else file
 
     def origins(self, folder: Path) -> NoteOrigins:
         """Return the origins of the notes in a folder of the home."""
-
-        def make() -> NoteOrigins:
+        origins = self._origins.get(folder)
+        if origins is None:
             inventory = Inventory(self.home.path)
-            return NoteOrigins(
+            origins = NoteOrigins(
                 folder / ORIGINS, self._clock, lock_timeout=self._lock_timeout, inventory=inventory
             )
-
-        return _remembered(self._origins, folder, make)
+            origins = remembered(self._origins, folder, origins)
+        return origins
 
     def owners(self) -> list[str]:
         """Return the `Session.owner` of each user who has notes or skills of their own.
@@ -135,14 +137,12 @@ class NotePlaces:
         return path.relative_to(self.home.memories).as_posix().removeprefix(".")
 
 
-def _remembered(table: OrderedDict[Path, Value], path: Path, make: Callable[[], Value]) -> Value:
-    """Return the object for a path, and drop the oldest beyond `MAX_REMEMBERED`."""
-    value = table.get(path)
-    if value is None:
-        value = table.setdefault(path, make())
-        while len(table) > MAX_REMEMBERED:
-            with contextlib.suppress(KeyError):  # another thread was first
-                table.popitem(last=False)
+def remembered(table: OrderedDict[Key, Value], key: Key, value: Value) -> Value:
+    """Store an object for a path or an owner, and drop the oldest beyond `MAX_REMEMBERED`. Return the stored one."""
+    value = table.setdefault(key, value)
+    while len(table) > MAX_REMEMBERED:
+        with contextlib.suppress(KeyError):  # another thread was first
+            table.popitem(last=False)
     return value
 
 

@@ -97,7 +97,8 @@ class NoteOrigins:
         except OSError as exc:
             return OriginTable(fault=self._fault(exc.strerror or str(exc)))
         if not data.strip():
-            lost = lost_store(self.path)
+            # A table without an inventory is of a shared base, whose notes may be another home's.
+            lost = lost_store(self.path) if self._inventory is None else self._inventory.lost_at(self.path)
             return OriginTable(fault=str(lost) if lost else "")
         try:
             value = json.loads(data)

@@ -75,7 +75,7 @@ from hermes_core.curated.edits import (
     reverse,
 )
 from hermes_core.curated.journal import MAX_ID, NoteJournal, NoteVersion, OnWrite
-from hermes_core.curated.note_places import note_places
+from hermes_core.curated.note_places import note_places, remembered
 from hermes_core.curated.origins import UNKNOWN, NoteOrigin, NoteOrigins, OriginTable, entry_hash
 from hermes_core.curated.places import NoteFile, NotePlace, NotesChanged
 from hermes_core.curated.profile import field_operation, profile_values, undeclared_values
@@ -265,7 +265,9 @@ class MemoryStore:
         self._places = note_places(home, database, mirror=mirror, lock_timeout=lock_timeout, clock=clock)
         self._per_user = per_user
         self._base = shared_base
-        self._owner = ""
+        self._owner, self.folder = "", home.memories
+        # Their files and settings stay the same, so that the turns of one user share a store.
+        self._of_owners: OrderedDict[str, MemoryStore] = OrderedDict()
         self._trust: Trust = trust
         self._accepted_origins = frozenset(accepted_origins)
         self.profile_fields = tuple(profile_fields)
@@ -307,14 +309,16 @@ class MemoryStore:
         owner = session.owner if session is not None and self._per_user else ""
         if not owner:
             return self
+        if (own := self._of_owners.get(owner)) is not None:
+            return own
         # A shallow copy: settings, journal and refusals are shared, only the files and the snapshot are the user's own.
         own = copy.copy(self)
         own._files = self._places.of_owner(owner)
-        own._owner, own.project = owner, None
+        own._owner, own.project, own.folder = owner, None, self._home.folder_of(owner)
         own.enabled_targets = tuple(target for target in self.enabled_targets if target in TARGETS)
-        own.origins = self._places.origins(self._home.folder_of(owner))
+        own.origins = self._places.origins(own.folder)
         own._snapshot = NotesSnapshot()
-        return own
+        return remembered(self._of_owners, owner, own)
 
     def of_repository(self, key: str) -> MemoryStore:
         """Return the store of the person at home whose PROJECT.md is that of a repository, by its `Repository.key`."""
@@ -361,8 +365,7 @@ class MemoryStore:
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager within which notes on a server are read at most once. Files are read each time."""
-        folder = self._home.folder_of(self._owner) if self._owner else self._home.memories
-        return self._places.reading(self._files.values(), folder)
+        return self._places.reading(self._files.values(), self.folder)
 
     @property
     def targets(self) -> tuple[MemoryTarget, ...]:
@@ -601,6 +604,8 @@ class MemoryStore:
 
     def base_problems(self) -> list[str]:
         """Return a sentence for each part of the shared base that no model sees."""
+        if self._base is None:
+            return []
         entries, fault = self._read_base()
         where, limit = f"the shared base {str(self._base)!r}", self._limits["memory"]
         if fault:

@@ -105,10 +105,10 @@ class Extensions:
 
     def problems(self) -> list[str]:
         """Return a sentence for each extension that failed to load, and for each hook that raised."""
-        failed = [one for one in self.found if one.state == "failed"]
-        sentences = [
-            f"the extension {one.name!r} is not active: {one.reason}; {one.remedy}" for one in failed
-        ]
+        sentences = []
+        for one in self.found:
+            if one.state == "failed":
+                sentences.append(f"the extension {one.name!r} is not active: {one.reason}; {one.remedy}")
         return [*sentences, *self._faults.values()]
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[Extension, Any]]:

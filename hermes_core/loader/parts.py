@@ -83,6 +83,8 @@ class HomeParts:
 
     def problems(self) -> list[str]:
         """Return a sentence for each absent part: what is there, which package it needs, and how to install it."""
+        if not self._recorded:
+            return []
         return [f"{self.fact(part)}; {self.remedy(part)}" for part in self.absent]
 
     def fact(self, part: HomePart) -> str:

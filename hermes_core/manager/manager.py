@@ -227,15 +227,14 @@ class MemoryManager:
 
     def problems(self) -> list[str]:
         """Return a sentence for each provider that is degraded, failed or unavailable, and for each malformed tool."""
-        conditions = []
-        for handle in self._registry.handles:
-            conditions.append(self._condition_of(handle))
+        conditions = list(map(self._condition_of, self._registry.handles))
         sentences = []
         for health in (*conditions, *self._registry.refused.values()):
             if health.state in ("degraded", "failed", "unavailable"):
                 sentences.append(f"memory provider {health.name!r} is {health.state}: {health.reason}")
         for handle in self._registry.handles:
-            sentences += [f"memory provider {handle.name!r}: {problem}" for problem in handle.tool_problems]
+            for problem in handle.tool_problems:
+                sentences.append(f"memory provider {handle.name!r}: {problem}")
         return sentences
 
     # ------------------------------------------------------------------- start
@@ -305,7 +304,8 @@ class MemoryManager:
         `prefetch_all` does the same if it gets a `turn_number`.
         """
         session = self._complete(session)
-        arguments = _turn_start(number, self._redact(message), session, author)
+        text = self._redact(message)
+        arguments = {"turn_number": number, "message": text, "session": session, "author": author}
         for handle in self._registry.implementing("on_turn_start"):
             handle.instance(session).submit("on_turn_start", arguments, background=True)
 
@@ -326,7 +326,9 @@ class MemoryManager:
     ) -> PendingRecall:
         """Ask all providers for recall as `prefetch_all` does, and do not wait for it."""
         session, query = self._complete(session), self._clean_query(query)
-        start = None if turn_number is None else _turn_start(turn_number, query.text, session, author)
+        start: dict[str, Any] | None = None
+        if turn_number is not None:
+            start = {"turn_number": turn_number, "message": query.text, "session": session, "author": author}
         return self._prefetch.ask(self._registry.handles, query, session, start)
 
     def collect_recall(self, pending: PendingRecall) -> RecallResult:
@@ -338,15 +340,16 @@ class MemoryManager:
             parts = fuse_recall(parts, pending.query.budget)
         return RecallResult(tuple(parts), (time.monotonic() - pending.began) * 1000)
 
+    @property
+    def prepares_recall(self) -> bool:
+        """True if a provider has something to do in `queue_prefetch_all`."""
+        return any(map(self._prefetch.prepares, self._registry.handles))
+
     def queue_prefetch_all(self, query: Query, session: Session) -> None:
         """Let the providers prepare the recall of the next turn in the background."""
-        session = self._complete(session)
-        clean: Query | None = None
-        for handle in self._registry.handles:
-            if self._prefetch.prepares(handle):
-                # Redacted only if a provider gets it: that takes longer than all else here.
-                clean = clean or self._clean_query(query)
-                self._prefetch.warm(handle, clean, session)
+        session, clean = self._complete(session), self._clean_query(query)
+        for handle in filter(self._prefetch.prepares, self._registry.handles):
+            self._prefetch.warm(handle, clean, session)
 
     def handle_tool_call(self, call: ToolCall, session: Session) -> str:
         """Run a provider's tool and return the text for the model: a JSON object with `error` if it went wrong.
@@ -715,8 +718,3 @@ def _joined(calls: Iterable[tuple[ProviderHandle, PendingCall]], *, label: bool 
 
 def _error(message: str) -> str:
     return json.dumps({"error": clean_result(message)}, ensure_ascii=False)
-
-
-def _turn_start(number: int, message: str, session: Session, author: str) -> dict[str, Any]:
-    """Return the arguments of `on_turn_start`."""
-    return {"turn_number": number, "message": message, "session": session, "author": author}

@@ -190,7 +190,6 @@ class Prefetch:
             if not (recalls or starts):
                 continue
             failing = recalls and handle.stats.recall_failing
-            late = recalls and handle.stats.recall_late
             instance = handle.instance(session, wait=recalls and not failing)
             calls: list[PendingCall] = []
             if start is not None and starts:
@@ -198,7 +197,7 @@ class Prefetch:
             recall = None
             if failing:
                 recall = self._probe(handle, instance, query, session, calls)
-                if recall is not None and recall.worker is not None and not late:
+                if recall is not None and recall.worker is not None and not handle.stats.recall_late:
                     recall = None
             elif recalls:
                 recall = self._prepare(instance, query, session, self._of(handle.name, session))

@@ -181,6 +181,9 @@ class Worker:
         self._clock = clock
         self._queue: deque[PendingCall] = deque()
         self._threads: list[_Thread] = []
+        # The calls that run on threads which were not replaced.
+        self._running: list[PendingCall] = []
+        self._abandoned = 0
         self._stopped = False
         # Guards the state above. A call may end at the moment at which its caller stops waiting: only one of these
         # two events may decide which result is recorded.
@@ -191,19 +194,18 @@ class Worker:
     @property
     def abandoned(self) -> int:
         """Number of abandoned calls that have not returned yet."""
-        with self._lock:
-            return sum(thread.abandoned for thread in self._threads)
+        return self._abandoned
 
     @property
     def overdue(self) -> str:
         """A sentence about a call that passed its deadline and has not returned; "" if there is none."""
+        if not (self._running or self._abandoned):  # hosts ask in each turn
+            return ""
         with self._lock:
-            running = self._running()
-            overdue = next(filter(self._overdue, running), None)
+            overdue = next(filter(self._overdue, self._running), None)
             if overdue is not None:
                 return self._overdue_text(overdue)
-            abandoned = len(running) < sum(thread.call is not None for thread in self._threads)
-            return "an abandoned call has not returned" if abandoned else ""
+            return "an abandoned call has not returned" if self._abandoned else ""
 
     def submit(self, *calls: PendingCall) -> str:
         """Put `calls`, which must all be of one session, into the queue, one behind the other.
@@ -246,9 +248,8 @@ class Worker:
             running = not call.future.cancel()
             if running:
                 call.background = True
-            running_calls = self._running()
-            blockers = [other for other in running_calls if other.session_key == call.session_key]
-            blockers = blockers or running_calls
+            blockers = [other for other in self._running if other.session_key == call.session_key]
+            blockers = blockers or self._running
             ahead = blockers[0].hook if blockers else "another call"
             hung = bool(blockers) and all(map(self._overdue, blockers))
         if turn_stopped:
@@ -300,17 +301,13 @@ class Worker:
     def when_idle(self, function: Callable[[], object]) -> None:
         """Call `function` once no call runs any more: at once, or on the worker's thread when the last one returns."""
         with self._lock:
-            running = self._running()
+            running = list(self._running)
         if running:
             running[0].future.add_done_callback(lambda _: self.when_idle(function))
         else:
             function()
 
     # ------------------------------------------------------------------- private, called with the lock
-
-    def _running(self) -> list[PendingCall]:
-        """Return the calls that run on threads which were not replaced."""
-        return [each.call for each in self._threads if each.call is not None and not each.abandoned]
 
     def _overdue(self, call: PendingCall) -> bool:
         ran = self._clock() - call.started_at
@@ -326,8 +323,7 @@ class Worker:
         """Return the reason why a call of this session is refused, else "". Abandon a hung call that is replaced."""
         if self._stopped:
             return "the provider was shut down"
-        overdue = [call for call in self._running() if self._overdue(call)]
-        if not overdue:
+        if not self._running or not (overdue := list(filter(self._overdue, self._running))):
             return ""
         if self.concurrent > 1:
             of_session = [
@@ -340,13 +336,15 @@ class Worker:
         hung = self._threads[0]
         log.warning("%s: %s; a new thread takes its place", self.name, self._overdue_text(overdue[0]))
         hung.abandoned = True
+        self._abandoned += 1
+        self._running.clear()
         return ""
 
     def _startable(self) -> list[PendingCall]:
         """Return the waiting calls that may run now beside the running ones, in the order of the queue."""
         while self._queue and self._queue[0].future.cancelled():
             self._queue.popleft()
-        running = self._running()
+        running = self._running
         if self.concurrent == 1:
             return [] if running or not self._queue else [self._queue[0]]
         punctual = [call for call in running if not self._overdue(call)]
@@ -370,7 +368,7 @@ class Worker:
 
     def _start_threads(self) -> None:
         """Start threads for the calls that may run now and for which no thread waits."""
-        idle = sum(each.call is None for each in self._threads)
+        idle = len(self._threads) - len(self._running) - self._abandoned
         for _ in range(len(self._startable()) - idle):
             added = _Thread()
             added.thread = threading.Thread(target=self._work, args=(added,), name=self.name, daemon=True)
@@ -390,6 +388,7 @@ class Worker:
                 if call.future.set_running_or_notify_cancel():
                     call.started_at, call.started_monotonic = self._clock(), time.monotonic()
                     me.call = call
+                    self._running.append(call)
                     return call
                 break  # withdrawn; the call behind it may run now
             else:
@@ -410,6 +409,9 @@ class Worker:
                 recorded, call.recorded = call.recorded, True
                 if me.abandoned:
                     self._threads.remove(me)
+                    self._abandoned -= 1
+                else:
+                    self._running.remove(call)
                 self._changed.notify_all()
             # Outside the lock, because callbacks take locks of their own and may submit to this worker.
             call.finish(result, recorded=recorded)

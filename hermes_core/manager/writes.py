@@ -184,6 +184,8 @@ class Writes:
             backlog = self.outbox.backlog(handle.name)
         except HermesError as exc:
             return dataclasses.replace(health, state="failed", reason=f"its writes can't be stored: {exc}")
+        if not (backlog.depth or backlog.dead_letters):
+            return health
         worker = self._workers.get(handle.name)
         stuck = (worker.stuck() or worker.trouble) if worker and backlog.depth else ""
         tried = (

@@ -419,7 +419,7 @@ class Outbox:
     def backlog(self, provider: str) -> Backlog:
         """Return the counts of pending rows and dead letters of one provider."""
         looks = getattr(self._looks, "rows", None) or {}
-        rows = looks[provider]()[0] if provider in looks else self.database.execute(_BACKLOG, (provider,))
+        (rows,) = looks[provider]() if provider in looks else self.database.read([(_BACKLOG, (provider,))])
         by_state = {row[0]: row[1:] for row in rows}
         depth, oldest, error = by_state.get("pending", (0, None, None))
         age = None if oldest is None else max(0.0, self._wall() - oldest)

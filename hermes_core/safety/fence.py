@@ -62,7 +62,9 @@ def sanitize_context(text: str) -> str:
 
 def _cleaned(text: str, kinds: frozenset[Kind]) -> str:
     for _ in range(_MAX_PASSES):
-        clean = _Stripper(kinds).strip(_compiled(_KNOWN_LINES).sub(_without_known_line, text))
+        clean = _compiled(_KNOWN_LINES).sub(_without_known_line, text)
+        if NOTE_CANDIDATE.search(clean) is not None:
+            clean = _Stripper(kinds).strip(clean)
         if clean == text:
             return text
         text = clean
@@ -229,8 +231,6 @@ class _Stripper(StreamingContextScrubber):
 
     def strip(self, text: str) -> str:
         """Return `text` without tags and complete spans, and with every note broken."""
-        if self._candidate.search(text) is None:
-            return text
         text += "<"  # ends a tag whose ">" is missing
         shown = self._read(text)
         if self._mode == "span":

@@ -147,16 +147,30 @@ class Inventory:
         if name not in self._known:  # each turn asks
             self._add([name])
 
-    def lost(self) -> list[LostStore]:
-        """Return the stores that held data and are empty or missing now."""
+    def lost(self, user_folder: Path | None = None) -> list[LostStore]:
+        """Return the stores that held data and are empty or missing now.
+
+        Args:
+            user_folder: Folder of notes; those of other users are left out. None for all users.
+        """
         known: dict[str, float | None] = {**self._entries()}
         if STATE_DB not in known and (self.folder / STATE_DB).exists():
             known[STATE_DB] = None  # never made without a header, so that an empty file was emptied
-        return [
-            LostStore(name, path, since)
-            for name, since in sorted(known.items())
-            if self._is_lost(path := self.folder / name)
-        ]
+        users, own = "/".join((*_USERS, "")), ""
+        if user_folder is not None and not (own := self._name(user_folder) + "/").startswith(users):
+            own = users + "/"  # the person at home
+        lost = []
+        for name, since in sorted(known.items()):
+            of_other = own and name.startswith(users) and not name.startswith(own)
+            if not of_other and self._is_lost(path := self.folder / name):
+                lost.append(LostStore(name, path, since))
+        return lost
+
+    def lost_at(self, path: Path) -> LostStore | None:
+        """Return the store at `path` of this home if it held data and is empty or missing now."""
+        name = self._name(path)
+        since = self._entries().get(name)
+        return LostStore(name, path, since) if since is not None and self._is_lost(path) else None
 
     def accept(self) -> list[LostStore]:
         """Take the lost stores off the inventory, so that they begin anew. Return them.

@@ -156,10 +156,11 @@ class Database:
             DatabaseUnavailable: The file can't be opened.
             DatabaseCorrupt: The file is damaged.
         """
-        self._refuse_fork()
+        if self._process not in (0, os.getpid()):
+            self._refuse_fork()
         known: _ThreadConnection | None = getattr(self._local, "connection", None)
         if known is not None and not known.closed:
-            stale = self._closed or known.suspect or self._must_reopen(known.inode)
+            stale = self._closed or known.suspect or (self._reopen_moved and self._must_reopen(known.inode))
             if known.sqlite.in_transaction or not stale:
                 return known.sqlite
             known.close()
@@ -184,10 +185,13 @@ class Database:
 
         Errors of SQLite become errors of this package, also while the rows of the returned cursor are read.
         """
-        with self._translated:
+        try:
             cursor = self.connection.cursor(_Cursor)
             cursor.translated = self._translated
             return cursor.execute(sql, parameters)
+        except sqlite3.DatabaseError as exc:
+            self._translated.raise_for(exc)
+            raise
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -231,7 +235,12 @@ class Database:
 
     def read(self, statements: Sequence[Statement]) -> list[list[Any]]:
         """Run statements that change nothing, one after the other, and return the rows of each."""
-        return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
+        try:
+            connection = self.connection
+            return [connection.execute(sql, parameters).fetchall() for sql, parameters in statements]
+        except sqlite3.DatabaseError as exc:
+            self._translated.raise_for(exc)
+            raise
 
     def ask(self, statements: Sequence[Statement]) -> Callable[[], list[list[Any]]]:
         """Return a function that reads the rows of each of these statements when it is called first."""
@@ -675,15 +684,21 @@ class _WriterQueue:
 class _Cursor(sqlite3.Cursor):
     """Cursor that translates SQLite's errors to errors of this package while rows are read."""
 
-    translated: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    translated: TranslatedErrors
 
     def fetchone(self) -> Any:
-        with self.translated:
+        try:
             return super().fetchone()
+        except sqlite3.DatabaseError as exc:
+            self.translated.raise_for(exc)
+            raise
 
     def fetchall(self) -> list[Any]:
-        with self.translated:
+        try:
             return super().fetchall()
+        except sqlite3.DatabaseError as exc:
+            self.translated.raise_for(exc)
+            raise
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         with self.translated:
@@ -719,8 +734,11 @@ class TranslatedErrors:
         pass
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
-        if not isinstance(exc, sqlite3.DatabaseError):
-            return
+        if isinstance(exc, sqlite3.DatabaseError):
+            self.raise_for(exc)
+
+    def raise_for(self, exc: sqlite3.DatabaseError) -> None:
+        """Raise the error of this package for an error of SQLite. Return if there is none."""
         text = str(exc).lower()
         if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES or any(
             sign in text for sign in _DAMAGE_TEXTS

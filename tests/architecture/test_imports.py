@@ -51,7 +51,7 @@ BROAD = {
 }
 POSIX_ONLY = {"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "readline", "curses"}
 OF_THE_MANAGER = {"threading", "atexit", "multiprocessing", "concurrent", "_thread"}
-FOR_PROVIDERS = ("hermes_core.kit", "hermes_core.recall")
+FOR_PROVIDERS = ("hermes_core.contract", "hermes_core.errors", "hermes_core.kit", "hermes_core.recall")
 
 ADAPTERS = sorted(p for p in ROOT.glob("integrations/*/hermes_*/**/*.py"))
 MODULES = sorted(CORE.rglob("*.py"))

@@ -16,7 +16,8 @@ from tests.outbox_of import end_pauses, outbox_of, turn_rows
 
 NEEDS_A_BACKEND = """
 from pathlib import Path
-from hermes_core import BackendUnavailable, MemoryProvider
+from hermes_core import MemoryProvider
+from hermes_core.errors import BackendUnavailable
 
 class Notes(MemoryProvider):
     name = "notes"

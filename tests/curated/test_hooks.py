@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hermes_core import HermesHome, MemoryWrite, Refused, Session
+from hermes_core import HermesHome, MemoryWrite, Session
+from hermes_core.contract.values import Refused
 from hermes_core.curated.edits import Operation
 from hermes_core.curated.store import MemoryStore
 from hermes_core.errors import DatabaseUnavailable, HermesError, OutboxFull

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_core import MemoryPage, MemoryRecord
+from hermes_core.contract.values import MemoryPage, MemoryRecord
 from hermes_core.kit import pack_record, page_of, unpack_record
 
 WHOLE = MemoryRecord(

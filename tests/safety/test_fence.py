@@ -297,7 +297,7 @@ def test_text_with_more_tags_inside_tags_than_are_read_loses_its_signs() -> None
     # Each pass changes it: a text after which `sanitize_context` would not be done.
     passes = itertools.count()
     with patch("hermes_core.safety.fence._Stripper.strip", lambda self, text: f"{text}{next(passes)}<"):
-        assert sanitize_context("a & b") == "a  b01234567"
+        assert sanitize_context("a &l b") == "a l b01234567"
 
 
 @pytest.mark.parametrize(

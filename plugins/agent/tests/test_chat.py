@@ -98,7 +98,8 @@ def test_json_answers_a_program(home: HermesHome) -> None:
 
 DOWN = '''
 """A MemoryProvider that is asked for nothing before a turn, and takes none."""
-from hermes_core import BackendUnavailable, MemoryProvider
+from hermes_core import MemoryProvider
+from hermes_core.errors import BackendUnavailable
 
 class Lockbox(MemoryProvider):
     name = "lockbox"

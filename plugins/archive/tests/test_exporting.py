@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from hermes_core import HermesHome, MemoryPage, MemoryRecord, Session, open_memory
+from hermes_core import HermesHome, Session, open_memory
 from hermes_core.config import load_config
+from hermes_core.contract.values import MemoryPage, MemoryRecord
 from hermes_core.loader.parts import HomeParts
 from hermes_memory_archive.archive import MANIFEST, Archive, ContentHash, kinds_with
 from hermes_memory_archive.home_export import export_home

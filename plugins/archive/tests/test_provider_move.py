@@ -21,7 +21,9 @@ Run = Callable[..., Result]
 SHELF = '''
 import json
 from pathlib import Path
-from hermes_core import BackendRefused, BackendUnavailable, MemoryProvider, MemoryRecord
+from hermes_core import MemoryProvider
+from hermes_core.contract.values import MemoryRecord
+from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_core.kit import pack_record, page_of, unpack_record
 
 class Shelf(MemoryProvider):

@@ -16,10 +16,7 @@ from hermes_byterover.tree import Tree, body_of, folder_of
 from hermes_core import (
     Availability,
     Capabilities,
-    Check,
     Delegation,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -29,6 +26,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendAuthError,
     BackendProvider,

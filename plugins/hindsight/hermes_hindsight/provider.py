@@ -13,10 +13,7 @@ from typing import Annotated, Any
 
 from hermes_core import (
     Availability,
-    Check,
     Delegation,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -25,6 +22,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendRefused,
     BackendUnavailable,

@@ -16,7 +16,7 @@ import pytest
 from hermes_hindsight.client import Client, translate_error
 from hindsight_client_api import exceptions as sdk
 
-from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
+from hermes_core.errors import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import ConfigError
 from hermes_memory_testing import StandIn
 from hermes_memory_testing.http_server import Raw

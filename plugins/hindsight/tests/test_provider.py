@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hermes_hindsight.documents import readable
 
-from hermes_core import BackendRefused, BackendUnavailable, Delegation, Query, SessionSwitch
+from hermes_core import Delegation, Query, SessionSwitch
+from hermes_core.errors import BackendRefused, BackendUnavailable
 from plugins.hindsight.tests.conftest import AT, Agent
 from plugins.hindsight.tests.stand_in import HindsightServer
 

@@ -13,19 +13,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from hermes_core import (
-    Availability,
-    Capabilities,
-    Check,
-    Field,
-    MemoryPage,
-    MemoryRecord,
-    MemoryWrite,
-    Query,
-    Recall,
-    RecallItem,
-    Session,
-)
+from hermes_core import Availability, Capabilities, Field, MemoryWrite, Query, Recall, RecallItem, Session
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     ConfiguredProvider,
     Range,

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hermes_core import BackendRefused, MemoryRecord
+from hermes_core.contract.values import MemoryRecord
+from hermes_core.errors import BackendRefused
 from hermes_core.kit import Database, clip, pack_record, storable, unpack_record
 from hermes_core.recall import dense_runs, grams, hebrew_forms, index_text, words
 from hermes_holographic import hrr

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hermes_holographic import HolographicProvider
 
-from hermes_core import BackendRefused, MemoryRecord, Session
+from hermes_core import Session
+from hermes_core.contract.values import MemoryRecord
+from hermes_core.errors import BackendRefused
 
 
 @pytest.fixture

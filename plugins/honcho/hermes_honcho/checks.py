@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from hermes_core import BackendRefused, BackendUnavailable, Check, Session
+from hermes_core import Session
+from hermes_core.contract.values import Check
+from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_honcho.client import Client, Line
 
 PEER = "hermes-check"

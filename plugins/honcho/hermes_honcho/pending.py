@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from hermes_core import BackendNotFound, BackendRefused, BackendUnavailable
+from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import clip
 from hermes_honcho.client import Client, Line, status_of
 from hermes_honcho.ledger import HeldTurn, Ledger, Rewind

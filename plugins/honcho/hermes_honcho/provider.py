@@ -9,16 +9,10 @@ from typing import Annotated, Any, Literal
 
 from hermes_core import (
     Availability,
-    BackendNotFound,
-    BackendRefused,
-    BackendUnavailable,
     Capabilities,
-    Check,
     Delegation,
     HermesError,
     HermesHome,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -27,6 +21,8 @@ from hermes_core import (
     Turn,
     open_notes,
 )
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import (
     BackendProvider,
     Range,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hermes_core import BackendNotFound, BackendRefused, BackendUnavailable
+from hermes_core.errors import BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import Settings, clip
 from hermes_core.recall import count_tokens
 from hermes_honcho.client import Client, View

@@ -17,8 +17,6 @@ from hermes_honcho.client import Client
 from hermes_honcho.settings import SETTINGS
 
 from hermes_core import (
-    BackendNotFound,
-    BackendUnavailable,
     Delegation,
     HermesHome,
     MemoryManager,
@@ -30,6 +28,7 @@ from hermes_core import (
     load_provider,
     open_memory,
 )
+from hermes_core.errors import BackendNotFound, BackendUnavailable
 from hermes_core.kit import ConfigError, load_settings, poll
 from plugins.honcho.tests.conftest import Agent
 from plugins.honcho.tests.stand_in import KEY, HonchoServer

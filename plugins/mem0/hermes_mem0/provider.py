@@ -11,10 +11,7 @@ from typing import Annotated, Any
 from hermes_core import (
     Availability,
     Capabilities,
-    Check,
     Delegation,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -23,6 +20,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendNotFound,
     BackendProvider,

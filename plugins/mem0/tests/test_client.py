@@ -16,7 +16,8 @@ from hermes_mem0.client import Platform, Server
 from hermes_mem0.oss import place_of
 from hermes_mem0.settings import NAME, SETTINGS
 
-from hermes_core import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable, HermesError
+from hermes_core import HermesError
+from hermes_core.errors import BackendAuthError, BackendNotFound, BackendRefused, BackendUnavailable
 from hermes_core.kit import ConfigError, Settings, load_settings
 from hermes_memory_testing import Raw, StandIn
 from plugins.mem0.tests.conftest import Agent, Start

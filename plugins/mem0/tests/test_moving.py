@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_core import BackendRefused, MemoryRecord, Session
+from hermes_core import Session
+from hermes_core.contract.values import MemoryRecord
+from hermes_core.errors import BackendRefused
 from plugins.mem0.tests.conftest import Agent
 
 WHOLE = MemoryRecord(

@@ -17,7 +17,8 @@ from hermes_mem0 import Mem0Provider
 from hermes_mem0.oss import configuration
 from hermes_mem0.settings import NAME, SETTINGS, user_of
 
-from hermes_core import BackendUnavailable, Delegation, HermesHome, Query, Session, SessionSwitch
+from hermes_core import Delegation, HermesHome, Query, Session, SessionSwitch
+from hermes_core.errors import BackendUnavailable
 from hermes_core.kit import ConfigError, load_settings
 from plugins.mem0.tests.conftest import Agent, Start
 from plugins.mem0.tests.stand_in import Cloud, Models, OwnServer

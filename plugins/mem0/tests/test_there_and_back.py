@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from hermes_core import HermesHome, MemoryRecord, Session, load_provider
+from hermes_core import HermesHome, Session, load_provider
+from hermes_core.contract.values import MemoryRecord
 from plugins.mem0.tests.stand_in import Models
 from tests.rounds import rounds
 

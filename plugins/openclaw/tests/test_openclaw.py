@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core import HermesHome, MemoryWrite, Refused, Session, open_memory
+from hermes_core import HermesHome, MemoryWrite, Session, open_memory
 from hermes_core.config import Credentials
+from hermes_core.contract.values import Refused
 from hermes_core.curated.store import TARGETS, MemoryStore
 from hermes_memory_agent.skills.store import SkillStore
 from hermes_memory_openclaw.migration import MigrationOptions

@@ -14,10 +14,7 @@ from urllib.parse import urlsplit
 
 from hermes_core import (
     Availability,
-    Check,
     Delegation,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -26,6 +23,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendNotFound,
     BackendRefused,

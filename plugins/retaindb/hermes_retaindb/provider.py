@@ -8,21 +8,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from hermes_core import (
-    Availability,
-    BackendRefused,
-    BackendUnavailable,
-    Check,
-    Delegation,
-    MemoryPage,
-    MemoryRecord,
-    MemoryWrite,
-    Query,
-    Recall,
-    RecallItem,
-    Session,
-    Turn,
-)
+from hermes_core import Availability, Delegation, MemoryWrite, Query, Recall, RecallItem, Session, Turn
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
+from hermes_core.errors import BackendRefused, BackendUnavailable
 from hermes_core.kit import (
     Range,
     Settings,

@@ -10,10 +10,7 @@ from collections.abc import Callable, Sequence
 from hermes_core import (
     Availability,
     Capabilities,
-    Check,
     Delegation,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Query,
     Recall,
@@ -22,6 +19,7 @@ from hermes_core import (
     SessionSwitch,
     Turn,
 )
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import (
     BackendRefused,
     BackendUnavailable,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hermes_core import MemoryRecord, MemoryWrite, Session, Turn
+from hermes_core import MemoryWrite, Session, Turn
+from hermes_core.contract.values import MemoryRecord
 from hermes_core.kit import BackendRefused, BackendUnavailable
 from plugins.supermemory.tests.conftest import Agent
 from plugins.supermemory.tests.stand_in import Supermemory

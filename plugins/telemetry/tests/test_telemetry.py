@@ -24,20 +24,19 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from hermes_core import (
     AsyncMemory,
-    BackendUnavailable,
     Delegation,
     Memory,
     MemoryProvider,
     Query,
     Recall,
     RecallItem,
-    Refused,
     SessionSwitch,
     Turn,
     hookimpl,
     open_memory,
 )
-from hermes_core.errors import SessionError
+from hermes_core.contract.values import Refused
+from hermes_core.errors import BackendUnavailable, SessionError
 from hermes_memory_agent import Agent, ModelSettings, OpenAIModel
 from hermes_memory_telemetry.telemetry import Telemetry
 from hermes_memory_testing.model_server import ModelServer, Reply

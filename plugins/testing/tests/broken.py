@@ -22,12 +22,9 @@ from notebook import SEARCH, TOKEN, Notebook, NotebookContract
 from hermes_core import (
     Availability,
     Capabilities,
-    Check,
     Delegation,
     Field,
     HermesHome,
-    MemoryPage,
-    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -36,9 +33,10 @@ from hermes_core import (
     Session,
     SessionSwitch,
     ToolCall,
-    TranscriptReader,
     Turn,
 )
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import BackendUnavailable
 
 SUITES: dict[str, type[NotebookContract]] = {}

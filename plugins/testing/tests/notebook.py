@@ -16,13 +16,10 @@ import pytest
 from hermes_core import (
     Availability,
     Capabilities,
-    Check,
     Delegation,
     Field,
     HermesHome,
-    MemoryPage,
     MemoryProvider,
-    MemoryRecord,
     MemoryWrite,
     Message,
     Query,
@@ -31,9 +28,10 @@ from hermes_core import (
     Session,
     SessionSwitch,
     ToolCall,
-    TranscriptReader,
     Turn,
 )
+from hermes_core.contract.hooks import TranscriptReader
+from hermes_core.contract.values import Check, MemoryPage, MemoryRecord
 from hermes_core.kit import BackendUnavailable, load_settings, page_of, utc_time
 from hermes_core.recall.tokens import count_tokens
 from hermes_memory_testing import ProviderContract

@@ -18,7 +18,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from hermes_core import BackendRefused, HermesHome, MemoryProvider, Recall, RecallItem, Turn
+from hermes_core import HermesHome, MemoryProvider, Recall, RecallItem, Turn
+from hermes_core.errors import BackendRefused
 from hermes_core.memory import Memory
 from hermes_core.safety.origin import Reading
 from hermes_core.sessions.daily_usage import add_daily_usage

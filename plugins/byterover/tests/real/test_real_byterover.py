@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import pytest
 from hermes_byterover import ByteRoverProvider
 
-from hermes_core import Check, MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
+from hermes_core import MemoryWrite, Query, Session, SessionSwitch, ToolCall, Turn, open_memory
+from hermes_core.contract.values import Check
 from hermes_core.kit import BackendAuthError, BackendRefused, BackendUnavailable
 from hermes_memory_testing import StandIn
 from hermes_memory_testing.model_server import ModelServer, Reply

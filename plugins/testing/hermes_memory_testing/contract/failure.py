@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from hermes_core import Delegation, MemoryRecord, MemoryWrite, Query, Session, SessionSwitch, ToolCall
+from hermes_core import Delegation, MemoryWrite, Query, Session, SessionSwitch, ToolCall
 from hermes_core.contract.hooks import POLICIES
+from hermes_core.contract.values import MemoryRecord
 from hermes_memory_testing.contract.inputs import sample
 from hermes_memory_testing.contract.suite import (
     BOATHOUSE,

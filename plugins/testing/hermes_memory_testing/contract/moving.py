@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hermes_core import MemoryRecord, Session
+from hermes_core import Session
+from hermes_core.contract.values import MemoryRecord
 from hermes_memory_testing.contract.suite import BOATHOUSE, TORTOISE, Suite
 
 RECORD = MemoryRecord(
